@@ -1,0 +1,70 @@
+//! gRPC's exponential backoff with jitter (doc/connection-backoff.md): 1 s, times 1.6, to 120 s, plus or minus 20 %.
+
+use std::time::Duration;
+
+use crate::Rng;
+
+/// The numbers of an exponential backoff.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BackoffConfig {
+    /// The first delay.
+    pub initial: Duration,
+    /// Each delay is the one before times this.
+    pub multiplier: f64,
+    /// No delay is longer than this (before jitter).
+    pub max: Duration,
+    /// A delay is moved by up to this share of itself, either way.
+    pub jitter: f64,
+}
+
+impl Default for BackoffConfig {
+    fn default() -> Self {
+        Self { initial: Duration::from_secs(1), multiplier: 1.6, max: Duration::from_secs(120), jitter: 0.2 }
+    }
+}
+
+/// How far a sequence of failures has come.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    config: BackoffConfig,
+    next: Duration,
+}
+
+impl Backoff {
+    /// A backoff at its beginning.
+    #[must_use]
+    pub fn new(config: BackoffConfig) -> Self {
+        Self { config, next: config.initial }
+    }
+
+    /// The delay after one more failure, with jitter.
+    pub fn next_delay(&mut self, rng: &mut Rng) -> Duration {
+        let base = self.next;
+        self.next = base.mul_f64(self.config.multiplier).min(self.config.max);
+        base.mul_f64(1.0 + self.config.jitter * (2.0 * rng.unit() - 1.0))
+    }
+
+    /// Begins anew, after a success.
+    pub fn reset(&mut self) {
+        self.next = self.config.initial;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_to_the_cap_within_jitter_and_resets() {
+        let mut backoff = Backoff::new(BackoffConfig::default());
+        let mut rng = Rng::new(1);
+        let mut base = 1.0f64;
+        for _ in 0..20 {
+            let delay = backoff.next_delay(&mut rng).as_secs_f64();
+            assert!((base * 0.8..=base * 1.2).contains(&delay), "{delay} around {base}");
+            base = (base * 1.6).min(120.0);
+        }
+        backoff.reset();
+        assert!(backoff.next_delay(&mut rng) <= Duration::from_millis(1200));
+    }
+}
