@@ -1,0 +1,310 @@
+//! What the data path gets from a pick, and who is told how the call went.
+
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+
+use super::{BackendMetrics, CallCounter, Code, Endpoint, Pick, PickPermit};
+
+/// Where a subchannel's live connection is found, if it has one. Written by the tree, read by calls.
+#[derive(Default)]
+pub struct ConnectionSlot {
+    connection: ArcSwapOption<Arc<dyn Any + Send + Sync>>,
+    calls: CallCounter,
+    /// Where the counts go when the slot does.
+    heir: Option<Arc<CallCounter>>,
+}
+
+impl ConnectionSlot {
+    /// A slot whose counts go to `heir` when nobody holds it any more.
+    #[must_use]
+    pub fn with_heir(heir: Arc<CallCounter>) -> Self {
+        Self { connection: ArcSwapOption::default(), calls: CallCounter::default(), heir: Some(heir) }
+    }
+
+    /// The calls that ended on connections of this slot.
+    #[must_use]
+    pub fn calls(&self) -> &CallCounter {
+        &self.calls
+    }
+
+    /// The connection; `None` when it vanished after the pick.
+    #[must_use]
+    pub fn load(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.connection.load().as_deref().cloned()
+    }
+
+    /// Whether there is a connection.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.connection.load().is_some()
+    }
+
+    /// Puts a connection in, or takes it out.
+    pub fn store(&self, connection: Option<Arc<dyn Any + Send + Sync>>) {
+        if connection.is_some() {
+            // Not by the first call: calls allocate nothing.
+            self.calls.prepare();
+        }
+        self.connection.store(connection.map(Arc::new));
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        if let Some(heir) = &self.heir {
+            heir.absorb(self.calls.counts());
+        }
+    }
+}
+
+impl fmt::Debug for ConnectionSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_connected() { "ConnectionSlot(connected)" } else { "ConnectionSlot(empty)" })
+    }
+}
+
+/// One tree position of one connection: what a completed pick points to.
+pub struct PickTarget {
+    /// The address connected to.
+    pub address: SocketAddr,
+    /// The endpoint that the address belongs to.
+    pub endpoint: Arc<Endpoint>,
+    /// Where the connection is.
+    pub slot: Arc<ConnectionSlot>,
+    /// Who counts calls here.
+    pub trackers: Trackers,
+}
+
+impl fmt::Debug for PickTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PickTarget")
+            .field("address", &self.address)
+            .field("slot", &self.slot)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Those who count calls on a target, installed when its subchannel was created.
+#[derive(Clone, Default)]
+pub struct Trackers {
+    fixed: Vec<Arc<dyn CallTracker>>,
+    slot: Option<Arc<TrackerSlot>>,
+}
+
+impl Trackers {
+    /// Adds one more.
+    pub fn add(&mut self, tracker: Arc<dyn CallTracker>) {
+        self.fixed.push(tracker);
+    }
+
+    /// Has whoever is in the slot when a call starts count that call. A target has one slot at most: a second one
+    /// replaces the first.
+    pub fn add_slot(&mut self, slot: Arc<TrackerSlot>) {
+        self.slot = Some(slot);
+    }
+}
+
+/// A place for a tracker that changes while calls run: each call is counted to its end by the one that it found when
+/// it started.
+#[derive(Default)]
+pub struct TrackerSlot(ArcSwapOption<Arc<dyn CallTracker>>);
+
+impl TrackerSlot {
+    /// Who counts calls that start now.
+    #[must_use]
+    pub fn load(&self) -> Option<Arc<dyn CallTracker>> {
+        self.0.load().as_deref().cloned()
+    }
+
+    /// Has another one count the calls that start from now on, or nobody.
+    pub fn store(&self, tracker: Option<Arc<dyn CallTracker>>) {
+        self.0.store(tracker.map(Arc::new));
+    }
+}
+
+impl fmt::Debug for TrackerSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.load().is_some() { "TrackerSlot(counting)" } else { "TrackerSlot(empty)" })
+    }
+}
+
+/// Counts calls: endpoint statistics, locality load, requests in flight. Runs on the data path: atomics only.
+pub trait CallTracker: Send + Sync {
+    /// A call was handed to the connection.
+    fn started(&self);
+
+    /// It ended. Comes exactly once for each `started`, unless `withdrawn` does.
+    fn finished(&self, outcome: &Outcome);
+
+    /// No server has begun to process the call: it is as if it had never started. Comes instead of `finished`.
+    fn withdrawn(&self);
+
+    /// Whether [`Outcome::metrics`] is of any use here; nobody reads the backend's report otherwise.
+    fn wants_metrics(&self) -> bool {
+        false
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Its status, as the trailers (or the lack of them) say.
+    pub code: Code,
+    /// Whether the caller gave up on it.
+    pub cancelled: bool,
+    /// What the backend reported of itself with it, if someone wants to know.
+    pub metrics: Option<BackendMetrics>,
+}
+
+/// A call in flight on a target. Finishing it, or dropping it (the caller gave up), tells the trackers once.
+pub struct CallTicket {
+    target: Arc<PickTarget>,
+    /// Who was in the target's slot when the call started.
+    slotted: Option<Arc<dyn CallTracker>>,
+    told: bool,
+    _permit: Option<PickPermit>,
+}
+
+impl CallTicket {
+    /// Turns a pick into a call: from here on it counts.
+    #[must_use]
+    pub fn start(pick: Pick) -> Self {
+        let slotted = pick.target.trackers.slot.as_ref().and_then(|slot| slot.load());
+        let ticket = Self { target: pick.target, slotted, told: false, _permit: pick.permit };
+        ticket.trackers().for_each(|tracker| tracker.started());
+        ticket
+    }
+
+    /// The target that the call runs on.
+    #[must_use]
+    pub fn target(&self) -> &Arc<PickTarget> {
+        &self.target
+    }
+
+    /// Whether someone wants to know what the backend reports of itself.
+    #[must_use]
+    pub fn wants_metrics(&self) -> bool {
+        self.trackers().any(|tracker| tracker.wants_metrics())
+    }
+
+    /// The call ended by itself, with this status.
+    pub fn finish(self, code: Code) {
+        self.finish_with(code, None);
+    }
+
+    /// The call ended by itself, with this status and this report of the backend.
+    pub fn finish_with(mut self, code: Code, metrics: Option<BackendMetrics>) {
+        self.tell(&Outcome { code, cancelled: false, metrics });
+    }
+
+    /// The call did not reach a server that would process it, and will be sent again: it counts nowhere.
+    pub fn unsent(mut self) {
+        self.told = true;
+        self.trackers().for_each(|tracker| tracker.withdrawn());
+    }
+
+    fn tell(&mut self, outcome: &Outcome) {
+        if !std::mem::replace(&mut self.told, true) {
+            let calls = self.target.slot.calls();
+            if outcome.code == Code::Ok {
+                calls.succeeded()
+            } else {
+                calls.failed()
+            }
+            self.trackers().for_each(|tracker| tracker.finished(outcome));
+        }
+    }
+
+    fn trackers(&self) -> impl Iterator<Item = &dyn CallTracker> {
+        self.target.trackers.fixed.iter().chain(&self.slotted).map(|tracker| &**tracker)
+    }
+}
+
+impl Drop for CallTicket {
+    fn drop(&mut self) {
+        self.tell(&Outcome { code: Code::Cancelled, cancelled: true, metrics: None });
+    }
+}
+
+impl fmt::Debug for CallTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallTicket").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    impl Log {
+        fn note(&self, what: impl Into<String>) {
+            self.0.lock().unwrap().push(what.into());
+        }
+
+        fn take(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
+    }
+
+    impl CallTracker for Log {
+        fn started(&self) {
+            self.note("started");
+        }
+
+        fn finished(&self, outcome: &Outcome) {
+            let cancelled = if outcome.cancelled { " cancelled" } else { "" };
+            self.note(format!("{:?}{cancelled}", outcome.code));
+        }
+
+        fn withdrawn(&self) {
+            self.note("withdrawn");
+        }
+    }
+
+    fn pick(trackers: Trackers) -> Pick {
+        let address = crate::testing::address(1);
+        let (endpoint, slot) = (Arc::new(Endpoint::new(address)), Arc::default());
+        Pick::new(Arc::new(PickTarget { address, endpoint, slot, trackers }))
+    }
+
+    #[test]
+    fn trackers_hear_of_the_end_once() {
+        let log = Arc::new(Log::default());
+        let mut trackers = Trackers::default();
+        trackers.add(Arc::clone(&log) as _);
+        CallTicket::start(pick(trackers.clone())).finish(Code::Ok);
+        assert_eq!(log.take(), ["started", "Ok"]);
+        drop(CallTicket::start(pick(trackers.clone())));
+        assert_eq!(log.take(), ["started", "Cancelled cancelled"]);
+        CallTicket::start(pick(trackers)).unsent();
+        assert_eq!(log.take(), ["started", "withdrawn"]);
+    }
+
+    #[test]
+    fn a_call_stays_with_the_tracker_that_it_started_with() {
+        let (old, new) = (Arc::new(Log::default()), Arc::new(Log::default()));
+        let slot = Arc::new(TrackerSlot::default());
+        let mut trackers = Trackers::default();
+        trackers.add_slot(Arc::clone(&slot));
+        let nobodys = CallTicket::start(pick(trackers.clone()));
+        slot.store(Some(Arc::clone(&old) as _));
+        let olds = CallTicket::start(pick(trackers.clone()));
+        slot.store(Some(Arc::clone(&new) as _));
+        nobodys.finish(Code::Ok);
+        olds.finish(Code::Internal);
+        assert_eq!(old.take(), ["started", "Internal"]);
+        assert_eq!(new.take(), [""; 0]);
+        CallTicket::start(pick(trackers)).finish(Code::Ok);
+        assert_eq!(new.take(), ["started", "Ok"]);
+        assert_eq!(old.take(), [""; 0]);
+    }
+}

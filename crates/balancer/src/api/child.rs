@@ -1,0 +1,330 @@
+//! Children of a policy: the child, the slot it publishes into, and the context it is given.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proxyless_sans_io::{Rng, Time};
+
+use super::{
+    ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyConfig, PolicyNode, QueuePicker, Route,
+    RouteBuf, Signal, StateChange, Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update,
+};
+
+/// Names a child of one policy. Never reused within that policy: late events of a removed child find nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChildIndex(pub u32);
+
+/// What a child last published.
+#[derive(Clone)]
+pub struct ChildOutput {
+    /// Its state; CONNECTING until it says otherwise.
+    pub state: ConnectivityState,
+    /// Its picker; queues until it says otherwise.
+    pub picker: Arc<dyn Picker>,
+    /// Whether it published since the parent last looked (see [`Child::take_dirty`]).
+    pub dirty: bool,
+}
+
+impl Default for ChildOutput {
+    fn default() -> Self {
+        Self { state: ConnectivityState::Connecting, picker: QueuePicker::new(), dirty: false }
+    }
+}
+
+/// A child policy with its last output. The parent calls it, then looks at what it published.
+pub struct Child {
+    index: ChildIndex,
+    policy: Box<dyn Policy>,
+    policy_name: &'static str,
+    output: ChildOutput,
+    last: Option<Update>,
+    changed: Option<Changed>,
+}
+
+/// The last change of the state.
+#[derive(Clone, Copy)]
+struct Changed {
+    at: Time,
+    from: ConnectivityState,
+    why: &'static str,
+}
+
+impl Child {
+    /// Builds the policy that `config` names. It has not been updated yet.
+    #[must_use]
+    pub fn new(index: ChildIndex, config: &Arc<dyn PolicyConfig>) -> Self {
+        Self {
+            index,
+            policy: config.build(),
+            policy_name: config.policy_name(),
+            output: ChildOutput::default(),
+            last: None,
+            changed: None,
+        }
+    }
+
+    /// What it last published.
+    #[must_use]
+    pub fn output(&self) -> &ChildOutput {
+        &self.output
+    }
+
+    /// Whether it published since the last call of this.
+    pub fn take_dirty(&mut self) -> bool {
+        std::mem::take(&mut self.output.dirty)
+    }
+
+    /// Its name among its parent's children.
+    #[must_use]
+    pub fn index(&self) -> ChildIndex {
+        self.index
+    }
+
+    /// The name of the policy that it runs.
+    #[must_use]
+    pub fn policy_name(&self) -> &'static str {
+        self.policy_name
+    }
+
+    /// Updates it; if the configuration names another policy, the old one is replaced, and its connections live on in
+    /// the pool. An update that changes nothing (same configuration, same endpoints by value, same note, same shared
+    /// pointer) is not passed on.
+    ///
+    /// # Errors
+    /// What the child says.
+    pub fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        if self.last.as_ref().is_some_and(|last| unchanged(last, update)) {
+            return Ok(());
+        }
+        if update.config.policy_name() != self.policy_name {
+            // The old instance is dropped only after the new one holds its subchannels, so that the pool keeps the
+            // connections that both use.
+            let old = std::mem::replace(&mut self.policy, update.config.build());
+            self.policy_name = update.config.policy_name();
+            let result = self.pass_on(update, cx);
+            drop(old);
+            return result;
+        }
+        self.pass_on(update, cx)
+    }
+
+    /// Hands an event to it.
+    pub fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        let why = match event.state {
+            ConnectivityState::Idle => "a connection that became IDLE",
+            ConnectivityState::Connecting => "a connection attempt",
+            ConnectivityState::Ready => "a connection that became READY",
+            ConnectivityState::TransientFailure => "a failed connection attempt",
+        };
+        self.call(why, cx, |policy, cx| policy.on_subchannel(route, event, cx));
+    }
+
+    /// Hands a timer to it.
+    pub fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        self.call("a timer", cx, |policy, cx| policy.on_timer(route, token, cx));
+    }
+
+    /// Hands a signal to it.
+    pub fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        self.call("an RPC", cx, |policy, cx| policy.on_signal(route, token, cx));
+    }
+
+    /// Tells it to leave IDLE.
+    pub fn exit_idle(&mut self, cx: &mut dyn Cx) {
+        self.call("leaving IDLE", cx, |policy, cx| policy.exit_idle(cx));
+    }
+
+    fn pass_on(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        let result = self.call("an update", cx, |policy, cx| policy.update(update, cx));
+        // What was refused is not "the same as before" when it comes again.
+        self.last = result.is_ok().then(|| update.clone());
+        result
+    }
+
+    /// The child and all below it, for people.
+    #[must_use]
+    pub fn describe(&self, now: Time) -> PolicyNode {
+        let mut node = self.policy.describe(now);
+        node.policy = self.policy_name.to_owned();
+        node.state = self.output.state;
+        node.changed = self.changed.map(|Changed { at, from, why }| StateChange {
+            seconds_ago: now.since(at).as_secs_f64(),
+            from,
+            why: why.to_owned(),
+        });
+        let failure = self.output.picker.failure().map(|error| error.message.clone());
+        node.error = failure.or(node.error);
+        if let Some(update) = &self.last {
+            node.config = update.config.fields();
+            let note = update.resolution_note.as_deref().map(str::to_owned);
+            node.resolution_note = node.resolution_note.or(note);
+        }
+        node
+    }
+
+    fn call<R>(
+        &mut self,
+        why: &'static str,
+        cx: &mut dyn Cx,
+        f: impl FnOnce(&mut dyn Policy, &mut dyn Cx) -> R,
+    ) -> R {
+        let (at, from) = (cx.now(), self.output.state);
+        let mut cx = ChildCx { parent: cx, index: self.index, output: &mut self.output };
+        let result = f(&mut *self.policy, &mut cx);
+        if self.output.state != from {
+            self.changed = Some(Changed { at, from, why });
+        }
+        result
+    }
+}
+
+fn unchanged(last: &Update, new: &Update) -> bool {
+    *last.config == *new.config
+        && last.endpoints == new.endpoints
+        && last.resolution_note == new.resolution_note
+        && match (&last.shared, &new.shared) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        }
+}
+
+/// The context that a parent gives a child: adds the child's index to routes, and keeps what it publishes.
+pub struct ChildCx<'a> {
+    /// The parent's own context.
+    pub parent: &'a mut dyn Cx,
+    /// The child's index.
+    pub index: ChildIndex,
+    /// Where the child's output goes.
+    pub output: &'a mut ChildOutput,
+}
+
+impl Cx for ChildCx<'_> {
+    fn now(&self) -> Time {
+        self.parent.now()
+    }
+
+    fn rng(&mut self) -> &mut Rng {
+        self.parent.rng()
+    }
+
+    fn create_subchannel(&mut self, mut spec: SubchannelSpec) -> Subchannel {
+        spec.route.push(self.index);
+        self.parent.create_subchannel(spec)
+    }
+
+    fn connect(&mut self, subchannel: &Subchannel) {
+        self.parent.connect(subchannel);
+    }
+
+    fn set_timer(&mut self, mut route: RouteBuf, delay: Duration, token: u32) -> Timer {
+        route.push(self.index);
+        self.parent.set_timer(route, delay, token)
+    }
+
+    fn create_signal(&mut self, mut route: RouteBuf, token: u32) -> Signal {
+        route.push(self.index);
+        self.parent.create_signal(route, token)
+    }
+
+    fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
+        *self.output = ChildOutput { state, picker, dirty: true };
+    }
+
+    fn bump(&mut self) {
+        self.parent.bump();
+    }
+
+    fn request_reresolution(&mut self) {
+        self.parent.request_reresolution();
+    }
+}
+
+/// The children of a policy, by a key of the parent's choice and by the index that routes use.
+pub struct Children<K> {
+    by_key: BTreeMap<K, ChildIndex>,
+    by_index: BTreeMap<ChildIndex, Child>,
+    next: u32,
+}
+
+impl<K> Default for Children<K> {
+    fn default() -> Self {
+        Self { by_key: BTreeMap::new(), by_index: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<K: Ord> Children<K> {
+    /// The child of this key, if there is one.
+    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&Child>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.by_index.get(self.by_key.get(key)?)
+    }
+
+    /// The child of this key, if there is one.
+    pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut Child>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.by_index.get_mut(self.by_key.get(key)?)
+    }
+
+    /// The child that a route names, if it still exists.
+    pub fn at(&mut self, index: ChildIndex) -> Option<&mut Child> {
+        self.by_index.get_mut(&index)
+    }
+
+    /// The child of this key, made from `config` if there is none.
+    pub fn get_or_insert(&mut self, key: K, config: &Arc<dyn PolicyConfig>) -> &mut Child {
+        let next = &mut self.next;
+        let index = *self.by_key.entry(key).or_insert_with(|| {
+            *next += 1;
+            ChildIndex(*next - 1)
+        });
+        self.by_index.entry(index).or_insert_with(|| Child::new(index, config))
+    }
+
+    /// Removes a child. Its subchannels, timers and signals go with it.
+    pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<Child>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.by_index.remove(&self.by_key.remove(key)?)
+    }
+
+    /// Removes the children whose keys do not pass.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
+        let by_index = &mut self.by_index;
+        self.by_key.retain(|key, index| {
+            let kept = keep(key);
+            if !kept {
+                by_index.remove(index);
+            }
+            kept
+        });
+    }
+
+    /// Keys and children, in the order of the keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &Child)> {
+        self.by_key.iter().filter_map(|(key, index)| Some((key, self.by_index.get(index)?)))
+    }
+
+    /// All children, in the order of their making.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Child> {
+        self.by_index.values_mut()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+}

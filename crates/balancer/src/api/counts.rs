@@ -1,0 +1,149 @@
+//! How many calls ended, counted so that callers on different cores do not meet.
+
+use std::cell::Cell;
+use std::ops::{Add, AddAssign};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+const STRIPES: usize = 8;
+
+/// Calls that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallCounts {
+    /// With status OK.
+    pub succeeded: u64,
+    /// With any other status, or because the caller gave up.
+    pub failed: u64,
+}
+
+impl CallCounts {
+    /// Both together.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.succeeded + self.failed
+    }
+
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            succeeded: self.succeeded.saturating_sub(earlier.succeeded),
+            failed: self.failed.saturating_sub(earlier.failed),
+        }
+    }
+}
+
+impl Add for CallCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { succeeded: self.succeeded + other.succeeded, failed: self.failed + other.failed }
+    }
+}
+
+impl AddAssign for CallCounts {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+/// Counts calls: one relaxed add each, on a cache line that threads of other cores do not use.
+///
+/// Takes no memory before the first call, or [`Self::prepare`].
+#[derive(Debug, Default)]
+pub struct CallCounter(OnceLock<Box<[Stripe; STRIPES]>>);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Stripe {
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl CallCounter {
+    /// Takes its memory now.
+    pub fn prepare(&self) {
+        self.0.get_or_init(Box::default);
+    }
+
+    /// A call ended with status OK.
+    pub fn succeeded(&self) {
+        // Relaxed: the numbers guard nothing.
+        self.stripe().succeeded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call ended otherwise.
+    pub fn failed(&self) {
+        self.stripe().failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes over what another counter had.
+    pub fn absorb(&self, counts: CallCounts) {
+        if counts.ended() > 0 {
+            let stripe = self.stripe();
+            stripe.succeeded.fetch_add(counts.succeeded, Ordering::Relaxed);
+            stripe.failed.fetch_add(counts.failed, Ordering::Relaxed);
+        }
+    }
+
+    /// The sum. Calls that end meanwhile may or may not be in it.
+    #[must_use]
+    pub fn counts(&self) -> CallCounts {
+        let stripes = self.0.get().into_iter().flat_map(|stripes| stripes.iter());
+        stripes.fold(CallCounts::default(), |sum, stripe| {
+            sum + CallCounts {
+                succeeded: stripe.succeeded.load(Ordering::Relaxed),
+                failed: stripe.failed.load(Ordering::Relaxed),
+            }
+        })
+    }
+
+    fn stripe(&self) -> &Stripe {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static STRIPE: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES));
+        let stripes = self.0.get_or_init(Box::default);
+        // A thread that is ending has no number any more; any stripe will do.
+        let index = STRIPE.try_with(Cell::get).unwrap_or(0);
+        // Below STRIPES by construction.
+        &stripes[index % STRIPES]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_of_any_thread_is_lost() {
+        let counter = CallCounter::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 * STRIPES {
+                scope.spawn(|| (0..1000).for_each(|_| counter.succeeded()));
+            }
+            scope.spawn(|| counter.failed());
+        });
+        assert_eq!(counter.counts(), CallCounts { succeeded: 16_000, failed: 1 });
+    }
+
+    #[test]
+    fn a_counter_that_nobody_uses_takes_no_memory() {
+        let counter = CallCounter::default();
+        counter.absorb(CallCounts::default());
+        assert_eq!(counter.counts().ended(), 0);
+        assert!(counter.0.get().is_none());
+    }
+
+    #[test]
+    fn absorbed_counts_add_up() {
+        let counter = CallCounter::default();
+        counter.failed();
+        counter.absorb(CallCounts { succeeded: 2, failed: 3 });
+        assert_eq!(counter.counts(), CallCounts { succeeded: 2, failed: 4 });
+        assert_eq!(
+            counter.counts().since(&CallCounts { succeeded: 1, failed: 9 }),
+            CallCounts { succeeded: 1, failed: 0 }
+        );
+    }
+}

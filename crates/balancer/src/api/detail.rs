@@ -1,0 +1,76 @@
+//! What a policy has to say, beyond counters, of something that it looks after.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Fields;
+
+/// One line about one thing: an endpoint that is ejected, a session that is kept, the load of a locality.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Detail {
+    /// The kind: `ejected`, `session`, `load`, `sweep`.
+    pub what: String,
+    /// The thing, by its address or name. Empty if it is the policy itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub of: String,
+    /// Numbers and states; times are in seconds.
+    #[serde(default, skip_serializing_if = "Fields::is_empty")]
+    pub fields: Fields,
+}
+
+impl Detail {
+    /// Without fields.
+    #[must_use]
+    pub fn new(what: &str, of: impl Into<String>) -> Self {
+        Self { what: what.to_owned(), of: of.into(), fields: Fields::new() }
+    }
+
+    /// With one more field.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// With one more field: a time, in tenths of seconds.
+    #[must_use]
+    pub fn with_seconds(self, name: &str, time: Duration) -> Self {
+        self.with(name, (time.as_secs_f64() * 10.0).round() / 10.0)
+    }
+}
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if !self.of.is_empty() {
+            write!(f, " {}", self.of)?;
+        }
+        for (name, value) in &self.fields {
+            match value {
+                Value::String(text) => write!(f, " {name}={text}")?,
+                other => write!(f, " {name}={other}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detail_is_one_line_and_json() {
+        let detail = Detail::new("ejected", "127.0.0.1:1")
+            .with("failed", 3)
+            .with("state", "READY")
+            .with_seconds("seconds", Duration::from_millis(1_260));
+        assert_eq!(detail.to_string(), "ejected 127.0.0.1:1 failed=3 seconds=1.3 state=READY");
+        let text = serde_json::to_string(&detail).unwrap();
+        assert_eq!(serde_json::from_str::<Detail>(&text).unwrap(), detail);
+        assert_eq!(serde_json::to_string(&Detail::new("sweep", "")).unwrap(), r#"{"what":"sweep"}"#);
+    }
+}

@@ -1,0 +1,45 @@
+//! The contract between policies, the tree that runs them, and the data path that picks.
+//!
+//! * A [`Policy`] has only `&mut self` and a [`Cx`]; it never sees its parent. What it has to say it publishes into
+//!   the slot that its parent reads *after* the call ([`Child`]), so nothing is re-entrant and no choice is made in
+//!   the middle of an update.
+//! * Events come down from the root along a [`Route`]: one child index per level, cut one per level.
+//! * A [`Picker`] is immutable and shared with the data path: it takes no lock and allocates nothing.
+
+mod call;
+mod child;
+mod config;
+mod context;
+mod counts;
+mod describe;
+mod detail;
+mod endpoint;
+mod handle;
+mod intercept;
+mod metrics;
+mod override_host;
+mod picker;
+mod policy;
+mod signal;
+mod state;
+mod status;
+
+pub use call::{CallTicket, CallTracker, ConnectionSlot, Outcome, PickTarget, TrackerSlot, Trackers};
+pub use child::{Child, ChildCx, ChildIndex, ChildOutput, Children};
+pub use config::{ConfigError, Fields, PolicyConfig, config_of};
+pub use context::{Cx, SubchannelSpec};
+pub use counts::{CallCounter, CallCounts};
+pub use describe::{ChildNode, EndpointNode, PolicyNode, StateChange};
+pub use detail::Detail;
+pub use endpoint::{Endpoint, Endpoints, Group, HealthStatus, Locality};
+pub use handle::{Id, Releases, Subchannel, Timer};
+pub use intercept::{Intercept, InterceptCx, Lent};
+pub use metrics::BackendMetrics;
+pub use override_host::{ActualHost, OverrideHost};
+pub use picker::{
+    CallAttributes, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickResult, Picker, QueuePicker,
+};
+pub use policy::{Policy, Route, RouteBuf, SubchannelEvent, Update};
+pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
+pub use state::ConnectivityState;
+pub use status::{Code, PickError};

@@ -1,0 +1,14 @@
+//! Load balancing as a pure state machine: the policy [`api`], the policy [`tree`] with its subchannel pool, and the
+//! [`policies`] that need no xDS.
+//!
+//! Inputs are configurations, connection events, signals of pickers and the time; outputs are connection commands
+//! and the state and [`Picker`](api::Picker) of the root policy. No clock, no socket, no lock, no task lives here.
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod policies;
+pub mod testing;
+pub mod tree;
+
+mod pool;
+mod subchannel;

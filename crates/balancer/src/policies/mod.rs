@@ -1,0 +1,11 @@
+//! The policies that need no xDS. Each folder is one policy: `config`, `policy`, `picker`, `tests`.
+
+pub mod outlier_detection;
+pub mod petiole;
+pub mod pick_first;
+pub mod priority;
+pub mod ring_hash;
+pub mod round_robin;
+#[cfg(test)]
+mod stub;
+pub mod weighted_target;

@@ -1,0 +1,83 @@
+//! How the calls of an endpoint went: atomics that calls write and sweeps read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwapOption;
+
+use crate::api::{CallTracker, Code, Outcome};
+
+/// A50: two buckets; one counts while the other is looked at.
+#[derive(Default)]
+pub(super) struct CallCounter {
+    buckets: [Bucket; 2],
+    active: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Bucket {
+    successes: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// The calls of one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) successes: u64,
+    pub(super) failures: u64,
+}
+
+impl Counts {
+    pub(super) fn total(self) -> u64 {
+        self.successes + self.failures
+    }
+}
+
+impl CallCounter {
+    /// Begins an interval; gives the counts of the one before.
+    pub(super) fn swap(&self) -> Counts {
+        // Relaxed throughout: a call that ends just now may count for either interval, and nothing else is ordered.
+        let active = self.active.load(Ordering::Relaxed) & 1;
+        let [first, second] = &self.buckets;
+        let (ended, begun) = if active == 0 { (first, second) } else { (second, first) };
+        begun.successes.store(0, Ordering::Relaxed);
+        begun.failures.store(0, Ordering::Relaxed);
+        self.active.store(1 - active, Ordering::Relaxed);
+        Counts {
+            successes: ended.successes.load(Ordering::Relaxed),
+            failures: ended.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    fn count(&self, code: Code) {
+        let [first, second] = &self.buckets;
+        let bucket = if self.active.load(Ordering::Relaxed) & 1 == 0 { first } else { second };
+        let counter = if code == Code::Ok { &bucket.successes } else { &bucket.failures };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The tracker of an address: counts for the endpoint that the address belongs to at the time.
+#[derive(Default)]
+pub(super) struct AddressTracker(ArcSwapOption<CallCounter>);
+
+impl AddressTracker {
+    /// From now on counts for this endpoint; for nobody, if calls are not counted or the address is not listed.
+    pub(super) fn count_for(&self, counter: Option<&Arc<CallCounter>>) {
+        self.0.store(counter.cloned());
+    }
+}
+
+impl CallTracker for AddressTracker {
+    fn started(&self) {}
+
+    fn finished(&self, outcome: &Outcome) {
+        // Any status but OK is a failure, given up after sending included.
+        if let Some(counter) = &*self.0.load() {
+            counter.count(outcome.code);
+        }
+    }
+
+    /// What was never sent says nothing about its endpoint.
+    fn withdrawn(&self) {}
+}

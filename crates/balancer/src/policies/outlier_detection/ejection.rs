@@ -1,0 +1,203 @@
+//! Which endpoints are outliers: the two algorithms of gRFC A50, as a pure function of counts and random numbers.
+
+use proxyless_sans_io::Rng;
+
+use super::config::{Detection, FailurePercentageEjection, SuccessRateEjection};
+use super::counter::Counts;
+
+/// One endpoint at the end of an interval.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) counts: Counts,
+    pub(super) ejected: bool,
+}
+
+/// Marks the endpoints that are to be ejected now: their `ejected` turns true.
+pub(super) fn eject_outliers(config: &Detection, samples: &mut [Sample], rng: &mut Rng) {
+    if let Some(success_rate) = &config.success_rate_ejection {
+        by_success_rate(success_rate, config.max_ejection_percent, samples, rng);
+    }
+    if let Some(failure_percentage) = &config.failure_percentage_ejection {
+        by_failure_percentage(failure_percentage, config.max_ejection_percent, samples, rng);
+    }
+}
+
+fn by_success_rate(config: &SuccessRateEjection, max_percent: u32, samples: &mut [Sample], rng: &mut Rng) {
+    let rate = |sample: &Sample| sample.counts.successes as f64 / sample.counts.total() as f64;
+    let rates: Vec<f64> =
+        samples.iter().filter(|sample| has_volume(sample, config.request_volume)).map(rate).collect();
+    // A50: too few endpoints with enough requests say nothing.
+    if rates.is_empty() || rates.len() < config.minimum_hosts as usize {
+        return;
+    }
+    let count = rates.len() as f64;
+    let mean = rates.iter().sum::<f64>() / count;
+    let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / count;
+    // A50: the factor comes in thousandths.
+    let threshold = mean - variance.sqrt() * (f64::from(config.stdev_factor) / 1000.0);
+    let is_outlier = |sample: &Sample| has_volume(sample, config.request_volume) && rate(sample) < threshold;
+    eject(samples, is_outlier, config.enforcement_percentage, max_percent, rng);
+}
+
+fn by_failure_percentage(
+    config: &FailurePercentageEjection,
+    max_percent: u32,
+    samples: &mut [Sample],
+    rng: &mut Rng,
+) {
+    let enough = samples.iter().filter(|sample| has_volume(sample, config.request_volume)).count();
+    if enough < config.minimum_hosts as usize {
+        return;
+    }
+    // A50: more than the threshold. Whole numbers, so that no rounding decides.
+    let is_outlier = |sample: &Sample| {
+        has_volume(sample, config.request_volume)
+            && u128::from(sample.counts.failures) * 100
+                > u128::from(sample.counts.total()) * u128::from(config.threshold)
+    };
+    eject(samples, is_outlier, config.enforcement_percentage, max_percent, rng);
+}
+
+fn eject(
+    samples: &mut [Sample],
+    is_outlier: impl Fn(&Sample) -> bool,
+    enforcement_percentage: u32,
+    max_percent: u32,
+    rng: &mut Rng,
+) {
+    let total = samples.len() as u64;
+    let mut ejected = samples.iter().filter(|sample| sample.ejected).count() as u64;
+    for sample in samples {
+        // A50: one endpoint may always be ejected; beyond that, no more once the share is reached.
+        if ejected > 0 && ejected * 100 >= total * u64::from(max_percent) {
+            return;
+        }
+        if !sample.ejected && is_outlier(sample) && rng.below(100) < u64::from(enforcement_percentage) {
+            sample.ejected = true;
+            ejected += 1;
+        }
+    }
+}
+
+/// A50: only an endpoint with enough requests is judged; one without any cannot be.
+fn has_volume(sample: &Sample, request_volume: u32) -> bool {
+    sample.counts.total() >= u64::from(request_volume.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Successes and failures of endpoints that are in service.
+    fn samples(counts: &[(u64, u64)]) -> Vec<Sample> {
+        let sample =
+            |&(successes, failures)| Sample { counts: Counts { successes, failures }, ejected: false };
+        counts.iter().map(sample).collect()
+    }
+
+    fn ejected(config: &Detection, mut samples: Vec<Sample>) -> Vec<usize> {
+        eject_outliers(config, &mut samples, &mut Rng::new(1));
+        (0..).zip(samples).filter(|(_, sample)| sample.ejected).map(|(i, _)| i).collect()
+    }
+
+    fn success_rate(change: impl FnOnce(&mut SuccessRateEjection)) -> Detection {
+        let mut config = SuccessRateEjection {
+            stdev_factor: 1000,
+            enforcement_percentage: 100,
+            minimum_hosts: 3,
+            request_volume: 10,
+        };
+        change(&mut config);
+        Detection { max_ejection_percent: 100, success_rate_ejection: Some(config), ..Detection::default() }
+    }
+
+    fn failure_percentage(change: impl FnOnce(&mut FailurePercentageEjection)) -> Detection {
+        let mut config = FailurePercentageEjection {
+            threshold: 50,
+            enforcement_percentage: 100,
+            minimum_hosts: 2,
+            request_volume: 10,
+        };
+        change(&mut config);
+        Detection {
+            max_ejection_percent: 100,
+            failure_percentage_ejection: Some(config),
+            ..Detection::default()
+        }
+    }
+
+    #[test]
+    fn a50_success_rate_ejects_what_is_far_below_the_mean() {
+        let counts = [(100, 0), (98, 2), (100, 0), (40, 60)];
+        assert_eq!(ejected(&success_rate(|_| ()), samples(&counts)), [3]);
+        // 40 % is 1.7 standard deviations below the mean.
+        assert_eq!(ejected(&success_rate(|c| c.stdev_factor = 1700), samples(&counts)), [3]);
+        assert!(ejected(&success_rate(|c| c.stdev_factor = 1800), samples(&counts)).is_empty());
+    }
+
+    #[test]
+    fn a50_success_rate_of_equals_ejects_nobody() {
+        assert!(ejected(&success_rate(|_| ()), samples(&[(0, 100), (0, 100), (0, 100)])).is_empty());
+        assert!(ejected(&success_rate(|_| ()), samples(&[(100, 0), (100, 0), (100, 0)])).is_empty());
+    }
+
+    #[test]
+    fn a50_success_rate_needs_enough_endpoints_with_enough_requests() {
+        let counts = [(10, 0), (10, 0), (0, 10)];
+        assert_eq!(ejected(&success_rate(|_| ()), samples(&counts)), [2]);
+        assert!(ejected(&success_rate(|c| c.minimum_hosts = 4), samples(&counts)).is_empty());
+        assert!(ejected(&success_rate(|c| c.request_volume = 11), samples(&counts)).is_empty());
+        // One that has too few is neither counted nor judged.
+        let counts = [(10, 0), (10, 0), (9, 1), (0, 9)];
+        assert_eq!(ejected(&success_rate(|_| ()), samples(&counts)), [2]);
+        assert!(ejected(&success_rate(|c| c.minimum_hosts = 0), samples(&[(0, 0)])).is_empty());
+    }
+
+    #[test]
+    fn a50_failure_percentage_ejects_what_is_above_the_threshold() {
+        let counts = [(10, 0), (5, 5), (4, 6), (0, 10)];
+        assert_eq!(ejected(&failure_percentage(|_| ()), samples(&counts)), [2, 3]);
+        assert!(ejected(&failure_percentage(|c| c.threshold = 100), samples(&counts)).is_empty());
+        assert_eq!(ejected(&failure_percentage(|c| c.threshold = 0), samples(&counts)), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a50_failure_percentage_needs_enough_endpoints_with_enough_requests() {
+        let counts = [(10, 0), (0, 10), (0, 9)];
+        assert_eq!(ejected(&failure_percentage(|_| ()), samples(&counts)), [1]);
+        assert!(ejected(&failure_percentage(|c| c.minimum_hosts = 3), samples(&counts)).is_empty());
+    }
+
+    #[test]
+    fn a50_max_ejection_percent_stops_but_lets_one_go() {
+        let config = |percent| Detection { max_ejection_percent: percent, ..failure_percentage(|_| ()) };
+        let failing = || samples(&[(0, 10); 4]);
+        assert_eq!(ejected(&config(0), failing()), [0], "at least one");
+        assert_eq!(ejected(&config(25), failing()), [0]);
+        assert_eq!(ejected(&config(50), failing()), [0, 1]);
+        assert_eq!(ejected(&config(100), failing()), [0, 1, 2, 3]);
+        let mut with_one = failing();
+        with_one[3].ejected = true;
+        assert_eq!(ejected(&config(25), with_one), [3], "those of before count");
+    }
+
+    #[test]
+    fn a50_both_algorithms_share_the_limit() {
+        let both = Detection {
+            max_ejection_percent: 25,
+            failure_percentage_ejection: failure_percentage(|_| ()).failure_percentage_ejection,
+            ..success_rate(|_| ())
+        };
+        assert_eq!(ejected(&both, samples(&[(0, 10), (10, 0), (10, 0), (0, 10)])).len(), 1);
+    }
+
+    #[test]
+    fn a50_enforcement_is_a_chance() {
+        let half = failure_percentage(|c| c.enforcement_percentage = 50);
+        let count = ejected(&half, samples(&[(0, 10); 1000])).len();
+        assert!((420..580).contains(&count), "{count}");
+        assert!(
+            ejected(&failure_percentage(|c| c.enforcement_percentage = 0), samples(&[(0, 10); 9])).is_empty()
+        );
+    }
+}

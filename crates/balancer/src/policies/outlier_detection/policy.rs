@@ -1,0 +1,199 @@
+//! The policy: sweeps on a timer, counts between, and tells its child of ejections as health.
+
+use std::sync::Arc;
+
+use proxyless_sans_io::Time;
+
+use super::config::{Detection, NAME, OutlierDetectionConfig};
+use super::endpoints::Watched;
+use crate::api::{
+    Child, ChildIndex, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Intercept, InterceptCx, Lent,
+    PickError, Policy, PolicyNode, Route, RouteBuf, Subchannel, SubchannelEvent, SubchannelSpec, Timer,
+    Update, config_of,
+};
+
+/// The policy `outlier_detection`.
+#[derive(Default)]
+pub struct OutlierDetection {
+    child: Option<Child>,
+    subchannels: Subchannels,
+    detection: Detection,
+    endpoints: Option<Endpoints>,
+    sweep: Option<Sweep>,
+}
+
+/// The timer of the next sweep, and when the interval began.
+struct Sweep {
+    started: Time,
+    _timer: Timer,
+}
+
+/// The subchannels of the child, and the endpoints that they count for.
+#[derive(Default)]
+struct Subchannels {
+    watched: Watched,
+    lent: Lent<Seen>,
+}
+
+/// What the child has been told of a subchannel.
+struct Seen {
+    route: RouteBuf,
+    /// The last event, as it came from above.
+    event: Option<SubchannelEvent>,
+    /// Whether the child saw that event as an ejection.
+    ejected: bool,
+}
+
+impl Policy for OutlierDetection {
+    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        let config: &OutlierDetectionConfig = config_of(NAME, &update.config)?;
+        self.watch(&config.detection, &update.endpoints);
+        self.detection.clone_from(&config.detection);
+        self.schedule(cx);
+        let update = Update { config: Arc::clone(&config.child), ..update.clone() };
+        let child = self.child.get_or_insert_with(|| Child::new(ChildIndex(0), &config.child));
+        let result = child.update(&update, &mut InterceptCx { cx, by: &mut self.subchannels });
+        self.tell_child(cx);
+        self.finish(cx);
+        result
+    }
+
+    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        let event = self.subchannels.seen_by_child(event);
+        self.descend(route, cx, |child, route, cx| child.on_subchannel(route, &event, cx));
+    }
+
+    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        if route.next().is_some() {
+            return self.descend(route, cx, |child, route, cx| child.on_timer(route, token, cx));
+        }
+        let now = cx.now();
+        self.subchannels.watched.sweep(&self.detection, now, cx.rng());
+        // A50: the next interval begins when the timer fires.
+        self.sweep = Some(self.timer(now, cx));
+        self.tell_child(cx);
+        self.finish(cx);
+    }
+
+    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+    }
+
+    fn exit_idle(&mut self, cx: &mut dyn Cx) {
+        if let Some(child) = &mut self.child {
+            child.exit_idle(&mut InterceptCx { cx, by: &mut self.subchannels });
+        }
+        self.finish(cx);
+    }
+
+    fn describe(&self, now: Time) -> PolicyNode {
+        let mut node = PolicyNode::above(self.child.as_ref().map(|child| child.describe(now)));
+        if self.detection.is_on() {
+            let watched = &self.subchannels.watched;
+            node.counters.insert("endpoints_ejected".to_owned(), watched.ejected() as u64);
+            node.counters.insert("ejections".to_owned(), watched.ejections());
+            node.details = watched.describe(&self.detection, now);
+        }
+        if let Some(sweep) = &self.sweep {
+            let next = (sweep.started + self.detection.interval).since(now);
+            node.details.push(Detail::new("sweep", "").with_seconds("next_in", next));
+        }
+        node
+    }
+}
+
+impl OutlierDetection {
+    fn watch(&mut self, detection: &Detection, endpoints: &Endpoints) {
+        if !detection.is_on() {
+            if self.endpoints.take().is_some() {
+                self.subchannels.watched.clear();
+            }
+        } else if self.endpoints.as_ref() != Some(endpoints) {
+            self.endpoints = Some(endpoints.clone());
+            self.subchannels.watched.watch(endpoints);
+        }
+    }
+
+    /// A50: sweeps run only while there is something to detect. A changed interval counts from the beginning of the
+    /// running one.
+    fn schedule(&mut self, cx: &mut dyn Cx) {
+        self.sweep = self.detection.is_on().then(|| {
+            let started = self.sweep.as_ref().map_or(cx.now(), |sweep| sweep.started);
+            self.timer(started, cx)
+        });
+    }
+
+    fn timer(&self, started: Time, cx: &mut dyn Cx) -> Sweep {
+        let delay = self.detection.interval.saturating_sub(cx.now().since(started));
+        Sweep { started, _timer: cx.set_timer(RouteBuf::default(), delay, 0) }
+    }
+
+    fn descend(
+        &mut self,
+        route: Route<'_>,
+        cx: &mut dyn Cx,
+        f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
+    ) {
+        if let (Some(child), Some((_, rest))) = (&mut self.child, route.next()) {
+            f(child, rest, &mut InterceptCx { cx, by: &mut self.subchannels });
+        }
+        self.finish(cx);
+    }
+
+    /// Delivers the last event of each subchannel again whose endpoint was ejected, or is not any more.
+    fn tell_child(&mut self, cx: &mut dyn Cx) {
+        let Some(child) = &mut self.child else { return };
+        for (route, event) in self.subchannels.changed() {
+            let event = self.subchannels.seen_by_child(&event);
+            if let Some((_, rest)) = route.route().next() {
+                child.on_subchannel(rest, &event, &mut InterceptCx { cx, by: &mut self.subchannels });
+            }
+        }
+    }
+
+    /// After every call of the child: gives back what it let go of, and publishes what it published.
+    fn finish(&mut self, cx: &mut dyn Cx) {
+        for (subchannel, _) in self.subchannels.lent.take_returned() {
+            self.subchannels.watched.subchannel_gone(subchannel.target().address);
+        }
+        if let Some(child) = &mut self.child
+            && child.take_dirty()
+        {
+            cx.publish(child.output().state, Arc::clone(&child.output().picker));
+        }
+    }
+}
+
+impl Subchannels {
+    /// The event as the child is to see it. A61: ejection is a matter of health; connectivity stays as it is.
+    fn seen_by_child(&mut self, event: &SubchannelEvent) -> SubchannelEvent {
+        let Some((subchannel, seen)) = self.lent.get_mut(event.subchannel) else { return event.clone() };
+        let address = subchannel.target().address;
+        seen.event = Some(event.clone());
+        seen.ejected = event.state == ConnectivityState::Ready && self.watched.is_ejected(address);
+        if !seen.ejected {
+            return event.clone();
+        }
+        let error = PickError::unavailable(format!("{address}: ejected by outlier detection"));
+        SubchannelEvent { health: ConnectivityState::TransientFailure, error: Some(error), ..event.clone() }
+    }
+
+    /// Events that the child would see in another way than it did.
+    fn changed(&self) -> Vec<(RouteBuf, SubchannelEvent)> {
+        let changed = self.lent.iter().filter_map(|(subchannel, seen)| {
+            let event = seen.event.as_ref().filter(|event| event.state == ConnectivityState::Ready)?;
+            let ejected = self.watched.is_ejected(subchannel.target().address);
+            (ejected != seen.ejected).then(|| (seen.route.clone(), event.clone()))
+        });
+        changed.collect()
+    }
+}
+
+impl Intercept for Subchannels {
+    fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+        // The tracker is there even while nothing is counted: detection may be turned on later.
+        spec.trackers.add(self.watched.subchannel_made(spec.address));
+        let seen = Seen { route: spec.route.clone(), event: None, ejected: false };
+        self.lent.lend(cx.create_subchannel(spec), seen)
+    }
+}

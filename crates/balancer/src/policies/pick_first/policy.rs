@@ -1,0 +1,283 @@
+//! The policy: when it searches, what it does with what the search finds, and what it publishes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proxyless_sans_io::Time;
+
+use super::PickFirstConfig;
+use super::addresses::{Address, flatten};
+use super::attempt::{Attempt, Candidate, Progress};
+use super::picker::TargetPicker;
+use crate::api::{
+    ConfigError, ConnectivityState, Cx, Endpoint, EndpointNode, FailPicker, PickError, Policy, PolicyNode,
+    QueuePicker, Route, RouteBuf, Signal, Subchannel, SubchannelEvent, SubchannelSpec, Update, config_of,
+};
+
+/// The policy `pick_first`.
+#[derive(Default)]
+pub struct PickFirst {
+    config: PickFirstConfig,
+    note: Option<Arc<str>>,
+    list: Vec<Address>,
+    phase: Phase,
+    /// Whether TRANSIENT_FAILURE was published and nothing was connected since.
+    failing: bool,
+}
+
+#[derive(Default)]
+enum Phase {
+    /// There are no addresses.
+    #[default]
+    Empty,
+    /// Waits for an RPC or for the parent.
+    Idle { _signal: Signal },
+    /// Looks for a connection.
+    Searching(Attempt),
+    /// Has one.
+    Selected { subchannel: Subchannel, health: ConnectivityState },
+}
+
+impl Policy for PickFirst {
+    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        self.config = config_of::<PickFirstConfig>("pick_first", &update.config)?.clone();
+        self.note.clone_from(&update.resolution_note);
+        let mut endpoints = Vec::new();
+        update.endpoints.flatten(&mut |endpoint| endpoints.push(endpoint.clone()));
+        if self.config.shuffle_address_list {
+            // A62: each update is shuffled; A61: by endpoint, which keeps its own order of addresses.
+            cx.rng().shuffle(&mut endpoints);
+        }
+        self.list = flatten(endpoints);
+        if self.list.is_empty() {
+            self.phase = Phase::Empty;
+            cx.request_reresolution();
+            self.publish_failure("no addresses", cx);
+            return Ok(());
+        }
+        match std::mem::take(&mut self.phase) {
+            idle @ Phase::Idle { .. } => self.phase = idle,
+            Phase::Selected { subchannel, health } => self.reselect(subchannel, health, cx),
+            Phase::Searching(attempt) => self.search(attempt.into_candidates(), cx),
+            Phase::Empty => self.search(Vec::new(), cx),
+        }
+        Ok(())
+    }
+
+    fn on_subchannel(&mut self, _: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        match &mut self.phase {
+            Phase::Searching(attempt) => {
+                let progress = attempt.on_subchannel(event, cx);
+                self.progress(progress, cx);
+            }
+            Phase::Selected { subchannel, health } if subchannel.id() == event.subchannel => {
+                match event.state {
+                    ConnectivityState::Ready if *health == event.health => {}
+                    ConnectivityState::Ready => {
+                        *health = event.health;
+                        self.publish_selected(event.error.as_deref(), cx);
+                    }
+                    _ => self.lost(cx),
+                }
+            }
+            Phase::Empty | Phase::Idle { .. } | Phase::Selected { .. } => {}
+        }
+    }
+
+    fn on_timer(&mut self, _: Route<'_>, _: u32, cx: &mut dyn Cx) {
+        if let Phase::Searching(attempt) = &mut self.phase {
+            let progress = attempt.on_timer(cx);
+            self.progress(progress, cx);
+        }
+    }
+
+    fn on_signal(&mut self, _: Route<'_>, _: u32, cx: &mut dyn Cx) {
+        self.exit_idle(cx);
+    }
+
+    fn exit_idle(&mut self, cx: &mut dyn Cx) {
+        if matches!(self.phase, Phase::Idle { .. }) {
+            self.search(Vec::new(), cx);
+        }
+    }
+
+    fn describe(&self, _: Time) -> PolicyNode {
+        let endpoints = self.list.iter().map(|address| self.describe_address(address)).collect();
+        PolicyNode { endpoints, ..PolicyNode::default() }
+    }
+}
+
+impl PickFirst {
+    /// Looks for a connection among the addresses; subchannels of the search before are used again.
+    fn search(&mut self, old: Vec<Candidate>, cx: &mut dyn Cx) {
+        let mut candidates = self.candidates(old, cx);
+        if let Some(at) = candidates.iter().position(|c| c.subchannel.target().slot.is_connected()) {
+            self.select(candidates.swap_remove(at).subchannel, ConnectivityState::Ready, None, cx);
+            return;
+        }
+        // A62: sticky TRANSIENT_FAILURE.
+        if !self.failing {
+            cx.publish(ConnectivityState::Connecting, QueuePicker::new());
+        }
+        // A61: every new address list gets a pass of its own.
+        let mut attempt = Attempt::new(candidates, self.config.attempt_delay());
+        let progress = attempt.step(cx);
+        self.phase = Phase::Searching(attempt);
+        self.progress(progress, cx);
+    }
+
+    /// A subchannel for each address of the list.
+    fn candidates(&self, old: Vec<Candidate>, cx: &mut dyn Cx) -> Vec<Candidate> {
+        let mut old: BTreeMap<_, _> = old.into_iter().map(|c| (c.subchannel.target().address, c)).collect();
+        self.list
+            .iter()
+            .map(|address| match old.remove(&address.address) {
+                Some(Candidate { subchannel, state, .. }) => {
+                    Candidate::new(renew(subchannel, address, cx), state)
+                }
+                None => Candidate::new(create(address, cx), ConnectivityState::Idle),
+            })
+            .collect()
+    }
+
+    fn progress(&mut self, progress: Progress, cx: &mut dyn Cx) {
+        match progress {
+            Progress::Searching => {}
+            Progress::Found { subchannel, health, error } => {
+                self.select(subchannel, health, error.as_deref(), cx)
+            }
+            Progress::Failed(error) => {
+                // A61: resolve again, report TRANSIENT_FAILURE, go on trying.
+                cx.request_reresolution();
+                let error = error.as_ref().map_or("no attempt was made", |error| &error.message);
+                if self.config.petiole {
+                    self.publish_failure(error, cx);
+                } else {
+                    self.publish_failure(
+                        &format!("failed to connect to all addresses; last error: {error}"),
+                        cx,
+                    );
+                }
+            }
+        }
+    }
+
+    /// Uses this connection. The other subchannels are dropped with the search (A61), and so is its timer.
+    fn select(
+        &mut self,
+        subchannel: Subchannel,
+        health: ConnectivityState,
+        error: Option<&PickError>,
+        cx: &mut dyn Cx,
+    ) {
+        self.phase = Phase::Selected { subchannel, health };
+        self.failing = false;
+        self.publish_selected(error, cx);
+    }
+
+    /// An update came while connected.
+    fn reselect(&mut self, subchannel: Subchannel, health: ConnectivityState, cx: &mut dyn Cx) {
+        let target = Arc::clone(subchannel.target());
+        if let Some(address) = self.list.iter().find(|address| address.address == target.address) {
+            let subchannel = renew(subchannel, address, cx);
+            let renewed = !Arc::ptr_eq(subchannel.target(), &target);
+            self.phase = Phase::Selected { subchannel, health };
+            // Health other than READY stays published; if it has changed, the first event of the new one says so.
+            if renewed && (health == ConnectivityState::Ready || !self.config.petiole) {
+                self.publish_selected(None, cx);
+            }
+            return;
+        }
+        let mut candidates = self.candidates(Vec::new(), cx);
+        drop(subchannel);
+        match candidates.iter().position(|c| c.subchannel.target().slot.is_connected()) {
+            Some(at) => {
+                self.select(candidates.swap_remove(at).subchannel, ConnectivityState::Ready, None, cx)
+            }
+            // As in all implementations: the connection that the new list does not have is left, and an RPC or the
+            // parent starts the search.
+            None => self.go_idle(cx),
+        }
+    }
+
+    /// The selected connection is gone: waits for an RPC or the parent. (It is IDLE first, whoever connects it again.)
+    fn lost(&mut self, cx: &mut dyn Cx) {
+        cx.request_reresolution();
+        self.go_idle(cx);
+    }
+
+    fn go_idle(&mut self, cx: &mut dyn Cx) {
+        let signal = cx.create_signal(RouteBuf::default(), 0);
+        cx.publish(ConnectivityState::Idle, QueuePicker::waking(signal.raiser()));
+        self.phase = Phase::Idle { _signal: signal };
+    }
+
+    fn publish_selected(&mut self, error: Option<&PickError>, cx: &mut dyn Cx) {
+        let Phase::Selected { subchannel, health } = &self.phase else { return };
+        // A61: health counts only under a petiole policy.
+        let state = if self.config.petiole { *health } else { ConnectivityState::Ready };
+        match state {
+            ConnectivityState::Ready => cx.publish(state, TargetPicker::new(subchannel.target())),
+            ConnectivityState::Idle | ConnectivityState::Connecting => {
+                cx.publish(ConnectivityState::Connecting, QueuePicker::new());
+            }
+            ConnectivityState::TransientFailure => {
+                let why = error.map_or("the connection is unhealthy", |error| &error.message);
+                let error = PickError::unavailable(self.with_note(why));
+                cx.publish(state, FailPicker::new(error));
+            }
+        }
+    }
+
+    fn publish_failure(&mut self, why: &str, cx: &mut dyn Cx) {
+        self.failing = true;
+        let error = PickError::unavailable(self.with_note(why));
+        cx.publish(ConnectivityState::TransientFailure, FailPicker::new(error));
+    }
+
+    /// One line for each address: each has a connection of its own.
+    fn describe_address(&self, address: &Address) -> EndpointNode {
+        let of_address = |subchannel: &Subchannel| subchannel.target().address == address.address;
+        let (state, subchannel) = match &self.phase {
+            Phase::Searching(attempt) => {
+                match attempt.candidates().iter().find(|c| of_address(&c.subchannel)) {
+                    Some(candidate) => (candidate.state, Some(&candidate.subchannel)),
+                    None => (ConnectivityState::Idle, None),
+                }
+            }
+            Phase::Selected { subchannel, health } if of_address(subchannel) => (*health, Some(subchannel)),
+            _ => (ConnectivityState::Idle, None),
+        };
+        let mut node = EndpointNode::new(&address.endpoint, state);
+        node.addresses = vec![address.address];
+        if let Some(subchannel) = subchannel {
+            let slot = &subchannel.target().slot;
+            node.connected = slot.is_connected().then_some(address.address);
+            node.calls = slot.calls().counts();
+        }
+        node
+    }
+
+    /// A74: the resolution note belongs into the error of RPCs.
+    fn with_note(&self, why: &str) -> String {
+        self.note.as_ref().map_or_else(|| why.to_owned(), |note| format!("{why} ({note})"))
+    }
+}
+
+fn create(address: &Address, cx: &mut dyn Cx) -> Subchannel {
+    cx.create_subchannel(SubchannelSpec::new(address.address, Arc::clone(&address.endpoint)))
+}
+
+/// The same subchannel, or one with a new target if what calls see of the endpoint changed. The connection stays.
+fn renew(subchannel: Subchannel, address: &Address, cx: &mut dyn Cx) -> Subchannel {
+    if same_for_calls(&subchannel.target().endpoint, &address.endpoint) {
+        subchannel
+    } else {
+        create(address, cx)
+    }
+}
+
+/// Weights and the order of addresses concern policies, not calls: a change of them keeps the target.
+fn same_for_calls(a: &Endpoint, b: &Endpoint) -> bool {
+    a.hostname == b.hostname && a.hash_key == b.hash_key && a.health == b.health && a.locality == b.locality
+}

@@ -1,0 +1,263 @@
+//! The priority policy: keeps the children, and does what the choice says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proxyless_sans_io::Time;
+
+use super::child::{Expired, PriorityNode, Timers};
+use super::choice::{ChildView, Choice, choose};
+use super::config::{PriorityConfig, RETENTION};
+use crate::api::{
+    Child, ChildIndex, ChildNode, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy,
+    PolicyConfig, PolicyNode, Route, SubchannelEvent, Update, config_of,
+};
+
+const NAME: &str = "priority_experimental";
+
+/// The policy `priority_experimental`.
+#[derive(Default)]
+pub struct Priority {
+    /// The last update that was good.
+    given: Option<Given>,
+    /// The children that exist; those below the choice may be deactivated.
+    nodes: BTreeMap<Arc<str>, PriorityNode>,
+    children_made: u32,
+    timers: Timers,
+    /// The child that the choice names.
+    chosen: Option<Arc<str>>,
+    /// The child whose output is published.
+    serving: Option<Arc<str>>,
+    /// The child that was READY and serving when the last update came, until a READY one is chosen.
+    carried_over: Option<Arc<str>>,
+    published: Option<(ConnectivityState, Arc<dyn Picker>)>,
+}
+
+struct Given {
+    config: PriorityConfig,
+    update: Update,
+}
+
+impl Policy for Priority {
+    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        let config = match good_config(&update.config) {
+            Ok(config) => config.clone(),
+            Err(error) => {
+                if self.published.is_none() {
+                    self.fail(&error.to_string(), cx);
+                }
+                return Err(error);
+            }
+        };
+        let was_ready = matches!(self.published, Some((ConnectivityState::Ready, _)));
+        self.carried_over = self.serving.take().filter(|_| was_ready);
+        self.timers.failover_timeout = config.failover_timeout;
+        // X-15, A115: what left the configuration is dropped now; but only after its successors have taken their
+        // shares of the connections that both use.
+        let (kept, removed): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.nodes)
+            .into_iter()
+            .partition(|(name, _)| config.priorities.contains(name));
+        self.nodes = kept;
+        let given = self.given.insert(Given { config, update: update.clone() });
+        let mut errors = Vec::new();
+        // X-14, A56: every child that exists gets its update before there is one choice.
+        for (name, node) in &mut self.nodes {
+            let Some(child_config) = given.config.children.get(name) else { continue };
+            node.configure(child_config);
+            let child_update = given.update_of(name, &child_config.config);
+            let (result, _) = node.call(&mut self.timers, cx, |child, cx| child.update(&child_update, cx));
+            errors.extend(result.err().map(|error| format!("child {name}: {error}")));
+        }
+        self.choose(&mut errors, cx);
+        drop(removed);
+        if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
+    }
+
+    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        if let Some((index, rest)) = route.next() {
+            self.call_child(index, cx, |child, cx| child.on_subchannel(rest, event, cx));
+        }
+    }
+
+    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        let Some((index, rest)) = route.next() else { return self.on_own_timer(token, cx) };
+        self.call_child(index, cx, |child, cx| child.on_timer(rest, token, cx));
+    }
+
+    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        if let Some((index, rest)) = route.next() {
+            self.call_child(index, cx, |child, cx| child.on_signal(rest, token, cx));
+        }
+    }
+
+    fn exit_idle(&mut self, cx: &mut dyn Cx) {
+        let chosen = self.chosen.as_ref().and_then(|name| self.nodes.get(name));
+        if let Some(index) = chosen.map(|node| node.child.index()) {
+            self.call_child(index, cx, |child, cx| child.exit_idle(cx));
+        }
+    }
+
+    fn describe(&self, now: Time) -> PolicyNode {
+        let priorities = self.given.iter().flat_map(|given| &given.config.priorities);
+        let child = |name: &Arc<str>| {
+            let Some(node) = self.nodes.get(name) else {
+                let config = self.given.as_ref().and_then(|given| given.config.children.get(name));
+                let policy = config.map(|child| child.config.policy_name().to_owned()).unwrap_or_default();
+                let node = PolicyNode { policy, ..PolicyNode::default() };
+                return ChildNode { role: Some("not created".to_owned()), ..ChildNode::new(&**name, node) };
+            };
+            let role = if self.serving.as_ref() == Some(name) {
+                "serving"
+            } else if node.is_deactivated() {
+                "deactivated"
+            } else {
+                "standby"
+            };
+            ChildNode { role: Some(role.to_owned()), ..ChildNode::new(&**name, node.child.describe(now)) }
+        };
+        PolicyNode { children: priorities.map(child).collect(), ..PolicyNode::default() }
+    }
+}
+
+impl Priority {
+    fn call_child(&mut self, index: ChildIndex, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx)) {
+        let Some(node) = self.nodes.values_mut().find(|node| node.child.index() == index) else { return };
+        let ((), published) = node.call(&mut self.timers, cx, f);
+        if published {
+            self.choose_after_event(cx);
+        }
+    }
+
+    fn on_own_timer(&mut self, token: u32, cx: &mut dyn Cx) {
+        let expired =
+            self.nodes.iter_mut().find_map(|(name, node)| Some((Arc::clone(name), node.expire(token)?)));
+        match expired {
+            // X-14, A56: the end of the time to connect is no failure of the child: it only allows another choice.
+            Some((name, Expired::Failover)) => {
+                tracing::debug!(target: "priority_lb", %name, "failover timer ran out")
+            }
+            // X-15, A56: a child that stayed deactivated for so long is dropped.
+            Some((name, Expired::Retention)) => {
+                tracing::debug!(target: "priority_lb", %name, "dropped after being deactivated");
+                self.nodes.remove(&name);
+            }
+            None => return,
+        }
+        self.choose_after_event(cx);
+    }
+
+    fn choose_after_event(&mut self, cx: &mut dyn Cx) {
+        let mut errors = Vec::new();
+        self.choose(&mut errors, cx);
+        for error in errors {
+            tracing::warn!(target: "priority_lb", %error, "a child refused its first update");
+        }
+    }
+
+    /// Chooses, making children as the choice gets to them, and publishes what came of it.
+    fn choose(&mut self, errors: &mut Vec<String>, cx: &mut dyn Cx) {
+        loop {
+            match choose(&self.views()) {
+                Choice::Nothing => {
+                    self.chosen = None;
+                    // A56: an empty list of priorities is a failure.
+                    return self.fail("priority policy has empty priority list", cx);
+                }
+                Choice::Create(priority) => errors.extend(self.create(priority, cx)),
+                Choice::Use { priority, serving, reached, deactivate_lower } => {
+                    self.activate(reached, deactivate_lower, cx);
+                    return self.set_current(priority, serving, cx);
+                }
+            }
+        }
+    }
+
+    fn views(&self) -> Vec<ChildView> {
+        let view = |name: &Arc<str>| {
+            let carried_over = self.carried_over.as_ref() == Some(name);
+            self.nodes.get(name).map_or(ChildView::Absent, |node| node.view(carried_over))
+        };
+        self.given.iter().flat_map(|given| &given.config.priorities).map(view).collect()
+    }
+
+    /// Makes the child of a priority and updates it. Returns what the child has against its update.
+    ///
+    /// Always makes one, since a configuration that names a child it does not have is refused: so `choose` ends.
+    fn create(&mut self, priority: usize, cx: &mut dyn Cx) -> Option<String> {
+        let given = self.given.as_ref()?;
+        let name = given.config.priorities.get(priority)?;
+        let config = given.config.children.get(name)?;
+        let update = given.update_of(name, &config.config);
+        tracing::debug!(target: "priority_lb", %name, priority, "creating child");
+        let failover = self.timers.start(self.timers.failover_timeout, cx);
+        let mut node = PriorityNode::new(ChildIndex(self.children_made), config, failover);
+        self.children_made += 1;
+        let (result, _) = node.call(&mut self.timers, cx, |child, cx| child.update(&update, cx));
+        self.nodes.insert(Arc::clone(name), node);
+        result.err().map(|error| format!("child {name}: {error}"))
+    }
+
+    /// X-15, A56: children that the choice got to live on; those below a usable one may go in a while.
+    fn activate(&mut self, reached: usize, deactivate_lower: bool, cx: &mut dyn Cx) {
+        let priorities = self.given.iter().flat_map(|given| &given.config.priorities);
+        for (priority, name) in priorities.enumerate() {
+            let Some(node) = self.nodes.get_mut(name) else { continue };
+            if priority <= reached {
+                node.reactivate();
+            } else if deactivate_lower {
+                node.deactivate(|| self.timers.start(RETENTION, cx));
+            }
+        }
+    }
+
+    fn set_current(&mut self, priority: usize, serving: usize, cx: &mut dyn Cx) {
+        let name_of = |priority| self.given.as_ref()?.config.priorities.get(priority).cloned();
+        let (chosen, serving) = (name_of(priority), name_of(serving));
+        let state_of = |name: &Option<Arc<str>>| Some(self.nodes.get(name.as_ref()?)?.child.output().state);
+        if state_of(&chosen) == Some(ConnectivityState::Ready) {
+            self.carried_over = None;
+        }
+        if self.chosen != chosen {
+            tracing::debug!(target: "priority_lb", priority, name = chosen.as_deref(), "priority chosen");
+        }
+        let output =
+            serving.as_ref().and_then(|name| self.nodes.get(name)).map(|node| node.child.output().clone());
+        (self.chosen, self.serving) = (chosen, serving);
+        if let Some(output) = output {
+            self.publish(output.state, output.picker, cx);
+        }
+    }
+
+    fn fail(&mut self, why: &str, cx: &mut dyn Cx) {
+        self.serving = None;
+        self.publish(ConnectivityState::TransientFailure, FailPicker::new(PickError::unavailable(why)), cx);
+    }
+
+    /// Publishes, unless this is what the parent has already.
+    fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>, cx: &mut dyn Cx) {
+        let same = self.published.as_ref().is_some_and(|(old_state, old)| {
+            *old_state == state && std::ptr::addr_eq(Arc::as_ptr(old), Arc::as_ptr(&picker))
+        });
+        if !same {
+            self.published = Some((state, Arc::clone(&picker)));
+            cx.publish(state, picker);
+        }
+    }
+}
+
+impl Given {
+    /// What the child of this name is updated with.
+    fn update_of(&self, name: &str, config: &Arc<dyn PolicyConfig>) -> Update {
+        Update {
+            config: Arc::clone(config),
+            endpoints: self.update.endpoints.group(name),
+            resolution_note: self.update.resolution_note.clone(),
+            shared: self.update.shared.clone(),
+        }
+    }
+}
+
+fn good_config(config: &Arc<dyn PolicyConfig>) -> Result<&PriorityConfig, ConfigError> {
+    let config: &PriorityConfig = config_of(NAME, config)?;
+    config.problems().map_or(Ok(config), |why| Err(ConfigError { policy: NAME, why }))
+}

@@ -1,0 +1,69 @@
+//! Finds the endpoint for a request's hash.
+
+use std::sync::Arc;
+
+use super::ring::Ring;
+use crate::api::{PickArgs, PickError, PickResult, Picker, SignalRaiser};
+
+/// What picks need to know of one endpoint.
+pub(super) enum EndpointView {
+    /// Picks go to it.
+    Ready(Arc<dyn Picker>),
+    /// A pick makes it connect.
+    Idle(Arc<SignalRaiser>),
+    /// Picks wait for it.
+    Connecting,
+    /// Picks pass it by; if there is nobody else, they fail with the error of the first.
+    Failed(Arc<PickError>),
+}
+
+impl PartialEq for EndpointView {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ready(a), Self::Ready(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
+            (Self::Idle(a), Self::Idle(b)) => Arc::ptr_eq(a, b),
+            (Self::Connecting, Self::Connecting) => true,
+            (Self::Failed(a), Self::Failed(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// The ring and the state of every endpoint at one time.
+pub(super) struct RingPicker {
+    pub(super) ring: Arc<Ring>,
+    /// In the order of the ring's members.
+    pub(super) endpoints: Box<[Arc<EndpointView>]>,
+}
+
+impl Picker for RingPicker {
+    fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
+        let mut first_failure = None;
+        // A61: the first endpoint along the ring that has not failed decides.
+        for endpoint in self.ring.walk(args.attributes.hash).filter_map(|member| self.endpoints.get(member)) {
+            match &**endpoint {
+                EndpointView::Ready(picker) => return picker.pick(args),
+                EndpointView::Idle(raiser) => {
+                    raiser.raise();
+                    return PickResult::Queue;
+                }
+                EndpointView::Connecting => return PickResult::Queue,
+                EndpointView::Failed(error) => {
+                    first_failure.get_or_insert(error);
+                }
+            }
+        }
+        // A61: if all have failed, the error is the one of the endpoint that the request belongs to. The ring is never
+        // empty, so there is one.
+        first_failure.map_or(PickResult::Queue, |error| PickResult::Fail(Arc::clone(error)))
+    }
+}
+
+impl PartialEq for RingPicker {
+    /// Whether both were made from the same parts.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.ring, &other.ring)
+            && self.endpoints.len() == other.endpoints.len()
+            && self.endpoints.iter().zip(&other.endpoints).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+}

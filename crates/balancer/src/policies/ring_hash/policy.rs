@@ -1,0 +1,224 @@
+//! The ring_hash policy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proxyless_sans_io::Time;
+
+use super::config::RingHashConfig;
+use super::picker::{EndpointView, RingPicker};
+use super::ring::Ring;
+use super::weights::Weights;
+use crate::api::{
+    ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, Route,
+    RouteBuf, Signal, SubchannelEvent, Update, config_of,
+};
+use crate::policies::petiole::{Change, Connect, Member, Petiole, StateCounts};
+
+const NAME: &str = "ring_hash_experimental";
+
+/// The policy `ring_hash_experimental`.
+pub struct RingHash {
+    /// The endpoints' children. A61: pick_first connects when it is first updated, so that waits for a wish to connect.
+    petiole: Petiole,
+    ring: Option<Arc<Ring>>,
+    /// How picks see the members of the petiole, in the same order.
+    views: Vec<Arc<EndpointView>>,
+    /// Raised by picks that found the endpoint IDLE.
+    signals: BTreeMap<ChildIndex, Signal>,
+    resolution_note: Option<Arc<str>>,
+    published: Option<(ConnectivityState, Arc<RingPicker>)>,
+}
+
+impl Default for RingHash {
+    fn default() -> Self {
+        Self {
+            petiole: Petiole::new(Connect::OnDemand),
+            ring: None,
+            views: Vec::new(),
+            signals: BTreeMap::new(),
+            resolution_note: None,
+            published: None,
+        }
+    }
+}
+
+impl Policy for RingHash {
+    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        let config: &RingHashConfig = match config_of(NAME, &update.config) {
+            Ok(config) => config,
+            Err(error) => {
+                if self.ring.is_none() {
+                    fail(error.to_string(), cx);
+                }
+                return Err(error);
+            }
+        };
+        self.resolution_note.clone_from(&update.resolution_note);
+        self.petiole.update(&update.endpoints, cx);
+        self.update_signals(cx);
+        self.update_views();
+        if self.petiole.members().is_empty() {
+            self.ring = None;
+            self.published = None;
+            fail(self.with_note("empty address list"), cx);
+            cx.request_reresolution();
+            return Ok(());
+        }
+        let weights = Weights::of(&update.endpoints);
+        let members: Vec<_> =
+            self.petiole.members().iter().map(|member| weights.member(member.endpoint())).collect();
+        if !self.ring.as_ref().is_some_and(|ring| ring.is_of(&members, config)) {
+            self.ring = Some(Arc::new(Ring::new(members, config)));
+        }
+        self.settle(cx);
+        Ok(())
+    }
+
+    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        let change = self.petiole.on_subchannel(route, event, cx);
+        self.on_change(change, cx);
+    }
+
+    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        let change = self.petiole.on_timer(route, token, cx);
+        self.on_change(change, cx);
+    }
+
+    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        let change = if route.next().is_some() {
+            self.petiole.on_signal(route, token, cx)
+        } else {
+            self.on_wish(ChildIndex(token), cx)
+        };
+        self.on_change(change, cx);
+    }
+
+    // A42: only picks, and failures of other endpoints, make an endpoint connect.
+    fn exit_idle(&mut self, _: &mut dyn Cx) {}
+
+    fn describe(&self, now: Time) -> PolicyNode {
+        self.petiole.describe(now)
+    }
+}
+
+impl RingHash {
+    /// A pick found the endpoint IDLE. It may have left IDLE since.
+    fn on_wish(&mut self, index: ChildIndex, cx: &mut dyn Cx) -> Option<Change> {
+        let idle = self.petiole.member(index)?.state() == ConnectivityState::Idle;
+        let change = idle.then(|| self.petiole.connect(index, cx)).flatten();
+        if let Some(signal) = self.signals.get(&index) {
+            signal.lower();
+        }
+        change
+    }
+
+    fn on_change(&mut self, change: Option<Change>, cx: &mut dyn Cx) {
+        if let Some(change) = change {
+            self.update_view(change.position);
+            self.settle(cx);
+        }
+    }
+
+    fn update_signals(&mut self, cx: &mut dyn Cx) {
+        let mut old = std::mem::take(&mut self.signals);
+        for member in self.petiole.members() {
+            let index = member.index();
+            let signal = old.remove(&index).unwrap_or_else(|| cx.create_signal(RouteBuf::default(), index.0));
+            self.signals.insert(index, signal);
+        }
+    }
+
+    fn update_views(&mut self) {
+        let old = std::mem::take(&mut self.views);
+        let views: Vec<_> = self.petiole.members().iter().filter_map(|member| self.view(member)).collect();
+        // What did not change stays the same pointer, so that an update without effect is seen to have none.
+        let keep = |(at, view): (usize, EndpointView)| match old.get(at) {
+            Some(old) if **old == view => Arc::clone(old),
+            _ => Arc::new(view),
+        };
+        self.views = views.into_iter().enumerate().map(keep).collect();
+    }
+
+    fn update_view(&mut self, position: usize) {
+        let view = self.petiole.members().get(position).and_then(|member| self.view(member));
+        if let (Some(view), Some(slot)) = (view, self.views.get_mut(position))
+            && **slot != view
+        {
+            *slot = Arc::new(view);
+        }
+    }
+
+    /// How picks see an endpoint. Every member has a signal, so there always is a view.
+    fn view(&self, member: &Member) -> Option<EndpointView> {
+        Some(match member.state() {
+            ConnectivityState::Ready => EndpointView::Ready(Arc::clone(member.picker())),
+            ConnectivityState::Idle => EndpointView::Idle(self.signals.get(&member.index())?.raiser()),
+            ConnectivityState::Connecting => EndpointView::Connecting,
+            ConnectivityState::TransientFailure => {
+                let error = member.error();
+                let why = error.as_ref().map_or("unknown", |error| error.message.as_str());
+                let message = format!("ring hash cannot find a connected endpoint; first failure: {why}");
+                EndpointView::Failed(PickError::unavailable(self.with_note(&message)))
+            }
+        })
+    }
+
+    fn with_note(&self, message: &str) -> String {
+        self.resolution_note.as_ref().map_or_else(|| message.to_owned(), |note| format!("{message} ({note})"))
+    }
+
+    /// Starts what connection attempts are due, then publishes, unless the parent has this picker already.
+    fn settle(&mut self, cx: &mut dyn Cx) {
+        // Each turn takes an endpoint out of IDLE; the bound only guards against children that do not leave it.
+        for _ in 0..self.petiole.members().len() {
+            if !needs_attempt(self.petiole.counts()) {
+                break;
+            }
+            self.connect_one(cx);
+        }
+        let Some(ring) = &self.ring else { return };
+        let state = aggregate(self.petiole.counts());
+        let picker = RingPicker { ring: Arc::clone(ring), endpoints: self.views.iter().cloned().collect() };
+        if self.published.as_ref().is_none_or(|(old_state, old)| *old_state != state || **old != picker) {
+            let picker = Arc::new(picker);
+            self.published = Some((state, Arc::clone(&picker)));
+            cx.publish(state, picker);
+        }
+    }
+
+    /// Connects one of the IDLE endpoints, a random one so that clients do not all try the same.
+    fn connect_one(&mut self, cx: &mut dyn Cx) {
+        let drawn = cx.rng().below(self.petiole.counts().idle as u64) as usize;
+        let is_idle = |member: &&Member| member.state() == ConnectivityState::Idle;
+        let index = self.petiole.members().iter().filter(is_idle).nth(drawn).map(Member::index);
+        if let Some(change) = index.and_then(|index| self.petiole.connect(index, cx)) {
+            self.update_view(change.position);
+        }
+    }
+}
+
+/// A42: the six rules of aggregation, in their order.
+pub(super) fn aggregate(counts: &StateCounts) -> ConnectivityState {
+    let all = counts.idle + counts.connecting + counts.ready + counts.transient_failure;
+    match counts {
+        StateCounts { ready: 1.., .. } => ConnectivityState::Ready,
+        StateCounts { transient_failure: 2.., .. } => ConnectivityState::TransientFailure,
+        StateCounts { connecting: 1.., .. } => ConnectivityState::Connecting,
+        StateCounts { transient_failure: 1, .. } if all > 1 => ConnectivityState::Connecting,
+        StateCounts { idle: 1.., .. } => ConnectivityState::Idle,
+        _ => ConnectivityState::TransientFailure,
+    }
+}
+
+/// A61: a policy in CONNECTING or TRANSIENT_FAILURE may get no picks (priority fails over), so it keeps trying by
+/// itself: if no endpoint is connecting, an IDLE one has to.
+fn needs_attempt(counts: &StateCounts) -> bool {
+    let trying =
+        matches!(aggregate(counts), ConnectivityState::Connecting | ConnectivityState::TransientFailure);
+    trying && counts.connecting == 0 && counts.idle > 0
+}
+
+fn fail(why: String, cx: &mut dyn Cx) {
+    cx.publish(ConnectivityState::TransientFailure, FailPicker::new(PickError::unavailable(why)));
+}

@@ -1,0 +1,46 @@
+//! What endpoints weigh on the ring, and what their places are computed from.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::ring::Member;
+use crate::api::{Endpoint, Endpoints};
+use crate::policies::petiole::EndpointKey;
+
+/// The weights of all endpoints of an update.
+pub(super) struct Weights(BTreeMap<EndpointKey, u32>);
+
+impl Weights {
+    pub(super) fn of(endpoints: &Endpoints) -> Self {
+        let mut weights = Self(BTreeMap::new());
+        weights.add(endpoints, 1);
+        weights
+    }
+
+    /// An endpoint as it goes onto the ring.
+    pub(super) fn member(&self, endpoint: &Endpoint) -> Member {
+        // A76: a hash key, if there is one that is not empty, takes the place of the first address.
+        let hash_key = endpoint.hash_key.as_deref().filter(|key| !key.is_empty());
+        let first_address = || endpoint.addresses.first().map_or_else(String::new, SocketAddr::to_string);
+        Member {
+            key: hash_key.map_or_else(first_address, str::to_owned),
+            weight: self.0.get(&EndpointKey::of(endpoint)).copied().unwrap_or(1),
+        }
+    }
+
+    fn add(&mut self, endpoints: &Endpoints, factor: u32) {
+        for endpoint in endpoints.list() {
+            // A weight of 0 would break the ring; no valid resource has it.
+            let weight = factor.saturating_mul(endpoint.weight).max(1);
+            // A42, A61: an endpoint that is listed repeatedly is one endpoint with the sum of the weights.
+            self.0
+                .entry(EndpointKey::of(endpoint))
+                .and_modify(|sum| *sum = sum.saturating_add(weight))
+                .or_insert(weight);
+        }
+        // A42: the weight of a locality multiplies the weights of its endpoints.
+        for group in endpoints.groups() {
+            self.add(&group.endpoints, factor.saturating_mul(group.weight).max(1));
+        }
+    }
+}

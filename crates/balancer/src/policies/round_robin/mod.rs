@@ -1,0 +1,11 @@
+//! `round_robin`: connects to every endpoint and gives each READY one its turn. A petiole policy (gRFC A61).
+
+mod config;
+mod picker;
+mod policy;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::RoundRobinConfig;
+pub use policy::RoundRobin;

@@ -1,0 +1,164 @@
+//! The policy: what it publishes for the states of its children.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use proxyless_sans_io::Time;
+
+use super::RoundRobinConfig;
+use super::picker::RoundRobinPicker;
+use crate::api::{
+    ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, QueuePicker,
+    Route, SubchannelEvent, Update, config_of,
+};
+use crate::policies::petiole::{Change, Connect, Petiole};
+
+/// The policy `round_robin`.
+pub struct RoundRobin {
+    petiole: Petiole,
+    note: Option<Arc<str>>,
+    position: Option<Arc<AtomicUsize>>,
+    published: Published,
+}
+
+/// What was last published, as far as it says whether to publish anew.
+enum Published {
+    Nothing,
+    Connecting,
+    Ready(Arc<RoundRobinPicker>),
+    Failure {
+        message: String,
+        /// The child whose error is shown.
+        child: Option<ChildIndex>,
+    },
+}
+
+impl Default for RoundRobin {
+    fn default() -> Self {
+        Self {
+            petiole: Petiole::new(Connect::Always),
+            note: None,
+            position: None,
+            published: Published::Nothing,
+        }
+    }
+}
+
+impl Policy for RoundRobin {
+    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        config_of::<RoundRobinConfig>("round_robin", &update.config)?;
+        self.note.clone_from(&update.resolution_note);
+        self.petiole.update(&update.endpoints, cx);
+        match self.petiole.counts().aggregate() {
+            ConnectivityState::Ready => self.publish_ready(cx),
+            ConnectivityState::TransientFailure => {
+                let shown =
+                    self.shown().or_else(|| self.petiole.members().first().map(|member| member.index()));
+                self.publish_failure(shown, cx);
+            }
+            ConnectivityState::Idle | ConnectivityState::Connecting => self.publish_connecting(cx),
+        }
+        Ok(())
+    }
+
+    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        let change = self.petiole.on_subchannel(route, event, cx);
+        self.changed(change, cx);
+    }
+
+    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        let change = self.petiole.on_timer(route, token, cx);
+        self.changed(change, cx);
+    }
+
+    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        let change = self.petiole.on_signal(route, token, cx);
+        self.changed(change, cx);
+    }
+
+    /// Children never stay IDLE.
+    fn exit_idle(&mut self, _: &mut dyn Cx) {}
+
+    fn describe(&self, now: Time) -> PolicyNode {
+        self.petiole.describe(now)
+    }
+}
+
+impl RoundRobin {
+    /// A child published something: publishes only if that changes what RPCs get.
+    fn changed(&mut self, change: Option<Change>, cx: &mut dyn Cx) {
+        let Some(change) = change else { return };
+        match self.petiole.counts().aggregate() {
+            ConnectivityState::Ready => {
+                if change.touches_ready() {
+                    self.publish_ready(cx);
+                }
+            }
+            ConnectivityState::TransientFailure => {
+                // The child that was the last to fail is shown; while its error is, only that one's news matter.
+                let changed = self.petiole.members().get(change.position).map(|member| member.index());
+                let shown = self.shown();
+                if shown.is_none() || shown == changed {
+                    self.publish_failure(changed, cx);
+                }
+            }
+            ConnectivityState::Idle | ConnectivityState::Connecting => self.publish_connecting(cx),
+        }
+    }
+
+    fn publish_ready(&mut self, cx: &mut dyn Cx) {
+        let ready = self.petiole.members().iter().filter(|member| member.state() == ConnectivityState::Ready);
+        let children: Vec<_> = ready.map(|member| Arc::clone(member.picker())).collect();
+        if matches!(&self.published, Published::Ready(picker) if picker.is_over(&children)) {
+            return;
+        }
+        // A random start, or all clients would begin with the same endpoint.
+        let position =
+            self.position.get_or_insert_with(|| Arc::new(AtomicUsize::new(cx.rng().next_u64() as usize)));
+        let picker = RoundRobinPicker::new(children, Arc::clone(position));
+        self.published = Published::Ready(Arc::clone(&picker));
+        cx.publish(ConnectivityState::Ready, picker);
+    }
+
+    fn publish_connecting(&mut self, cx: &mut dyn Cx) {
+        if !matches!(self.published, Published::Connecting) {
+            self.published = Published::Connecting;
+            cx.publish(ConnectivityState::Connecting, QueuePicker::new());
+        }
+    }
+
+    /// Fails RPCs with the error of this child.
+    fn publish_failure(&mut self, child: Option<ChildIndex>, cx: &mut dyn Cx) {
+        let message = self.failure_message(child);
+        if matches!(&self.published, Published::Failure { message: published, .. } if *published == message) {
+            return;
+        }
+        cx.publish(
+            ConnectivityState::TransientFailure,
+            FailPicker::new(PickError::unavailable(message.clone())),
+        );
+        self.published = Published::Failure { message, child };
+    }
+
+    fn failure_message(&self, child: Option<ChildIndex>) -> String {
+        let error = child.and_then(|child| self.petiole.member(child)?.error());
+        let mut message = match (error, self.petiole.members().is_empty()) {
+            (Some(error), _) => format!("connections to all backends failing; last error: {}", error.message),
+            (None, false) => "connections to all backends failing".to_owned(),
+            (None, true) => "no endpoints".to_owned(),
+        };
+        // A74: the resolution note belongs into the error of RPCs.
+        if let Some(note) = &self.note {
+            message = format!("{message} ({note})");
+        }
+        message
+    }
+
+    /// The child whose error is published, if it still exists.
+    fn shown(&self) -> Option<ChildIndex> {
+        match self.published {
+            Published::Failure { child, .. } => child.filter(|&child| self.petiole.member(child).is_some()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The subchannels of one tree: one entry per address, shared by all owners.
+//!
+//! Inputs: owners that come, go and ask to connect; the driver's answers; deadlines. Outputs: events for owners, and
+//! effects for the driver. What an input started and ended again has no effect: connections are begun, and those that
+//! lost their last owner are ended, only when the input is over ([`Pool::finish`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use proxyless_sans_io::{Rng, Time};
+
+use crate::api::{CallCounter, CallCounts, ConnectionSlot, Id, SubchannelEvent};
+use crate::subchannel::{Effect, Phase, SubchannelCore};
+use crate::tree::{ConnectionEvent, ConnectionId, ConnectionNode, TreeConfig, TreeEffect};
+
+/// What makes two subchannels share a connection. Weight, locality, health and priority do not count, so edits of
+/// them never reconnect; the TLS identity will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PoolKey {
+    pub(crate) address: SocketAddr,
+}
+
+pub(crate) struct Pool {
+    config: TreeConfig,
+    entries: BTreeMap<ConnectionId, Entry>,
+    by_key: BTreeMap<PoolKey, ConnectionId>,
+    deadlines: BTreeSet<(Time, ConnectionId)>,
+    /// Entries that lost their last owner during this input.
+    orphans: BTreeSet<ConnectionId>,
+    /// Attempts that began during this input, in the order of the wishes.
+    starting: BTreeMap<u64, Start>,
+    next_connection: u64,
+    next_attempt: u64,
+    events: VecDeque<SubchannelEvent>,
+    effects: VecDeque<TreeEffect>,
+    lost: bool,
+    /// Counts the calls of slots that are gone.
+    past_calls: Arc<CallCounter>,
+    /// The slots of entries that are gone, as long as calls still hold them.
+    draining: Vec<Weak<ConnectionSlot>>,
+}
+
+struct Entry {
+    key: PoolKey,
+    core: SubchannelCore,
+    owners: Vec<Id>,
+    deadline: Option<Time>,
+}
+
+struct Start {
+    connection: ConnectionId,
+    timeout: Duration,
+}
+
+impl Pool {
+    pub(crate) fn new(config: TreeConfig) -> Self {
+        Self {
+            config,
+            entries: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            orphans: BTreeSet::new(),
+            starting: BTreeMap::new(),
+            next_connection: 0,
+            next_attempt: 0,
+            events: VecDeque::new(),
+            effects: VecDeque::new(),
+            lost: false,
+            past_calls: Arc::default(),
+            draining: Vec::new(),
+        }
+    }
+
+    /// Makes `owner` an owner of the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
+    pub(crate) fn acquire(&mut self, key: PoolKey, owner: Id) -> (ConnectionId, Arc<ConnectionSlot>) {
+        let next = &mut self.next_connection;
+        let connection = *self.by_key.entry(key).or_insert_with(|| {
+            *next += 1;
+            ConnectionId(*next - 1)
+        });
+        let entry = self.entries.entry(connection).or_insert_with(|| Entry {
+            key,
+            core: SubchannelCore::new(
+                key.address,
+                self.config.backoff,
+                Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls))),
+            ),
+            owners: Vec::new(),
+            deadline: None,
+        });
+        entry.owners.push(owner);
+        if !matches!(entry.core.phase(), Phase::Idle) {
+            self.events.push_back(event(&entry.core, owner));
+        }
+        let slot = Arc::clone(entry.core.slot());
+        if matches!(entry.core.phase(), Phase::Ready { .. }) {
+            // It may have been lingering.
+            self.set_deadline(connection, None);
+        }
+        (connection, slot)
+    }
+
+    /// Takes an owner away.
+    pub(crate) fn release(&mut self, connection: ConnectionId, owner: Id) {
+        let Some(entry) = self.entries.get_mut(&connection) else { return };
+        entry.owners.retain(|&id| id != owner);
+        if entry.owners.is_empty() {
+            self.orphans.insert(connection);
+        }
+    }
+
+    /// Begins an attempt if the entry is IDLE.
+    pub(crate) fn connect(&mut self, now: Time, connection: ConnectionId, rng: &mut Rng) {
+        let Some(entry) = self.entries.get_mut(&connection) else { return };
+        let attempt = self.next_attempt;
+        if let Some(timeout) = entry.core.connect(now, attempt, self.config.connect_timeout, rng) {
+            self.next_attempt += 1;
+            self.starting.insert(attempt, Start { connection, timeout });
+            self.tell_owners(connection);
+        }
+    }
+
+    /// Takes an answer of the driver.
+    pub(crate) fn answer(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        attempt: u64,
+        event: ConnectionEvent,
+    ) {
+        let effect = match self.entries.get_mut(&connection) {
+            Some(entry) => entry.core.answer(now, attempt, event),
+            None if matches!(event, ConnectionEvent::Ready(_)) => Effect::Unwanted,
+            None => Effect::Ignored,
+        };
+        match effect {
+            Effect::Ignored => {}
+            // The cancellation crossed with the success.
+            Effect::Unwanted => self.effects.push_back(TreeEffect::CloseGracefully { connection, attempt }),
+            Effect::Changed => self.changed(connection),
+            Effect::Lost => {
+                self.lost = true;
+                self.changed(connection);
+            }
+        }
+    }
+
+    /// The earliest time at which [`Self::expire`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|&(at, _)| at)
+    }
+
+    /// Ends the backoff or the lingering whose deadline is the earliest, if that is not after `now`.
+    pub(crate) fn expire(&mut self, now: Time) {
+        let Some(&(at, connection)) = self.deadlines.first() else { return };
+        if at > now {
+            return;
+        }
+        self.set_deadline(connection, None);
+        let Some(entry) = self.entries.get_mut(&connection) else { return };
+        if entry.core.end_backoff() {
+            self.changed(connection);
+        } else if entry.owners.is_empty() {
+            self.close(connection);
+        }
+    }
+
+    /// Ends all backoffs now.
+    pub(crate) fn reset_backoff(&mut self, now: Time) {
+        let connections: Vec<_> = self.entries.keys().copied().collect();
+        for connection in connections {
+            let changed =
+                self.entries.get_mut(&connection).is_some_and(|entry| entry.core.reset_backoff(now));
+            if changed {
+                self.changed(connection);
+            }
+        }
+    }
+
+    /// The input is over: ends what nobody owns any more, and begins what was asked for.
+    pub(crate) fn finish(&mut self, now: Time) {
+        for connection in std::mem::take(&mut self.orphans) {
+            let Some(entry) = self.entries.get(&connection) else { continue };
+            if !entry.owners.is_empty() {
+                continue;
+            }
+            match *entry.core.phase() {
+                Phase::Ready { .. } if !self.config.linger.is_zero() => {
+                    self.set_deadline(connection, Some(now + self.config.linger));
+                }
+                // Stays until its backoff is over: a new owner must not hammer a dead host.
+                Phase::TransientFailure { .. } => {}
+                _ => self.close(connection),
+            }
+        }
+        for (attempt, Start { connection, timeout }) in std::mem::take(&mut self.starting) {
+            if let Some(entry) = self.entries.get(&connection) {
+                let address = entry.core.address();
+                self.effects.push_back(TreeEffect::Connect { connection, attempt, address, timeout });
+            }
+        }
+    }
+
+    /// Ends every connection, owned or not.
+    pub(crate) fn close_all(&mut self) {
+        let connections: Vec<_> = self.entries.keys().copied().collect();
+        for connection in connections {
+            self.close(connection);
+        }
+        self.events.clear();
+        self.orphans.clear();
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<SubchannelEvent> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn poll_effect(&mut self) -> Option<TreeEffect> {
+        self.effects.pop_front()
+    }
+
+    /// Whether a connection was lost since the last call.
+    pub(crate) fn take_lost(&mut self) -> bool {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// All entries, for people.
+    pub(crate) fn describe(&self) -> Vec<ConnectionNode> {
+        let node = |(&connection, Entry { core, .. }): (&ConnectionId, &Entry)| ConnectionNode {
+            connection,
+            attempt: match *core.phase() {
+                Phase::Ready { attempt } => Some(attempt),
+                _ => None,
+            },
+            address: core.address(),
+            state: core.state(),
+            error: core.error().map(|error| error.message.clone()),
+            calls: core.slot().calls().counts(),
+            calls_since_ready: core.calls_since_ready(),
+        };
+        self.entries.iter().map(node).collect()
+    }
+
+    /// The calls that ended on any entry, also on those that are gone.
+    pub(crate) fn calls(&self) -> CallCounts {
+        let draining: Vec<_> = self.draining.iter().filter_map(Weak::upgrade).collect();
+        let live = self.entries.values().map(|entry| entry.core.slot()).chain(&draining);
+        live.fold(self.past_calls.counts(), |sum, slot| sum + slot.calls().counts())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The state of an entry changed: tells the owners, and sets the deadline that belongs to the state.
+    fn changed(&mut self, connection: ConnectionId) {
+        let Some(entry) = self.entries.get(&connection) else { return };
+        let deadline = match *entry.core.phase() {
+            Phase::TransientFailure { retry_at, .. } => Some(retry_at),
+            _ => None,
+        };
+        self.set_deadline(connection, deadline);
+        self.tell_owners(connection);
+    }
+
+    fn tell_owners(&mut self, connection: ConnectionId) {
+        let Some(entry) = self.entries.get(&connection) else { return };
+        if entry.owners.is_empty() {
+            self.orphans.insert(connection);
+        }
+        self.events.extend(entry.owners.iter().map(|&owner| event(&entry.core, owner)));
+    }
+
+    fn set_deadline(&mut self, connection: ConnectionId, deadline: Option<Time>) {
+        let Some(entry) = self.entries.get_mut(&connection) else { return };
+        if let Some(old) = std::mem::replace(&mut entry.deadline, deadline) {
+            self.deadlines.remove(&(old, connection));
+        }
+        if let Some(new) = deadline {
+            self.deadlines.insert((new, connection));
+        }
+    }
+
+    /// Removes an entry and ends what runs for it.
+    fn close(&mut self, connection: ConnectionId) {
+        self.set_deadline(connection, None);
+        let Some(entry) = self.entries.remove(&connection) else { return };
+        self.by_key.remove(&entry.key);
+        self.draining.retain(|slot| slot.strong_count() > 0);
+        self.draining.push(Arc::downgrade(entry.core.slot()));
+        match *entry.core.phase() {
+            Phase::Connecting { attempt, .. } => {
+                // An attempt that the driver does not know of needs no cancelling.
+                if self.starting.remove(&attempt).is_none() {
+                    self.effects.push_back(TreeEffect::CancelConnect { connection, attempt });
+                }
+            }
+            Phase::Ready { attempt } => {
+                entry.core.slot().store(None);
+                self.lost = true;
+                self.effects.push_back(TreeEffect::CloseGracefully { connection, attempt });
+            }
+            Phase::Idle | Phase::TransientFailure { .. } => {}
+        }
+    }
+}
+
+fn event(core: &SubchannelCore, owner: Id) -> SubchannelEvent {
+    let state = core.state();
+    SubchannelEvent { subchannel: owner, state, health: state, error: core.error().cloned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool() -> (Pool, ConnectionId, Rng) {
+        let mut pool = Pool::new(TreeConfig::default());
+        let (connection, _) = pool.acquire(key(), Id(1));
+        (pool, connection, Rng::new(1))
+    }
+
+    fn key() -> PoolKey {
+        PoolKey { address: "127.0.0.1:1".parse().unwrap() }
+    }
+
+    #[test]
+    fn an_attempt_that_ends_with_its_input_has_no_effect() {
+        let (mut pool, connection, mut rng) = pool();
+        pool.connect(Time::ZERO, connection, &mut rng);
+        pool.release(connection, Id(1));
+        pool.finish(Time::ZERO);
+        assert_eq!(pool.poll_effect(), None);
+        assert_eq!(pool.len(), 0);
+    }
+
+    #[test]
+    fn an_entry_that_changes_owners_within_an_input_stays() {
+        let (mut pool, connection, mut rng) = pool();
+        pool.connect(Time::ZERO, connection, &mut rng);
+        pool.finish(Time::ZERO);
+        assert!(matches!(pool.poll_effect(), Some(TreeEffect::Connect { .. })));
+        pool.release(connection, Id(1));
+        assert_eq!(pool.acquire(key(), Id(2)).0, connection);
+        pool.finish(Time::ZERO);
+        assert_eq!(pool.poll_effect(), None);
+    }
+
+    #[test]
+    fn attempts_begin_in_the_order_of_the_wishes() {
+        let (mut pool, first, mut rng) = pool();
+        let (second, _) = pool.acquire(PoolKey { address: "127.0.0.1:2".parse().unwrap() }, Id(2));
+        pool.connect(Time::ZERO, second, &mut rng);
+        pool.connect(Time::ZERO, first, &mut rng);
+        pool.connect(Time::ZERO, second, &mut rng);
+        pool.finish(Time::ZERO);
+        let started = std::iter::from_fn(|| match pool.poll_effect()? {
+            TreeEffect::Connect { connection, .. } => Some(connection),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(started.collect::<Vec<_>>(), [second, first]);
+    }
+
+    #[test]
+    fn loss_of_a_lingering_connection_removes_it() {
+        let (mut pool, connection, mut rng) = pool();
+        pool.connect(Time::ZERO, connection, &mut rng);
+        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Ready(Arc::new(())));
+        pool.release(connection, Id(1));
+        pool.finish(Time::ZERO);
+        assert!(pool.next_deadline().is_some());
+        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Closed("reset".into()));
+        pool.finish(Time::ZERO);
+        assert_eq!((pool.len(), pool.next_deadline()), (0, None));
+        assert!(pool.take_lost());
+    }
+}

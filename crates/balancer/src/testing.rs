@@ -1,0 +1,379 @@
+//! A bench for tests: one policy in a real [`Tree`], with virtual time and a driver that does what the test says.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use proxyless_balancer::policies::round_robin::RoundRobinConfig;
+//! use proxyless_balancer::testing::{Bench, address, endpoints};
+//!
+//! let mut bench = Bench::new();
+//! bench.update(Arc::new(RoundRobinConfig), endpoints(1..=2));
+//! bench.ready(address(1));
+//! assert_eq!(bench.picks(3), [address(1); 3]);
+//! ```
+//!
+//! Its methods panic where a test should fail: it is for tests only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use proxyless_sans_io::{Rng, Time};
+
+use crate::api::{
+    ActualHost, CallAttributes, ConfigError, ConnectivityState, Endpoint, Endpoints, OverrideHost, PickArgs,
+    PickResult, PolicyConfig, Update, Wake,
+};
+use crate::tree::{ConnectionEvent, ConnectionId, Published, Tree, TreeConfig, TreeEffect};
+
+/// The `n`th test address: 10.0.0.0 plus `n`, port 80.
+#[must_use]
+pub fn address(n: u16) -> SocketAddr {
+    let [high, low] = n.to_be_bytes();
+    (Ipv4Addr::new(10, 0, high, low), 80).into()
+}
+
+/// An endpoint with the `n`th test address.
+#[must_use]
+pub fn endpoint(n: u16) -> Endpoint {
+    Endpoint::new(address(n))
+}
+
+/// An endpoint with several addresses.
+#[must_use]
+pub fn endpoint_at(addresses: &[SocketAddr]) -> Endpoint {
+    Endpoint { addresses: addresses.into(), ..endpoint(0) }
+}
+
+/// One endpoint for each number.
+pub fn endpoints(numbers: impl IntoIterator<Item = u16>) -> Endpoints {
+    Endpoints::List(numbers.into_iter().map(endpoint).collect())
+}
+
+/// What a pick came to, in a form that tests can compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Picked {
+    /// The target's address.
+    Target(SocketAddr),
+    /// It has to wait.
+    Queue,
+    /// It failed with this message.
+    Fail(String),
+    /// It was dropped with this message.
+    Drop(String),
+}
+
+/// A tree, its time, and its driver.
+pub struct Bench {
+    tree: Tree,
+    now: Time,
+    rng: Rng,
+    effects: Vec<TreeEffect>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    reresolutions: usize,
+    published: Vec<(Published, ConnectivityState)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    attempt: u64,
+    address: SocketAddr,
+    ready: bool,
+}
+
+struct NoWake;
+
+impl Wake for NoWake {
+    fn wake(&self) {}
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Bench {
+    /// A bench with the usual numbers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_config(TreeConfig::default())
+    }
+
+    /// A bench with numbers of the test's own.
+    #[must_use]
+    pub fn with_config(config: TreeConfig) -> Self {
+        Self {
+            tree: Tree::new(config, Arc::new(NoWake)),
+            now: Time::ZERO,
+            rng: Rng::new(config.seed),
+            effects: Vec::new(),
+            connections: BTreeMap::new(),
+            reresolutions: 0,
+            published: Vec::new(),
+        }
+    }
+
+    /// The tree.
+    pub fn tree(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+
+    /// The virtual time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Updates the root policy, which must accept it.
+    #[track_caller]
+    pub fn update(&mut self, config: Arc<dyn PolicyConfig>, endpoints: Endpoints) {
+        self.try_update(&Update::new(config, endpoints)).expect("the policy accepts the update");
+    }
+
+    /// Updates the root policy.
+    ///
+    /// # Errors
+    /// What the policy says.
+    pub fn try_update(&mut self, update: &Update) -> Result<(), ConfigError> {
+        let result = self.tree.update(self.now, update);
+        self.drain();
+        result
+    }
+
+    /// Answers the open attempt to this address with success.
+    #[track_caller]
+    pub fn ready(&mut self, address: SocketAddr) {
+        let (id, connection) = self.attempt(address);
+        self.connections.insert(id, Connection { ready: true, ..connection });
+        self.answer(id, connection.attempt, ConnectionEvent::Ready(Arc::new(address)));
+    }
+
+    /// Answers the open attempt to this address with "connection refused".
+    #[track_caller]
+    pub fn fail(&mut self, address: SocketAddr) {
+        self.fail_with(address, "connection refused");
+    }
+
+    /// Answers the open attempt to this address with an error.
+    #[track_caller]
+    pub fn fail_with(&mut self, address: SocketAddr, why: &str) {
+        let (id, connection) = self.attempt(address);
+        self.connections.remove(&id);
+        self.answer(id, connection.attempt, ConnectionEvent::Failed(why.into()));
+    }
+
+    /// Answers all open attempts with success.
+    pub fn ready_all(&mut self) {
+        for address in self.connecting() {
+            self.ready(address);
+        }
+    }
+
+    /// Answers all open attempts with an error.
+    pub fn fail_all(&mut self) {
+        for address in self.connecting() {
+            self.fail(address);
+        }
+    }
+
+    /// The server at this address sends GOAWAY.
+    #[track_caller]
+    pub fn go_away(&mut self, address: SocketAddr) {
+        self.lose(address, ConnectionEvent::GoAway("NO_ERROR".into()));
+    }
+
+    /// The connection to this address breaks.
+    #[track_caller]
+    pub fn close(&mut self, address: SocketAddr) {
+        self.lose(address, ConnectionEvent::Closed("connection reset".into()));
+    }
+
+    /// The addresses of open attempts, in the order of their beginning.
+    #[must_use]
+    pub fn connecting(&self) -> Vec<SocketAddr> {
+        let mut open: Vec<_> = self.connections.values().filter(|connection| !connection.ready).collect();
+        open.sort_by_key(|connection| connection.attempt);
+        open.into_iter().map(|connection| connection.address).collect()
+    }
+
+    /// The addresses of live connections, in order.
+    #[must_use]
+    pub fn connected(&self) -> BTreeSet<SocketAddr> {
+        self.connections
+            .values()
+            .filter(|connection| connection.ready)
+            .map(|connection| connection.address)
+            .collect()
+    }
+
+    /// Lets time pass, with a tick at each deadline on the way.
+    pub fn advance(&mut self, span: Duration) {
+        let end = self.now + span;
+        while let Some(at) = self.tree.next_deadline().filter(|&at| at <= end) {
+            self.tick(at);
+        }
+        self.now = end;
+    }
+
+    /// Lets time pass until the next deadline; false if there is none.
+    pub fn advance_to_deadline(&mut self) -> bool {
+        let deadline = self.tree.next_deadline();
+        if let Some(at) = deadline {
+            self.tick(at);
+        }
+        deadline.is_some()
+    }
+
+    /// Tells the root to leave IDLE.
+    pub fn exit_idle(&mut self) {
+        self.tree.exit_idle(self.now);
+        self.drain();
+    }
+
+    /// Ends all backoffs.
+    pub fn reset_backoff(&mut self) {
+        self.tree.reset_backoff(self.now);
+        self.drain();
+    }
+
+    /// Shuts the tree down.
+    pub fn shutdown(&mut self) {
+        self.tree.shutdown(self.now);
+        self.drain();
+    }
+
+    /// The root's state.
+    #[must_use]
+    pub fn state(&self) -> ConnectivityState {
+        self.tree.output().state
+    }
+
+    /// One pick for a plain RPC; signals that it raises are handed to the tree.
+    pub fn pick(&mut self) -> Picked {
+        self.pick_with(CallAttributes::default())
+    }
+
+    /// One pick for an RPC with these attributes; signals that it raises are handed to the tree.
+    pub fn pick_with(&mut self, attributes: CallAttributes) -> Picked {
+        self.pick_and_answer(attributes).0
+    }
+
+    /// One pick for an RPC of a session whose cookie names these addresses, with what the filter is told; signals that
+    /// it raises are handed to the tree.
+    pub fn pick_session(&mut self, cookie: &[SocketAddr]) -> (Picked, Option<ActualHost>) {
+        let session = OverrideHost { cookie_addresses: cookie.into(), now: self.now, actual: None };
+        let attributes = CallAttributes { override_host: Some(session), ..CallAttributes::default() };
+        let (picked, attributes) = self.pick_and_answer(attributes);
+        (picked, attributes.override_host.and_then(|session| session.actual))
+    }
+
+    fn pick_and_answer(&mut self, attributes: CallAttributes) -> (Picked, CallAttributes) {
+        let headers = HeaderMap::new();
+        let mut args =
+            PickArgs { path: "/test.Service/Method", headers: &headers, attributes, rng: &mut self.rng };
+        let result = self.tree.output().picker.pick(&mut args);
+        let attributes = args.attributes;
+        self.tree.on_signals(self.now);
+        self.drain();
+        let picked = match result {
+            PickResult::Complete(pick) => Picked::Target(pick.target.address),
+            PickResult::Queue => Picked::Queue,
+            PickResult::Fail(error) => Picked::Fail(error.message.clone()),
+            PickResult::Drop(error) => Picked::Drop(error.message.clone()),
+        };
+        (picked, attributes)
+    }
+
+    /// The addresses of `n` picks that all complete.
+    #[track_caller]
+    pub fn picks(&mut self, n: usize) -> Vec<SocketAddr> {
+        (0..n)
+            .map(|_| match self.pick() {
+                Picked::Target(address) => address,
+                other => panic!("the pick did not complete: {other:?}"),
+            })
+            .collect()
+    }
+
+    /// The different addresses among `n` picks that all complete.
+    #[track_caller]
+    pub fn picked(&mut self, n: usize) -> BTreeSet<SocketAddr> {
+        self.picks(n).into_iter().collect()
+    }
+
+    /// The effects since the last call.
+    pub fn take_effects(&mut self) -> Vec<TreeEffect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// How often re-resolution was asked for since the last call.
+    pub fn take_reresolutions(&mut self) -> usize {
+        std::mem::take(&mut self.reresolutions)
+    }
+
+    /// What was published since the last call, with the state after it.
+    pub fn take_published(&mut self) -> Vec<(Published, ConnectivityState)> {
+        std::mem::take(&mut self.published)
+    }
+
+    /// The states that were published since the last call.
+    pub fn take_states(&mut self) -> Vec<ConnectivityState> {
+        self.take_published().into_iter().map(|(_, state)| state).collect()
+    }
+
+    fn tick(&mut self, at: Time) {
+        self.now = self.now.max(at);
+        self.tree.on_tick(self.now);
+        self.drain();
+    }
+
+    #[track_caller]
+    fn attempt(&self, address: SocketAddr) -> (ConnectionId, Connection) {
+        self.find(address, |connection| !connection.ready)
+            .unwrap_or_else(|| panic!("no open attempt to {address}; open: {:?}", self.connecting()))
+    }
+
+    #[track_caller]
+    fn lose(&mut self, address: SocketAddr, event: ConnectionEvent) {
+        let (id, connection) = self
+            .find(address, |connection| connection.ready)
+            .unwrap_or_else(|| panic!("no connection to {address}; there are: {:?}", self.connected()));
+        self.connections.remove(&id);
+        self.answer(id, connection.attempt, event);
+    }
+
+    fn find(
+        &self,
+        address: SocketAddr,
+        test: impl Fn(&Connection) -> bool,
+    ) -> Option<(ConnectionId, Connection)> {
+        let mut all = self.connections.iter();
+        all.find(|(_, found)| found.address == address && test(found)).map(|(&id, &found)| (id, found))
+    }
+
+    fn answer(&mut self, id: ConnectionId, attempt: u64, event: ConnectionEvent) {
+        self.tree.on_connection(self.now, id, attempt, event);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while let Some(effect) = self.tree.poll_effect() {
+            self.effects.push(effect);
+            match effect {
+                TreeEffect::Connect { connection, attempt, address, .. } => {
+                    self.connections.insert(connection, Connection { attempt, address, ready: false });
+                }
+                TreeEffect::CancelConnect { connection, .. }
+                | TreeEffect::CloseGracefully { connection, .. } => {
+                    self.connections.remove(&connection);
+                }
+                TreeEffect::RequestReresolution => self.reresolutions += 1,
+            }
+        }
+        if let Some(published) = self.tree.take_published() {
+            self.published.push((published, self.tree.output().state));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What the tree keeps for its policies, and the context of the root.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proxyless_sans_io::{Rng, Time};
+
+use super::{ConnectionId, TreeConfig, TreeStats};
+use crate::api::{
+    ConnectivityState, Cx, Id, PickTarget, Picker, Releases, RouteBuf, Signal, SignalQueue, Subchannel,
+    SubchannelSpec, Timer, Wake,
+};
+use crate::pool::{Pool, PoolKey};
+
+/// Everything of a tree but its policies.
+pub(super) struct Core {
+    pub(super) now: Time,
+    pub(super) pool: Pool,
+    pub(super) signals: SignalQueue,
+    pub(super) reresolution_requested: bool,
+    /// Whether a policy wants waiting RPCs to pick again.
+    pub(super) bumped: bool,
+    rng: Rng,
+    held: BTreeMap<Id, Held>,
+    timers: BTreeSet<(Time, Id)>,
+    releases: Arc<Releases>,
+    next_id: u64,
+}
+
+/// What a policy holds a handle of, and the way to that policy.
+struct Held {
+    kind: Kind,
+    route: Arc<RouteBuf>,
+}
+
+enum Kind {
+    Subchannel { connection: ConnectionId },
+    Timer { at: Time, token: u32 },
+    Signal { token: u32 },
+}
+
+/// A message for the policy at the end of a route.
+pub(super) struct Message {
+    pub(super) token: u32,
+    pub(super) route: Arc<RouteBuf>,
+}
+
+impl Core {
+    pub(super) fn new(config: TreeConfig, wake: Arc<dyn Wake>) -> Self {
+        Self {
+            now: Time::ZERO,
+            pool: Pool::new(config),
+            signals: SignalQueue::new(wake),
+            reresolution_requested: false,
+            bumped: false,
+            rng: Rng::new(config.seed),
+            held: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            releases: Releases::new(),
+            next_id: 0,
+        }
+    }
+
+    /// Deals with the handles that were dropped.
+    pub(super) fn drain_releases(&mut self) {
+        for id in self.releases.drain() {
+            match self.held.remove(&id).map(|held| held.kind) {
+                Some(Kind::Subchannel { connection }) => self.pool.release(connection, id),
+                Some(Kind::Timer { at, .. }) => {
+                    self.timers.remove(&(at, id));
+                }
+                Some(Kind::Signal { .. }) | None => {}
+            }
+        }
+    }
+
+    /// The way to the owner of a subchannel, if it still owns it.
+    pub(super) fn route(&self, subchannel: Id) -> Option<Arc<RouteBuf>> {
+        self.held.get(&subchannel).map(|held| Arc::clone(&held.route))
+    }
+
+    /// The next raised signal that somebody still waits for.
+    pub(super) fn next_signal(&mut self) -> Option<Message> {
+        while let Some(id) = self.signals.next() {
+            if let Some(Held { kind: Kind::Signal { token }, route }) = self.held.get(&id) {
+                return Some(Message { token: *token, route: Arc::clone(route) });
+            }
+        }
+        None
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Time> {
+        self.timers.first().map(|&(at, _)| at)
+    }
+
+    /// Takes the earliest timer that is due and was set before `limit`.
+    pub(super) fn expire_timer(&mut self, limit: Id) -> Option<Message> {
+        let due = self.timers.range(..=(self.now, Id(u64::MAX))).find(|(_, id)| *id < limit).copied()?;
+        self.timers.remove(&due);
+        match self.held.remove(&due.1) {
+            Some(Held { kind: Kind::Timer { token, .. }, route }) => Some(Message { token, route }),
+            _ => None,
+        }
+    }
+
+    /// An id that is greater than all before.
+    pub(super) fn new_id(&mut self) -> Id {
+        self.next_id += 1;
+        Id(self.next_id - 1)
+    }
+
+    pub(super) fn stats(&self) -> TreeStats {
+        let mut stats = TreeStats { connections: self.pool.len(), ..TreeStats::default() };
+        for held in self.held.values() {
+            match held.kind {
+                Kind::Subchannel { .. } => stats.owners += 1,
+                Kind::Timer { .. } => stats.timers += 1,
+                Kind::Signal { .. } => stats.signals += 1,
+            }
+        }
+        stats
+    }
+
+    fn hold(&mut self, id: Id, kind: Kind, route: RouteBuf) {
+        self.held.insert(id, Held { kind, route: Arc::new(route) });
+    }
+}
+
+impl Cx for Core {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    fn create_subchannel(&mut self, spec: SubchannelSpec) -> Subchannel {
+        let SubchannelSpec { address, endpoint, trackers, route } = spec;
+        let id = self.new_id();
+        let (connection, slot) = self.pool.acquire(PoolKey { address }, id);
+        self.hold(id, Kind::Subchannel { connection }, route);
+        let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
+        Subchannel::new(id, target, Arc::clone(&self.releases))
+    }
+
+    fn connect(&mut self, subchannel: &Subchannel) {
+        if let Some(Held { kind: Kind::Subchannel { connection }, .. }) = self.held.get(&subchannel.id()) {
+            self.pool.connect(self.now, *connection, &mut self.rng);
+        }
+    }
+
+    fn set_timer(&mut self, route: RouteBuf, delay: Duration, token: u32) -> Timer {
+        let id = self.new_id();
+        let at = self.now + delay;
+        self.timers.insert((at, id));
+        self.hold(id, Kind::Timer { at, token }, route);
+        Timer::new(id, Arc::clone(&self.releases))
+    }
+
+    fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal {
+        let id = self.new_id();
+        self.hold(id, Kind::Signal { token }, route);
+        self.signals.signal(id, Arc::clone(&self.releases))
+    }
+
+    /// The root publishes into its own slot (it is a [`Child`](crate::api::Child)), never up to here.
+    fn publish(&mut self, _: ConnectivityState, _: Arc<dyn Picker>) {}
+
+    fn bump(&mut self) {
+        self.bumped = true;
+    }
+
+    fn request_reresolution(&mut self) {
+        self.reresolution_requested = true;
+    }
+}
