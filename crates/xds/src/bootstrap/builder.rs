@@ -1,0 +1,103 @@
+//! A bootstrap made in code.
+
+use serde_json::Value;
+
+use super::Bootstrap;
+use super::error::{BootstrapError, BootstrapProblem};
+use super::node::NodeConfig;
+use super::server::{ChannelCreds, ServerConfig, ServerFeatures, ServerTarget};
+use crate::resource::Locality;
+
+/// Gathers what a bootstrap needs; problems are told by [`Self::build`], all at once.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct BootstrapBuilder {
+    servers: Vec<(String, ServerFeatures)>,
+    node: NodeConfig,
+    metadata: Option<Value>,
+}
+
+impl BootstrapBuilder {
+    /// Adds a management server, spoken to without TLS; the first one is used.
+    pub fn server(self, uri: impl Into<String>) -> Self {
+        self.server_with_features(uri, ServerFeatures::default())
+    }
+
+    /// Adds a management server with `server_features`.
+    pub fn server_with_features(mut self, uri: impl Into<String>, features: ServerFeatures) -> Self {
+        self.servers.push((uri.into(), features));
+        self
+    }
+
+    /// Sets the node's id.
+    pub fn node_id(mut self, id: impl Into<String>) -> Self {
+        self.node.id = id.into();
+        self
+    }
+
+    /// Sets the node's cluster.
+    pub fn node_cluster(mut self, cluster: impl Into<String>) -> Self {
+        self.node.cluster = cluster.into();
+        self
+    }
+
+    /// Sets where the node runs.
+    pub fn locality(mut self, locality: Locality) -> Self {
+        self.node.locality = Some(locality);
+        self
+    }
+
+    /// Sets the node's metadata: a JSON object.
+    pub fn metadata(mut self, metadata: Value) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
+    /// The bootstrap.
+    ///
+    /// # Errors
+    ///
+    /// Lists every problem, by the paths that the JSON form would have.
+    pub fn build(self) -> Result<Bootstrap, BootstrapError> {
+        let mut problems = Vec::new();
+        let mut servers = Vec::new();
+        for (i, (uri, features)) in self.servers.into_iter().enumerate() {
+            match ServerTarget::parse(&uri) {
+                Ok(target) => {
+                    servers.push(ServerConfig {
+                        uri,
+                        target,
+                        channel_creds: ChannelCreds::Insecure,
+                        features,
+                    });
+                }
+                Err(why) => {
+                    problems.push(BootstrapProblem::new(format!("xds_servers[{i}].server_uri"), why));
+                }
+            }
+        }
+        if servers.is_empty() && problems.is_empty() {
+            problems.push(BootstrapProblem::new(
+                "xds_servers",
+                "is empty: at least one management server is needed",
+            ));
+        }
+        let mut node = self.node;
+        match self.metadata {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(metadata)) => node.metadata = Some(metadata),
+            Some(_) => problems.push(BootstrapProblem::new("node.metadata", "must be an object")),
+        }
+        if !problems.is_empty() {
+            return Err(BootstrapError::new("builder", problems));
+        }
+        Ok(Bootstrap {
+            servers,
+            node,
+            authorities: Default::default(),
+            certificate_providers: Default::default(),
+            client_listener_template: None,
+            server_listener_template: None,
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! What is wrong with a bootstrap.
+
+use std::fmt;
+
+/// Every problem of one bootstrap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootstrapError {
+    source: String,
+    problems: Vec<BootstrapProblem>,
+}
+
+/// One problem, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootstrapProblem {
+    /// The JSON path: `xds_servers[0].server_uri`; empty for the whole text.
+    pub path: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl BootstrapProblem {
+    pub(super) fn new(path: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { path: path.into(), why: why.into() }
+    }
+}
+
+impl BootstrapError {
+    pub(super) fn new(source: impl Into<String>, problems: Vec<BootstrapProblem>) -> Self {
+        Self { source: source.into(), problems }
+    }
+
+    /// Where the bootstrap came from, for people.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.source
+    }
+
+    /// The problems; never empty.
+    #[must_use]
+    pub fn problems(&self) -> &[BootstrapProblem] {
+        &self.problems
+    }
+}
+
+impl fmt::Display for BootstrapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "xDS bootstrap from {}: ", self.source)?;
+        for (i, BootstrapProblem { path, why }) in self.problems.iter().enumerate() {
+            let separator = if i == 0 { "" } else { "; " };
+            match path.as_str() {
+                "" => write!(f, "{separator}{why}")?,
+                path => write!(f, "{separator}{path}: {why}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for BootstrapError {}

@@ -1,0 +1,131 @@
+//! Walking JSON with its path, noting every problem on the way.
+//!
+//! By the proto JSON rules `null` counts as absent everywhere.
+
+use serde_json::{Map, Value};
+
+use super::error::BootstrapProblem;
+
+/// A JSON value and where it stands.
+#[derive(Clone)]
+pub(super) struct Place<'a> {
+    path: String,
+    value: &'a Value,
+}
+
+/// The problems found so far.
+#[derive(Default)]
+pub(super) struct Problems(pub(super) Vec<BootstrapProblem>);
+
+impl Problems {
+    pub(super) fn add(&mut self, path: &str, why: impl Into<String>) {
+        self.0.push(BootstrapProblem::new(path, why));
+    }
+
+    fn wrong_kind(&mut self, place: &Place<'_>, wanted: &str) {
+        self.add(&place.path, format!("must be {wanted}, is {}", kind(place.value)));
+    }
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn root(value: &'a Value) -> Self {
+        Self { path: String::new(), value }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn value(&self) -> &'a Value {
+        self.value
+    }
+
+    /// Where a field stands, whether it is there or not.
+    pub(super) fn path_of(&self, field: &str) -> String {
+        match self.path.as_str() {
+            "" => field.to_owned(),
+            path => format!("{path}.{field}"),
+        }
+    }
+
+    pub(super) fn object(&self, problems: &mut Problems) -> Option<&'a Map<String, Value>> {
+        let object = self.value.as_object();
+        if object.is_none() {
+            problems.wrong_kind(self, "an object");
+        }
+        object
+    }
+
+    pub(super) fn string(&self, problems: &mut Problems) -> Option<&'a str> {
+        let string = self.value.as_str();
+        if string.is_none() {
+            problems.wrong_kind(self, "a string");
+        }
+        string
+    }
+
+    /// The elements of a list.
+    pub(super) fn list(&self, problems: &mut Problems) -> Option<Vec<Place<'a>>> {
+        let Some(list) = self.value.as_array() else {
+            problems.wrong_kind(self, "a list");
+            return None;
+        };
+        let element = |(i, value)| Place { path: format!("{}[{i}]", self.path), value };
+        Some(list.iter().enumerate().map(element).collect())
+    }
+
+    /// The entries of an object whose keys are names.
+    pub(super) fn entries(&self, problems: &mut Problems) -> Vec<(&'a str, Place<'a>)> {
+        let Some(object) = self.object(problems) else { return Vec::new() };
+        let entry = |(key, value): (&'a String, &'a Value)| {
+            (key.as_str(), Place { path: format!("{}[{key:?}]", self.path), value })
+        };
+        object.iter().map(entry).collect()
+    }
+
+    /// A field, if this is an object that has it.
+    pub(super) fn field(&self, name: &str) -> Option<Place<'a>> {
+        let value = self.value.get(name).filter(|value| !value.is_null())?;
+        Some(Place { path: self.path_of(name), value })
+    }
+
+    /// A field that may also be spelled in camelCase (A27-24).
+    pub(super) fn proto_field(&self, snake: &str, camel: &str, problems: &mut Problems) -> Option<Place<'a>> {
+        match (self.field(snake), self.field(camel)) {
+            (Some(field), Some(_)) if snake != camel => {
+                problems.add(field.path(), format!("given twice, also as {camel}"));
+                Some(field)
+            }
+            (field, other) => field.or(other),
+        }
+    }
+
+    pub(super) fn string_field(&self, name: &str, problems: &mut Problems) -> Option<String> {
+        self.field(name)?.string(problems).map(str::to_owned)
+    }
+
+    /// A string field that must be there and not be empty.
+    pub(super) fn required_string(&self, name: &str, problems: &mut Problems) -> Option<&'a str> {
+        let Some(field) = self.field(name) else {
+            problems.add(&self.path_of(name), "is missing");
+            return None;
+        };
+        let text = field.string(problems)?;
+        if text.is_empty() {
+            problems.add(field.path(), "is empty");
+            return None;
+        }
+        Some(text)
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a bool",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

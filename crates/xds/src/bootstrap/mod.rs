@@ -1,0 +1,157 @@
+//! The bootstrap: which management servers to talk to, and as whom (gRFC A27).
+//!
+//! Comes from JSON text, from the environment (a file or inline), or from a builder. A bootstrap that exists is
+//! valid: every problem of a bad one is in the one [`BootstrapError`].
+
+mod builder;
+mod error;
+mod json;
+mod node;
+mod parse;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use envoy_types::pb::envoy::config::core::v3 as core;
+
+pub use builder::BootstrapBuilder;
+pub use error::{BootstrapError, BootstrapProblem};
+pub use node::NodeConfig;
+pub use server::{ChannelCreds, ServerConfig, ServerFeatures, ServerTarget};
+
+/// The variable that names the bootstrap file.
+pub const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
+/// The variable that holds the bootstrap itself.
+pub const INLINE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
+
+/// A valid bootstrap.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bootstrap {
+    servers: Vec<ServerConfig>,
+    node: NodeConfig,
+    authorities: BTreeMap<String, Authority>,
+    certificate_providers: BTreeMap<String, CertificateProvider>,
+    client_listener_template: Option<String>,
+    server_listener_template: Option<String>,
+}
+
+impl Bootstrap {
+    /// Reads a bootstrap from its JSON text.
+    ///
+    /// # Errors
+    ///
+    /// Lists every problem with its JSON path.
+    pub fn from_json(text: &str) -> Result<Self, BootstrapError> {
+        parse::bootstrap(text).map_err(|problems| BootstrapError::new("JSON text", problems))
+    }
+
+    /// Reads the bootstrap that the environment gives: `variable` looks a variable up, `read_file` reads a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_json`], with the file or variable that the text came from; or that neither variable is set, or
+    /// that the file cannot be read.
+    pub fn from_env(
+        variable: impl Fn(&str) -> Option<String>,
+        read_file: impl Fn(&Path) -> io::Result<String>,
+    ) -> Result<Self, BootstrapError> {
+        let set = |name| variable(name).filter(|value| !value.is_empty());
+        // A27-10, A27-11: the file wins over the inline text.
+        let (source, text) = if let Some(path) = set(FILE_VARIABLE) {
+            let source = format!("file {path} (named by {FILE_VARIABLE})");
+            match read_file(Path::new(&path)) {
+                Ok(text) => (source, text),
+                // A27-12: a file that is missing is an error, whatever the other variable says.
+                Err(error) => {
+                    let why = format!("cannot be read: {error}");
+                    return Err(BootstrapError::new(source, vec![BootstrapProblem::new("", why)]));
+                }
+            }
+        } else if let Some(text) = set(INLINE_VARIABLE) {
+            (format!("variable {INLINE_VARIABLE}"), text)
+        } else {
+            let why = format!(
+                "none given: set {FILE_VARIABLE} to a file's path, or {INLINE_VARIABLE} to its content"
+            );
+            return Err(BootstrapError::new("environment", vec![BootstrapProblem::new("", why)]));
+        };
+        parse::bootstrap(&text).map_err(|problems| BootstrapError::new(source, problems))
+    }
+
+    /// Begins a bootstrap in code.
+    pub fn builder() -> BootstrapBuilder {
+        BootstrapBuilder::default()
+    }
+
+    /// The server to use: the first of the list (A27-14; the fallback list of gRFC A71 comes later).
+    #[must_use]
+    pub fn server(&self) -> &ServerConfig {
+        // `servers` is never empty: both ways to make a bootstrap refuse that (A27-13).
+        &self.servers[0]
+    }
+
+    /// All servers, all valid, in order; never empty.
+    #[must_use]
+    pub fn servers(&self) -> &[ServerConfig] {
+        &self.servers
+    }
+
+    /// The node's id.
+    #[must_use]
+    pub fn node_id(&self) -> &str {
+        &self.node.id
+    }
+
+    /// The node as the management server and CSDS see it: the bootstrap's own fields, and those that the client fills
+    /// in itself.
+    #[must_use]
+    pub fn node(&self) -> core::Node {
+        self.node.to_proto()
+    }
+
+    /// The authorities of gRFC A47, by name: validated and kept, not used yet.
+    #[must_use]
+    pub fn authorities(&self) -> &BTreeMap<String, Authority> {
+        &self.authorities
+    }
+
+    /// The certificate providers of gRFC A29, by instance name: kept, not used yet.
+    #[must_use]
+    pub fn certificate_providers(&self) -> &BTreeMap<String, CertificateProvider> {
+        &self.certificate_providers
+    }
+
+    /// `client_default_listener_resource_name_template` (gRFC A47): kept, not used yet.
+    #[must_use]
+    pub fn client_default_listener_resource_name_template(&self) -> Option<&str> {
+        self.client_listener_template.as_deref()
+    }
+
+    /// `server_listener_resource_name_template` (gRFC A36): kept, not used yet.
+    #[must_use]
+    pub fn server_listener_resource_name_template(&self) -> Option<&str> {
+        self.server_listener_template.as_deref()
+    }
+}
+
+/// An entry of `authorities` (gRFC A47).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Authority {
+    /// The template of Listener names, if given; begins with `xdstp://<authority>/`.
+    pub client_listener_resource_name_template: Option<String>,
+    /// The authority's servers; empty: those of the bootstrap.
+    pub servers: Vec<ServerConfig>,
+}
+
+/// An entry of `certificate_providers` (gRFC A29).
+#[derive(Clone, Debug, PartialEq)]
+pub struct CertificateProvider {
+    /// Which plugin.
+    pub plugin_name: String,
+    /// Its configuration.
+    pub config: serde_json::Value,
+}

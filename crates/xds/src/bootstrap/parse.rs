@@ -1,0 +1,86 @@
+//! From JSON text to a bootstrap. Fields that are not known are passed over (A27-30, A27-31).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::error::BootstrapProblem;
+use super::json::{Place, Problems};
+use super::node::NodeConfig;
+use super::server::{self, ServerConfig};
+use super::{Authority, Bootstrap, CertificateProvider};
+
+pub(super) fn bootstrap(text: &str) -> Result<Bootstrap, Vec<BootstrapProblem>> {
+    // A27-12: text that is not JSON is an error.
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| vec![BootstrapProblem::new("", format!("not JSON: {error}"))])?;
+    let root = Place::root(&value);
+    let mut problems = Problems::default();
+    if root.object(&mut problems).is_none() {
+        return Err(problems.0);
+    }
+    let bootstrap = Bootstrap {
+        servers: servers(&root, &mut problems),
+        node: root.field("node").map(|node| NodeConfig::parse(&node, &mut problems)).unwrap_or_default(),
+        authorities: authorities(&root, &mut problems),
+        certificate_providers: certificate_providers(&root, &mut problems),
+        client_listener_template: root
+            .string_field("client_default_listener_resource_name_template", &mut problems),
+        server_listener_template: root.string_field("server_listener_resource_name_template", &mut problems),
+    };
+    if problems.0.is_empty() { Ok(bootstrap) } else { Err(problems.0) }
+}
+
+/// A27-13: at least one server; A27-14: the first is used, all are validated.
+fn servers(root: &Place<'_>, problems: &mut Problems) -> Vec<ServerConfig> {
+    let Some(field) = root.field("xds_servers") else {
+        problems.add("xds_servers", "is missing: at least one management server is needed");
+        return Vec::new();
+    };
+    let Some(list) = field.list(problems) else { return Vec::new() };
+    if list.is_empty() {
+        problems.add(field.path(), "is empty: at least one management server is needed");
+    }
+    list.iter().filter_map(|entry| server::parse(entry, problems)).collect()
+}
+
+fn authorities(root: &Place<'_>, problems: &mut Problems) -> BTreeMap<String, Authority> {
+    let Some(field) = root.field("authorities") else { return BTreeMap::new() };
+    let mut authorities = BTreeMap::new();
+    for (name, entry) in field.entries(problems) {
+        if entry.object(problems).is_none() {
+            continue;
+        }
+        let template = entry.string_field("client_listener_resource_name_template", problems);
+        let prefix = format!("xdstp://{name}/");
+        if template.as_ref().is_some_and(|template| !template.starts_with(&prefix)) {
+            let path = entry.path_of("client_listener_resource_name_template");
+            problems.add(&path, format!("must begin with {prefix:?} (gRFC A47)"));
+        }
+        let servers =
+            entry.field("xds_servers").and_then(|servers| servers.list(problems)).unwrap_or_default();
+        let servers = servers.iter().filter_map(|entry| server::parse(entry, problems)).collect();
+        let authority = Authority { client_listener_resource_name_template: template, servers };
+        authorities.insert(name.to_owned(), authority);
+    }
+    authorities
+}
+
+fn certificate_providers(root: &Place<'_>, problems: &mut Problems) -> BTreeMap<String, CertificateProvider> {
+    let Some(field) = root.field("certificate_providers") else { return BTreeMap::new() };
+    let mut providers = BTreeMap::new();
+    for (name, entry) in field.entries(problems) {
+        if entry.object(problems).is_none() {
+            continue;
+        }
+        let Some(plugin_name) = entry.required_string("plugin_name", problems) else { continue };
+        let config = entry.field("config");
+        if let Some(config) = &config {
+            config.object(problems);
+        }
+        let config = config.map_or(Value::Null, |config| config.value().clone());
+        providers
+            .insert(name.to_owned(), CertificateProvider { plugin_name: plugin_name.to_owned(), config });
+    }
+    providers
+}

@@ -1,0 +1,259 @@
+//! One management server: how to reach it, and what it can do.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use super::json::{Place, Problems};
+
+/// The port that gRPC takes when a name has none.
+const DEFAULT_PORT: u16 = 443;
+
+/// An entry of `xds_servers`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// The URI as it was given.
+    pub uri: String,
+    /// What the URI names.
+    pub target: ServerTarget,
+    /// How the connection is secured.
+    pub channel_creds: ChannelCreds,
+    /// What the server can do.
+    pub features: ServerFeatures,
+}
+
+/// The supported kinds of `channel_creds`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChannelCreds {
+    /// No TLS.
+    Insecure,
+}
+
+/// The `server_features` that mean something to the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerFeatures {
+    /// `ignore_resource_deletion` (gRFC A53).
+    pub ignore_resource_deletion: bool,
+    /// `fail_on_data_errors` (gRFC A88).
+    pub fail_on_data_errors: bool,
+    /// `resource_timer_is_transient_error` (gRFC A88).
+    pub resource_timer_is_transient_error: bool,
+    /// `trusted_xds_server` (gRFC A81).
+    pub trusted_xds_server: bool,
+}
+
+/// Where a management server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerTarget {
+    /// A name to be looked up.
+    Dns {
+        /// The name.
+        host: String,
+        /// The port; 443 if none was given.
+        port: u16,
+    },
+    /// Addresses, to be tried in order; never empty.
+    Addresses(Vec<SocketAddr>),
+    /// A Unix domain socket.
+    Unix(PathBuf),
+}
+
+impl ServerTarget {
+    /// Reads a `server_uri`: `host:port`, `[::1]:443`, `dns:///host:port`, `ipv4:…`, `ipv6:…`, `unix:path` or
+    /// `unix:///path`.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong.
+    pub fn parse(uri: &str) -> Result<Self, String> {
+        let scheme_of = |scheme: &str| {
+            let (head, rest) = uri.split_once(':')?;
+            head.eq_ignore_ascii_case(scheme).then_some(rest)
+        };
+        if let Some(rest) = scheme_of("unix") {
+            let path = match rest.strip_prefix("//") {
+                Some(path) if !path.starts_with('/') => {
+                    return Err(format!("{uri:?} must have an absolute path behind unix://"));
+                }
+                path => path.unwrap_or(rest),
+            };
+            return match path {
+                "" => Err(format!("{uri:?} has no path")),
+                path => Ok(Self::Unix(path.into())),
+            };
+        }
+        if let Some(rest) = scheme_of("ipv4") {
+            return addresses(uri, rest, |ip| ip.is_ipv4());
+        }
+        if let Some(rest) = scheme_of("ipv6") {
+            return addresses(uri, rest, |ip| ip.is_ipv6());
+        }
+        if let Some(rest) = scheme_of("dns") {
+            return host_port(uri, without_authority(uri, rest)?);
+        }
+        if let Some((scheme, _)) = uri.split_once("://") {
+            return Err(format!(
+                "{uri:?} has the scheme {scheme:?}; supported are host:port, dns, ipv4, ipv6 and unix"
+            ));
+        }
+        host_port(uri, uri)
+    }
+
+    /// The `:authority` of requests to the server.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        match self {
+            Self::Dns { host, port } => format!("{host}:{port}"),
+            // `addresses` and `host_port` make no empty list.
+            Self::Addresses(addresses) => addresses.first().map(ToString::to_string).unwrap_or_default(),
+            Self::Unix(_) => "localhost".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for ServerTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns { host, port } => write!(f, "dns:///{host}:{port}"),
+            Self::Addresses(addresses) => {
+                for (i, address) in addresses.iter().enumerate() {
+                    write!(f, "{}{address}", if i == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Reads one entry of `xds_servers`.
+pub(super) fn parse(entry: &Place<'_>, problems: &mut Problems) -> Option<ServerConfig> {
+    entry.object(problems)?;
+    // A27-15: a server needs its URI.
+    let uri = entry.required_string("server_uri", problems);
+    let target = uri.and_then(|uri| match ServerTarget::parse(uri) {
+        Ok(target) => Some(target),
+        Err(why) => {
+            problems.add(&entry.path_of("server_uri"), why);
+            None
+        }
+    });
+    let channel_creds = channel_creds(entry, problems);
+    call_creds(entry, problems);
+    let features = features(entry, problems);
+    Some(ServerConfig { uri: uri?.to_owned(), target: target?, channel_creds: channel_creds?, features })
+}
+
+/// A27-16: the first supported type counts; A27-17, A27-18: there must be one.
+fn channel_creds(entry: &Place<'_>, problems: &mut Problems) -> Option<ChannelCreds> {
+    let path = entry.path_of("channel_creds");
+    let types = match entry.field("channel_creds") {
+        None => Vec::new(),
+        Some(field) => {
+            let entries = field.list(problems)?;
+            // An entry that is malformed has its own problem, which is enough.
+            entries.iter().map(|entry| creds_type(entry, problems)).collect::<Option<Vec<_>>>()?
+        }
+    };
+    if types.contains(&"insecure") {
+        return Some(ChannelCreds::Insecure);
+    }
+    let why = match types.as_slice() {
+        [] => "none given; supported: insecure".to_owned(),
+        types => {
+            // A27-20: said until it is built.
+            let later = types.iter().any(|kind| ["tls", "google_default"].contains(kind));
+            let later = if later { " (tls and google_default come later)" } else { "" };
+            format!("none of the types {types:?} is supported; supported: insecure{later}")
+        }
+    };
+    problems.add(&path, why);
+    None
+}
+
+/// A97: call credentials are never sent without TLS, so only their form is looked at.
+fn call_creds(entry: &Place<'_>, problems: &mut Problems) {
+    let list = entry.field("call_creds").and_then(|field| field.list(problems)).unwrap_or_default();
+    for creds in &list {
+        creds_type(creds, problems);
+    }
+}
+
+/// The type of one entry of `channel_creds` or `call_creds`. A27-19: `config` may be missing.
+fn creds_type<'a>(entry: &Place<'a>, problems: &mut Problems) -> Option<&'a str> {
+    entry.object(problems)?;
+    if let Some(config) = entry.field("config") {
+        config.object(problems);
+    }
+    entry.required_string("type", problems)
+}
+
+/// A27-31: elements of any kind that mean nothing to us are passed over.
+fn features(entry: &Place<'_>, problems: &mut Problems) -> ServerFeatures {
+    let list = entry.field("server_features").and_then(|field| field.list(problems)).unwrap_or_default();
+    let has = |name: &str| list.iter().any(|feature| feature.value().as_str() == Some(name));
+    ServerFeatures {
+        ignore_resource_deletion: has("ignore_resource_deletion"),
+        fail_on_data_errors: has("fail_on_data_errors"),
+        resource_timer_is_transient_error: has("resource_timer_is_transient_error"),
+        trusted_xds_server: has("trusted_xds_server"),
+    }
+}
+
+/// The path of a URI whose authority must be empty: `///path`, or `path` alone.
+fn without_authority<'a>(uri: &str, rest: &'a str) -> Result<&'a str, String> {
+    match rest.strip_prefix("//") {
+        None => Ok(rest),
+        Some(rest) => match rest.strip_prefix('/') {
+            Some(path) => Ok(path),
+            None => Err(format!("{uri:?} has an authority, which is not supported; write three slashes")),
+        },
+    }
+}
+
+fn addresses(uri: &str, rest: &str, family: impl Fn(&IpAddr) -> bool) -> Result<ServerTarget, String> {
+    let mut addresses = Vec::new();
+    for text in without_authority(uri, rest)?.split(',') {
+        match host_port(uri, text)? {
+            ServerTarget::Addresses(list) if list.iter().all(|address| family(&address.ip())) => {
+                addresses.extend(list);
+            }
+            _ => return Err(format!("{uri:?}: {text:?} is not an address of that family")),
+        }
+    }
+    Ok(ServerTarget::Addresses(addresses))
+}
+
+fn host_port(uri: &str, text: &str) -> Result<ServerTarget, String> {
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, port) = rest.split_once(']').ok_or_else(|| format!("{uri:?} lacks a closing bracket"))?;
+        let ip: Ipv6Addr = host.parse().map_err(|_| format!("{uri:?}: {host:?} is not an IPv6 address"))?;
+        let port = match port.strip_prefix(':') {
+            None if port.is_empty() => DEFAULT_PORT,
+            port => port_number(uri, port.unwrap_or_default())?,
+        };
+        return Ok(ServerTarget::Addresses(vec![(ip, port).into()]));
+    } else if let Ok(ip) = text.parse::<Ipv6Addr>() {
+        return Ok(ServerTarget::Addresses(vec![(ip, DEFAULT_PORT).into()]));
+    } else {
+        match text.split_once(':') {
+            None => (text, DEFAULT_PORT),
+            Some((host, port)) => (host, port_number(uri, port)?),
+        }
+    };
+    if let Ok(ip) = host.parse::<Ipv4Addr>() {
+        return Ok(ServerTarget::Addresses(vec![(ip, port).into()]));
+    }
+    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || "/?#@,%".contains(c)) {
+        return Err(format!("{uri:?}: {host:?} is not a host name"));
+    }
+    Ok(ServerTarget::Dns { host: host.to_owned(), port })
+}
+
+fn port_number(uri: &str, text: &str) -> Result<u16, String> {
+    text.parse()
+        .ok()
+        .filter(|&port| port != 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .ok_or_else(|| format!("{uri:?}: {text:?} is not a port"))
+}

@@ -1,0 +1,220 @@
+//! Everything that is known of resources, the timers of those that are waited for, and an index by bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proxyless_sans_io::Time;
+
+use super::resource_state::{ResourceState, Wait};
+use super::wire::Any;
+use crate::resource::{Resource, ResourceType};
+
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    types: BTreeMap<ResourceType, TypeCache>,
+    timers: BTreeSet<(Time, ResourceType, Arc<str>)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct TypeCache {
+    resources: BTreeMap<Arc<str>, ResourceState>,
+    /// The names of cached resources by their bytes: finds an unchanged one without decoding it. A resource's name is
+    /// part of its bytes, so that different resources differ.
+    by_bytes: BTreeMap<Bytes, Arc<str>>,
+}
+
+impl TypeCache {
+    /// The name of the cached resource that has just these bytes.
+    pub(super) fn unchanged(&self, any: &Any) -> Option<Arc<str>> {
+        let name = self.by_bytes.get(&any.value)?;
+        let data = self.resources.get(name)?.data.as_ref()?;
+        (data.raw == *any).then(|| name.clone())
+    }
+
+    fn forget_bytes(&mut self, name: &str) {
+        if let Some(data) = self.resources.get(name).and_then(|state| state.data.as_ref()) {
+            self.by_bytes.remove(&data.raw.value);
+        }
+    }
+}
+
+impl Cache {
+    pub(super) fn of_type(&self, resource_type: ResourceType) -> Option<&TypeCache> {
+        self.types.get(&resource_type)
+    }
+
+    /// Every resource, by type and name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ResourceType, &Arc<str>, &ResourceState)> {
+        self.types.iter().flat_map(|(&kind, of_type)| {
+            of_type.resources.iter().map(move |(name, state)| (kind, name, state))
+        })
+    }
+
+    /// The names of one type.
+    pub(super) fn names(&self, resource_type: ResourceType) -> Vec<Arc<str>> {
+        self.types
+            .get(&resource_type)
+            .map(|of_type| of_type.resources.keys().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn get_mut(&mut self, resource_type: ResourceType, name: &str) -> Option<&mut ResourceState> {
+        self.types.get_mut(&resource_type)?.resources.get_mut(name)
+    }
+
+    pub(super) fn get_or_insert(
+        &mut self,
+        resource_type: ResourceType,
+        name: &Arc<str>,
+    ) -> &mut ResourceState {
+        self.types.entry(resource_type).or_default().resources.entry(name.clone()).or_default()
+    }
+
+    pub(super) fn remove(&mut self, resource_type: ResourceType, name: &str) {
+        self.stop_timer(resource_type, name);
+        if let Some(of_type) = self.types.get_mut(&resource_type) {
+            of_type.forget_bytes(name);
+            of_type.resources.remove(name);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Takes a good resource into use, and frees the response that it came in.
+    pub(super) fn accept(
+        &mut self,
+        kind: ResourceType,
+        name: &Arc<str>,
+        (resource, raw): (Resource, Any),
+        version: &str,
+        now: Time,
+    ) {
+        let Some(of_type) = self.types.get_mut(&kind) else { return };
+        of_type.forget_bytes(name);
+        let Some(state) = of_type.resources.get_mut(name) else { return };
+        let raw = Any { type_url: raw.type_url, value: Bytes::copy_from_slice(&raw.value) };
+        of_type.by_bytes.insert(raw.value.clone(), name.clone());
+        state.accept(resource, raw, version, now);
+    }
+
+    /// Gives up what is cached of a resource.
+    pub(super) fn drop_data(&mut self, resource_type: ResourceType, name: &str) {
+        let Some(of_type) = self.types.get_mut(&resource_type) else { return };
+        of_type.forget_bytes(name);
+        if let Some(state) = of_type.resources.get_mut(name) {
+            state.data = None;
+        }
+    }
+
+    /// Whether everything that is watched of the type is held.
+    pub(super) fn holds_all(&self, resource_type: ResourceType) -> bool {
+        self.types.get(&resource_type).is_some_and(|t| t.resources.values().all(|state| state.data.is_some()))
+    }
+
+    /// The names that a request for the type must list; they count as asked for from now on, and what nobody watches
+    /// is forgotten, since the server is about to learn of it.
+    pub(super) fn subscribe(&mut self, resource_type: ResourceType) -> Vec<Arc<str>> {
+        self.forget_unwatched(resource_type);
+        let Some(of_type) = self.types.get_mut(&resource_type) else { return Vec::new() };
+        for state in of_type.resources.values_mut().filter(|state| state.wait == Wait::Unsent) {
+            state.wait = Wait::Sending;
+        }
+        of_type.resources.keys().cloned().collect()
+    }
+
+    fn forget_unwatched(&mut self, resource_type: ResourceType) {
+        let Some(of_type) = self.types.get(&resource_type) else { return };
+        let unwatched = of_type.resources.iter().filter(|(_, state)| state.watchers.is_empty());
+        for name in unwatched.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.remove(resource_type, &name);
+        }
+    }
+
+    /// the request for a type left, so the wait for its uncached resources begins.
+    pub(super) fn start_timers(&mut self, resource_type: ResourceType, now: Time, timeout: Duration) {
+        let Some(of_type) = self.types.get_mut(&resource_type) else { return };
+        for (name, state) in of_type.resources.iter_mut().filter(|(_, state)| state.wait == Wait::Sending) {
+            if state.data.is_some() {
+                state.wait = Wait::Over;
+            } else {
+                let deadline = now + timeout;
+                state.wait = Wait::Running { since: now, deadline };
+                self.timers.insert((deadline, resource_type, name.clone()));
+            }
+        }
+    }
+
+    /// The server said something of the resource: the wait is over.
+    pub(super) fn seen(&mut self, resource_type: ResourceType, name: &str) {
+        self.stop_timer(resource_type, name);
+        if let Some(state) = self.get_mut(resource_type, name) {
+            state.wait = Wait::Over;
+        }
+    }
+
+    /// The stream ended: no timer runs, and unsubscriptions that were not sent are done.
+    pub(super) fn stream_ended(&mut self) {
+        self.timers.clear();
+        ResourceType::ALL.into_iter().for_each(|resource_type| self.forget_unwatched(resource_type));
+        for state in self.types.values_mut().flat_map(|of_type| of_type.resources.values_mut()) {
+            state.wait = Wait::Unsent;
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.timers.first().map(|(deadline, ..)| *deadline)
+    }
+
+    /// The next resource whose time is over, and since when it was waited for.
+    pub(super) fn expire(&mut self, now: Time) -> Option<(ResourceType, Arc<str>, Time)> {
+        if self.next_deadline()? > now {
+            return None;
+        }
+        let (_, resource_type, name) = self.timers.pop_first()?;
+        let state = self.get_mut(resource_type, &name)?;
+        let since = match state.wait {
+            Wait::Running { since, .. } => since,
+            _ => now,
+        };
+        state.wait = Wait::Over;
+        Some((resource_type, name, since))
+    }
+
+    fn stop_timer(&mut self, resource_type: ResourceType, name: &str) {
+        let wait = self.types.get(&resource_type).and_then(|t| t.resources.get_key_value(name));
+        if let Some((name, ResourceState { wait: Wait::Running { deadline, .. }, .. })) = wait {
+            self.timers.remove(&(*deadline, resource_type, name.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::ClusterLoadAssignment;
+
+    #[test]
+    fn index_holds_the_bytes_in_use_and_no_others() {
+        let (kind, name) = (ResourceType::ClusterLoadAssignment, Arc::from("e"));
+        let mut cache = Cache::default();
+        let accept = |cache: &mut Cache, bytes: &'static [u8]| {
+            let resource = Resource::ClusterLoadAssignment(Arc::new(ClusterLoadAssignment::default()));
+            let raw = Any { type_url: String::new(), value: Bytes::from_static(bytes) };
+            cache.accept(kind, &name, (resource, raw), "1", Time::ZERO);
+        };
+        let indexed = |cache: &Cache| cache.types[&kind].by_bytes.keys().cloned().collect::<Vec<_>>();
+        cache.get_or_insert(kind, &name);
+        accept(&mut cache, b"one");
+        accept(&mut cache, b"two");
+        assert_eq!(indexed(&cache), [Bytes::from_static(b"two")]);
+        cache.drop_data(kind, &name);
+        assert!(indexed(&cache).is_empty());
+        accept(&mut cache, b"three");
+        cache.remove(kind, &name);
+        assert!(indexed(&cache).is_empty());
+    }
+}

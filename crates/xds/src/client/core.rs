@@ -1,0 +1,319 @@
+//! [`XdsCore`]: watches, the life of the stream, and time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use prost::Message as _;
+use proxyless_sans_io::{Backoff, BackoffConfig, Rng, Time};
+
+use super::ads_stream::AdsStream;
+use super::api::{Effect, Input, ResourceError, ResourceErrorKind, WatchId, XdsCoreConfig};
+use super::cache::Cache;
+use super::dump::ResourceDump;
+use super::resource_state::{DataError, Wait};
+use crate::resource::ResourceType;
+
+/// The xDS client of one management server: speaks ADS (state of the world, v3), caches, and tells watchers.
+///
+/// Input goes in by [`Self::handle`]; after each, [`Self::poll_effect`] is called until it gives nothing more.
+#[derive(Debug)]
+pub struct XdsCore {
+    pub(super) config: XdsCoreConfig,
+    pub(super) cache: Cache,
+    watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
+    /// The last accepted version of each type. Outlives streams, unlike nonces.
+    pub(super) versions: BTreeMap<ResourceType, String>,
+    pub(super) stream: Option<AdsStream>,
+    last_stream_id: u64,
+    retry_at: Option<Time>,
+    backoff: Backoff,
+    rng: Rng,
+    /// Why the server cannot be reached, from a stream's failure until the next response.
+    unreachable: Option<String>,
+    last_stream_error: Option<(Time, String)>,
+    last_token: u64,
+    effects: VecDeque<Effect>,
+}
+
+/// Whether an event comes from a response, so that the next is read only after watchers have acted on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    Response,
+    Other,
+}
+
+impl XdsCore {
+    /// A core that does nothing until the first watch (A27-35).
+    #[must_use]
+    pub fn new(config: XdsCoreConfig) -> Self {
+        Self {
+            rng: Rng::new(config.seed),
+            config,
+            cache: Cache::default(),
+            watches: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            stream: None,
+            last_stream_id: 0,
+            retry_at: None,
+            backoff: Backoff::new(BackoffConfig::default()),
+            unreachable: None,
+            last_stream_error: None,
+            last_token: 0,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what happened. Inputs about streams of the past are ignored.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match input {
+            Input::Watch { id, resource_type, name } => self.watch(id, resource_type, name),
+            Input::Unwatch { id } => self.unwatch(id),
+            Input::StreamUp { stream } if self.is_current(stream) => self.stream_up(),
+            Input::SendDone { stream } if self.is_current(stream) => {
+                let sent = self.stream.as_mut().and_then(AdsStream::send_done);
+                if let Some(resource_type) = sent {
+                    self.cache.start_timers(resource_type, now, self.config.resource_timeout);
+                }
+            }
+            Input::Message { stream, bytes } if self.is_current(stream) => self.message(now, bytes),
+            Input::StreamDown { stream, reason } if self.is_current(stream) => self.stream_down(now, reason),
+            Input::TokenReleased { token } => {
+                if let Some(stream) = &mut self.stream {
+                    stream.release(token);
+                }
+            }
+            Input::StreamUp { .. }
+            | Input::SendDone { .. }
+            | Input::Message { .. }
+            | Input::StreamDown { .. }
+            | Input::Tick => {}
+        }
+        // After the input: what came just in time counts.
+        self.expire(now);
+        self.send_and_read();
+    }
+
+    /// The next thing to be done.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Input::Tick`] is due.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        [self.retry_at, self.cache.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// A40-28: every resource that is watched, by type and name. A40-35: and no other.
+    #[must_use]
+    pub fn dump(&self) -> Vec<ResourceDump> {
+        let watched = self.cache.iter().filter(|(_, _, state)| !state.watchers.is_empty());
+        watched.map(|(resource_type, name, state)| ResourceDump::new(resource_type, name, state)).collect()
+    }
+
+    fn watch(&mut self, id: WatchId, resource_type: ResourceType, name: Arc<str>) {
+        if self.watches.contains_key(&id) {
+            tracing::warn!(target: "xds_client", ?id, "a watch with this id exists and is replaced");
+            self.unwatch(id);
+        }
+        self.watches.insert(id, (resource_type, name.clone()));
+        let unreachable = self.unreachable(resource_type, &name);
+        let state = self.cache.get_or_insert(resource_type, &name);
+        state.watchers.insert(id);
+        // A new resource has no news but that the server is unreachable; a known one has what others were told.
+        let news = state.news(unreachable);
+        let events = if news.is_empty() { state.replay() } else { news };
+        let asked_for = state.wait != Wait::Unsent;
+        for event in events {
+            self.effects.push_back(Effect::Notify { watch: id, event, token: None });
+        }
+        match &mut self.stream {
+            Some(stream) if !asked_for => stream.want(resource_type),
+            Some(_) => {}
+            None if self.retry_at.is_none() => self.open_stream(),
+            None => {}
+        }
+    }
+
+    fn unwatch(&mut self, id: WatchId) {
+        let Some((resource_type, name)) = self.watches.remove(&id) else { return };
+        let Some(state) = self.cache.get_mut(resource_type, &name) else { return };
+        state.watchers.remove(&id);
+        if self.watches.is_empty() {
+            return self.close();
+        }
+        if !state.watchers.is_empty() {
+            return;
+        }
+        if state.wait == Wait::Unsent {
+            self.cache.remove(resource_type, &name);
+        } else if let Some(stream) = &mut self.stream {
+            stream.want(resource_type);
+        }
+    }
+
+    /// Nobody watches anything: the stream ends, and with it all that was told of it.
+    fn close(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = stream.id(), "closing the ADS stream");
+            self.effects.push_back(Effect::CloseStream { stream: stream.id() });
+        }
+        self.retry_at = None;
+        self.unreachable = None;
+        self.backoff.reset();
+        self.cache.clear();
+    }
+
+    fn is_current(&self, stream: u64) -> bool {
+        self.stream.as_ref().is_some_and(|current| current.id() == stream)
+    }
+
+    fn open_stream(&mut self) {
+        self.retry_at = None;
+        self.last_stream_id += 1;
+        self.stream = Some(AdsStream::new(self.last_stream_id));
+        self.effects.push_back(Effect::OpenStream { stream: self.last_stream_id });
+    }
+
+    fn stream_up(&mut self) {
+        let Some(stream) = &mut self.stream else { return };
+        tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = stream.id(), "the ADS stream is up");
+        stream.up(ResourceType::ALL.into_iter());
+    }
+
+    fn stream_down(&mut self, now: Time, reason: String) {
+        let Some(stream) = self.stream.take() else { return };
+        self.cache.stream_ended();
+        self.last_stream_error = Some((now, reason.clone()));
+        // X-10, A57: a stream that ended after a response is normal; the next follows at once.
+        if stream.seen_response() {
+            tracing::info!(target: "xds_client", server = %self.config.server_uri, reason, "the ADS stream ended");
+            return self.open_stream();
+        }
+        tracing::warn!(target: "xds_client", server = %self.config.server_uri, reason, "the ADS stream failed without a response");
+        self.retry_at = Some(now + self.backoff.next_delay(&mut self.rng));
+        self.unreachable = Some(format!("the ADS stream failed without a response: {reason}"));
+        self.tell_all(Cause::Other);
+    }
+
+    /// A response came: the server is there (A57: the backoff begins anew). Says whether it was not before.
+    pub(super) fn reached(&mut self) -> bool {
+        self.backoff.reset();
+        self.unreachable.take().is_some()
+    }
+
+    fn expire(&mut self, now: Time) {
+        if self.retry_at.is_some_and(|retry_at| retry_at <= now) {
+            self.open_stream();
+        }
+        while let Some((resource_type, name, since)) = self.cache.expire(now) {
+            let why = self.timeout_text(now, since);
+            // gRFC A88: with this feature the timer says that the server is slow, not that the resource is absent.
+            let transient =
+                self.config.gates.data_error_handling && self.config.resource_timer_is_transient_error;
+            let kind = if transient {
+                ResourceErrorKind::Timeout(why)
+            } else {
+                ResourceErrorKind::DoesNotExist(why)
+            };
+            self.set_error(now, resource_type, &name, "", kind);
+            self.tell(resource_type, &name, Cause::Other);
+        }
+    }
+
+    fn timeout_text(&self, now: Time, since: Time) -> String {
+        let asked = format!("asked for {:.1} s ago and not sent", now.since(since).as_secs_f64());
+        match &self.last_stream_error {
+            None => asked,
+            Some((time, reason)) => {
+                format!("{asked}; last ADS error {:.1} s ago: {reason}", now.since(*time).as_secs_f64())
+            }
+        }
+    }
+
+    /// Records what is wrong with the newest that the server said of a resource.
+    pub(super) fn set_error(
+        &mut self,
+        now: Time,
+        of: ResourceType,
+        name: &Arc<str>,
+        version: &str,
+        kind: ResourceErrorKind,
+    ) {
+        let error = self.error(of, name, kind);
+        if let Some(state) = self.cache.get_mut(of, name) {
+            state.error = Some(DataError { version: version.to_owned(), time: now, error });
+        }
+    }
+
+    /// Tells the watchers of a resource what is new.
+    pub(super) fn tell(&mut self, resource_type: ResourceType, name: &Arc<str>, cause: Cause) {
+        let unreachable = self.unreachable(resource_type, name);
+        let Some(state) = self.cache.get_mut(resource_type, name) else { return };
+        for event in state.news(unreachable) {
+            for &watch in &state.watchers {
+                let token = self.stream.as_mut().filter(|_| cause == Cause::Response).map(|stream| {
+                    self.last_token += 1;
+                    stream.hold(self.last_token);
+                    self.last_token
+                });
+                self.effects.push_back(Effect::Notify { watch, event: event.clone(), token });
+            }
+        }
+    }
+
+    /// Tells all watchers what is new.
+    pub(super) fn tell_all(&mut self, cause: Cause) {
+        let all: Vec<_> =
+            self.cache.iter().map(|(resource_type, name, _)| (resource_type, name.clone())).collect();
+        for (resource_type, name) in all {
+            self.tell(resource_type, &name, cause);
+        }
+    }
+
+    fn unreachable(&self, resource_type: ResourceType, name: &Arc<str>) -> Option<Arc<ResourceError>> {
+        let reason = self.unreachable.clone()?;
+        Some(self.error(resource_type, name, ResourceErrorKind::Transient(reason)))
+    }
+
+    fn error(
+        &self,
+        resource_type: ResourceType,
+        name: &Arc<str>,
+        kind: ResourceErrorKind,
+    ) -> Arc<ResourceError> {
+        Arc::new(ResourceError {
+            resource_type,
+            name: name.clone(),
+            server: self.config.server_uri.clone(),
+            node: self.config.node_id.clone(),
+            kind,
+        })
+    }
+
+    /// Sends the next request, and reads on, if it is time.
+    fn send_and_read(&mut self) {
+        let Some(stream) = &mut self.stream else { return };
+        while let Some(pending) = stream.next_pending() {
+            let resource_type = pending.resource_type;
+            let names = self.cache.subscribe(resource_type);
+            // A version stands for resources that we hold, and a server may leave out what it believes that we have. So
+            // a type of which something is missing begins a stream without version.
+            if !stream.has_asked(resource_type) && !self.cache.holds_all(resource_type) {
+                self.versions.remove(&resource_type);
+            }
+            let version = self.versions.get(&resource_type).map_or("", String::as_str);
+            if let Some(request) = stream.request(pending, names, version, &self.config.node) {
+                tracing::debug!(
+                    target: "xds_client", stream = stream.id(), type_url = request.type_url, names = ?request.resource_names,
+                    version = request.version_info, nonce = request.response_nonce, "ADS request"
+                );
+                let bytes = request.encode_to_vec().into();
+                self.effects.push_back(Effect::Send { stream: stream.id(), bytes });
+            }
+        }
+        if stream.start_reading() {
+            self.effects.push_back(Effect::ReadNext { stream: stream.id() });
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Judging a response: which of its resources are good, which are bad and why. Changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::api::NackMode;
+use super::cache::TypeCache;
+use super::wire::{Any, DiscoveryResponse};
+use crate::resource::{DecodeContext, Resource, ResourceType, decode};
+
+/// What was found in a response.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// By name; also of resources that nobody asked for.
+    pub(super) outcomes: BTreeMap<Arc<str>, Outcome>,
+    /// A40-08: every bad resource and its reason. Any makes the answer a NACK.
+    pub(super) violations: Vec<String>,
+    /// Whether absence from the response is deletion. Not if one of its resources could not be named, since that may
+    /// be the very one that seems to be absent; nor if nothing of the response is to be used.
+    pub(super) absence_is_deletion: bool,
+}
+
+/// The outcome for one resource.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The bytes are those that are cached.
+    Unchanged,
+    /// Good.
+    Valid(Resource, Any),
+    /// Bad, and why.
+    Invalid(String),
+    /// The server says that it cannot send it (gRFC A88, xRFC TP3).
+    Reported { code: i32, message: String },
+}
+
+/// How to judge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judge<'a> {
+    pub(super) resource_type: ResourceType,
+    pub(super) cached: Option<&'a TypeCache>,
+    pub(super) cx: &'a DecodeContext,
+    pub(super) nack_mode: NackMode,
+}
+
+impl Judge<'_> {
+    /// A40-07, A40-10: goes on after a bad resource, whatever is wrong with it.
+    pub(super) fn judge(&self, response: DiscoveryResponse) -> Verdict {
+        let mut verdict = Verdict {
+            absence_is_deletion: self.resource_type.all_resources_required_in_sotw(),
+            ..Verdict::default()
+        };
+        let mut seen = BTreeMap::new();
+        for (i, any) in response.resources.into_iter().enumerate() {
+            self.resource(i, any, &mut seen, &mut verdict);
+        }
+        if self.cx.gates.data_error_handling {
+            for (i, error) in response.resource_errors.into_iter().enumerate() {
+                let name = error.resource_name.map(|name| name.name).unwrap_or_default();
+                let status = error.error_detail.unwrap_or_default();
+                if name.is_empty() || status.code == 0 {
+                    verdict
+                        .violations
+                        .push(format!("resource_errors[{i}]: must have a name and a status other than OK"));
+                } else {
+                    let reported = Outcome::Reported { code: status.code, message: status.message };
+                    verdict.outcomes.entry(name.into()).or_insert(reported);
+                }
+            }
+        }
+        if self.nack_mode == NackMode::WholeResponse && !verdict.violations.is_empty() {
+            verdict.reject_all();
+        }
+        verdict
+    }
+
+    fn resource(&self, i: usize, any: Any, seen: &mut BTreeMap<Arc<str>, Any>, verdict: &mut Verdict) {
+        let (name, outcome) = match self.cached.and_then(|cached| cached.unchanged(&any)) {
+            Some(name) => (name, Outcome::Unchanged),
+            None => {
+                let decoded = decode(self.resource_type, &any.type_url, &any.value, self.cx);
+                let outcome = match decoded.resource {
+                    Ok(resource) => Outcome::Valid(resource, any.clone()),
+                    Err(violations) => Outcome::Invalid(violations.to_string()),
+                };
+                match (decoded.name, outcome) {
+                    (Some(name), outcome) => (name.into(), outcome),
+                    (None, outcome) => {
+                        let why =
+                            if let Outcome::Invalid(why) = outcome { why } else { "has no name".to_owned() };
+                        verdict.violations.push(format!("resource {i}: {why}"));
+                        verdict.absence_is_deletion = false;
+                        return;
+                    }
+                }
+            }
+        };
+        match seen.get(&name) {
+            // The same twice does no harm, and is named once if it is bad.
+            Some(first) if *first == any => return,
+            Some(_) => {
+                let why = "occurs twice in the response, with different content".to_owned();
+                verdict.violations.push(format!("resource {i} ({name}): {why}"));
+                verdict.outcomes.insert(name, Outcome::Invalid(why));
+                return;
+            }
+            None => {}
+        }
+        if let Outcome::Invalid(why) = &outcome {
+            verdict.violations.push(format!("resource {i} ({name}): {why}"));
+        }
+        seen.insert(name.clone(), any);
+        verdict.outcomes.insert(name, outcome);
+    }
+}
+
+impl Verdict {
+    /// A40-11, A40-13: the error is every resource's.
+    fn reject_all(&mut self) {
+        let why = self.violations.join("; ");
+        for outcome in self.outcomes.values_mut() {
+            if matches!(outcome, Outcome::Unchanged | Outcome::Valid(..)) {
+                *outcome = Outcome::Invalid(format!("nothing of the response is used: {why}"));
+            }
+        }
+        self.absence_is_deletion = false;
+    }
+}

@@ -1,0 +1,164 @@
+//! Flow control: one request at a time, one unread response at a time, and commands served all the while.
+
+use super::*;
+
+#[test]
+fn requests_go_one_at_a_time_and_subscriptions_are_joined() {
+    let mut h = Harness::new(config());
+    h.hold_sends = true;
+    h.watch(1, EDS, "a");
+    h.up();
+    for (id, name) in [(2, "b"), (3, "c"), (4, "d")] {
+        h.watch(id, EDS, name);
+    }
+    h.unwatch(4);
+    assert_eq!(h.request().resource_names, ["a"]);
+    h.send_done();
+    assert_eq!(h.request().resource_names, ["a", "b", "c"]);
+    h.send_done();
+    assert!(h.take_requests().is_empty());
+}
+
+#[test]
+fn every_response_gets_its_own_answer_in_order() {
+    let mut h = Harness::started(config(), &[(EDS, "e")]);
+    h.hold_sends = true;
+    h.respond(EDS, "1", &[assignment("e", 1)]);
+    h.respond(EDS, "2", &[bad_assignment("e")]);
+    h.watch(2, EDS, "f");
+    h.respond(EDS, "3", &[assignment("e", 3)]);
+    for _ in 0..3 {
+        h.send_done();
+    }
+    assert!(h.unsent.is_empty(), "the new name rode along with an answer");
+    let answers: Vec<_> = h
+        .take_requests()
+        .into_iter()
+        .map(|r| (r.version_info, r.response_nonce, r.error_detail.is_some(), r.resource_names.len()))
+        .collect();
+    let expected = [("1", "n1", false, 1), ("1", "n2", true, 2), ("3", "n3", false, 2)];
+    assert_eq!(answers, expected.map(|(v, n, nack, names)| (v.to_owned(), n.to_owned(), nack, names)));
+}
+
+#[test]
+fn subscription_that_did_not_change_in_the_end_is_not_sent() {
+    let mut h = Harness::started(config(), &[(EDS, "e"), (CDS, "c")]);
+    h.hold_sends = true;
+    h.watch(3, CDS, "d");
+    h.watch(4, EDS, "f");
+    h.unwatch(4);
+    h.send_done();
+    assert_eq!(h.request().type_url, CDS.type_url());
+}
+
+#[test]
+fn resource_wanted_again_before_its_unsubscription_was_sent_is_still_there() {
+    let mut h = Harness::started(config(), &[(EDS, "e"), (EDS, "f")]);
+    h.respond(EDS, "1", &[assignment("e", 1), assignment("f", 1)]);
+    h.requests.clear();
+    h.told();
+    h.hold_sends = true;
+    h.watch(3, EDS, "g");
+    h.unwatch(1);
+    assert!(h.core.dump().iter().all(|dump| &*dump.name != "e"), "nobody watches it now");
+    // What comes meanwhile counts: the server believes that we have it.
+    h.respond(EDS, "2", &[assignment("e", 2)]);
+    h.watch(4, EDS, "e");
+    h.expect_told(&["4: ok"]);
+    assert_eq!(h.dump_of("e").version, "2");
+    h.send_done();
+    let names: Vec<_> = h.take_requests().into_iter().map(|r| r.resource_names).collect();
+    assert!(names.iter().all(|names| *names == ["e", "f", "g"]), "{names:?}");
+}
+
+#[test]
+fn resource_wanted_again_after_its_unsubscription_was_sent_is_asked_for_anew() {
+    let mut h = Harness::started(config(), &[(EDS, "e"), (EDS, "f")]);
+    h.respond(EDS, "1", &[assignment("e", 1), assignment("f", 1)]);
+    h.told();
+    h.requests.clear();
+    h.unwatch(1);
+    assert_eq!(h.request().resource_names, ["f"]);
+    h.watch(3, EDS, "e");
+    assert_eq!(h.request().resource_names, ["e", "f"]);
+    h.expect_told(&[]);
+    assert_eq!(h.dump_of("e").status, ResourceStatus::Requested);
+}
+
+#[test]
+fn next_message_is_read_when_every_watcher_is_done() {
+    let mut h = Harness::started(config(), &[(EDS, "e"), (EDS, "e"), (EDS, "f")]);
+    h.hold_tokens = true;
+    assert_eq!(h.reads, 1);
+    h.respond(EDS, "1", &[assignment("e", 1), assignment("f", 1)]);
+    assert_eq!((h.reads, h.tokens.len()), (1, 3));
+    assert_eq!(h.take_requests().len(), 1, "the ACK does not wait");
+    h.release_token();
+    h.release_token();
+    h.input(Input::TokenReleased { token: 999 });
+    assert_eq!(h.reads, 1);
+    // Follow-up watches are served while the response is held.
+    h.watch(9, CDS, "c");
+    assert_eq!(h.request().type_url, CDS.type_url());
+    h.release_token();
+    assert_eq!(h.reads, 2);
+    // A response that tells nobody anything is done with at once.
+    h.respond(EDS, "2", &[assignment("e", 1)]);
+    assert_eq!((h.reads, h.tokens.len()), (3, 0));
+}
+
+#[test]
+fn tokens_of_a_past_stream_hold_nothing_up() {
+    let mut h = Harness::started(config(), &[(EDS, "e")]);
+    h.hold_tokens = true;
+    h.respond(EDS, "1", &[assignment("e", 1)]);
+    h.down();
+    h.up();
+    assert_eq!(h.reads, 2);
+    h.respond(EDS, "2", &[assignment("e", 2)]);
+    h.release_token();
+    assert_eq!(h.reads, 2, "the old stream's token does not release the new stream's message");
+    h.release_token();
+    assert_eq!(h.reads, 3);
+}
+
+#[test]
+fn bad_messages_are_read_over() {
+    let mut h = Harness::started(config(), &[(EDS, "e")]);
+    h.input(Input::Message { stream: h.stream, bytes: Bytes::from_static(b"\xff\xff\xff\xff") });
+    assert_eq!(h.reads, 2);
+    let mut unknown = response(EDS, "1", "n1", &[]);
+    unknown.type_url = "type.googleapis.com/google.protobuf.StringValue".into();
+    h.message(unknown);
+    assert_eq!((h.reads, h.take_requests().len()), (3, 0));
+    h.expect_told(&[]);
+    h.respond(EDS, "1", &[assignment("e", 1)]);
+    h.expect_told(&["1: ok"]);
+}
+
+#[test]
+fn server_that_never_reads_is_not_read_from_for_ever() {
+    let mut h = Harness::started(config(), &[(EDS, "e")]);
+    h.hold_sends = true;
+    let mut sent = 0;
+    while h.reads > sent && sent < 1000 {
+        sent += 1;
+        h.respond(EDS, &sent.to_string(), &[]);
+    }
+    assert!(sent < 100, "{sent} responses were read without an answer leaving");
+    let reads = h.reads;
+    h.send_done();
+    assert_eq!(h.reads, reads + 1);
+}
+
+#[test]
+fn many_watches_while_a_request_is_stuck_do_not_stop_reading() {
+    let mut h = Harness::started(config(), &[(CDS, "c"), (EDS, "first")]);
+    h.hold_sends = true;
+    for id in 3..200 {
+        h.watch(id, EDS, &format!("e{id}"));
+    }
+    let reads = h.reads;
+    h.respond(CDS, "1", &[]);
+    assert_eq!(h.reads, reads + 1, "subscription changes are one request, however many");
+}

@@ -1,0 +1,174 @@
+//! What a response does to the cache, and how it is answered.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message as _;
+use proxyless_sans_io::Time;
+
+use super::ads_stream::Answer;
+use super::api::ResourceErrorKind;
+use super::core::{Cause, XdsCore};
+use super::response::{Judge, Outcome, Verdict};
+use super::wire::DiscoveryResponse;
+use crate::resource::{DecodeContext, ResourceType};
+
+/// No error that is sent or told is longer than this.
+const MAX_ERROR_BYTES: usize = 8 * 1024;
+/// The codes by which a server says that a resource is not to be had (gRFC A88): NOT_FOUND and PERMISSION_DENIED.
+const DATA_ERROR_CODES: [i32; 2] = [5, 7];
+
+impl XdsCore {
+    pub(super) fn message(&mut self, now: Time, bytes: Bytes) {
+        if let Some(stream) = &mut self.stream {
+            stream.read_done();
+        }
+        // A40-09: what is no response changes nothing; nor does one of a type that we do not know, which there is no
+        // subscription to answer for. The next message may be better.
+        let response = match DiscoveryResponse::decode(bytes) {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::warn!(target: "xds_client", server = %self.config.server_uri, %error, "not a DiscoveryResponse, ignored");
+                return;
+            }
+        };
+        match ResourceType::from_type_url(&response.type_url) {
+            Some(resource_type) => self.response(now, resource_type, response),
+            None => {
+                let type_url = response.type_url;
+                tracing::warn!(target: "xds_client", server = %self.config.server_uri, type_url, "response of an unknown type, ignored");
+            }
+        }
+    }
+
+    fn response(&mut self, now: Time, resource_type: ResourceType, response: DiscoveryResponse) {
+        let (version, nonce) = (response.version_info.clone(), response.nonce.clone());
+        let cx =
+            DecodeContext { gates: self.config.gates, trusted_xds_server: self.config.trusted_xds_server };
+        let cached = self.cache.of_type(resource_type);
+        let judge = Judge { resource_type, cached, cx: &cx, nack_mode: self.config.nack_mode };
+        let Verdict { outcomes, violations, absence_is_deletion } = judge.judge(response);
+
+        let deleted: Vec<_> = if absence_is_deletion {
+            self.cache.names(resource_type).into_iter().filter(|name| !outcomes.contains_key(name)).collect()
+        } else {
+            Vec::new()
+        };
+        let mut touched = Vec::new();
+        for (name, outcome) in outcomes {
+            // A27-64, A27-73, A27-83: what was not asked for is passed over.
+            if self.cache.get_mut(resource_type, &name).is_some() {
+                self.apply(now, resource_type, &name, outcome, &version);
+                touched.push(name);
+            }
+        }
+        for name in deleted {
+            self.delete(now, resource_type, &name, &version);
+            touched.push(name);
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.response_seen();
+        }
+        if self.reached() {
+            self.tell_all(Cause::Response);
+        } else {
+            touched.iter().for_each(|name| self.tell(resource_type, name, Cause::Response));
+        }
+        self.answer(resource_type, version, nonce, &violations);
+    }
+
+    fn apply(&mut self, now: Time, of: ResourceType, name: &Arc<str>, outcome: Outcome, version: &str) {
+        self.cache.seen(of, name);
+        let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
+        if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(..)) {
+            // A53: the end of an ignored deletion shows in the log, too.
+            tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version, "deleted {} is back", of.name());
+        }
+        match outcome {
+            Outcome::Unchanged => {
+                if let Some(state) = self.cache.get_mut(of, name) {
+                    state.confirm(version, now);
+                }
+            }
+            Outcome::Valid(resource, raw) => self.cache.accept(of, name, (resource, raw), version, now),
+            // A88: a bad update leaves the last good one in use, unless the server's feature says otherwise.
+            Outcome::Invalid(why) => {
+                if self.fails_on_data_errors() {
+                    self.cache.drop_data(of, name);
+                }
+                let kind = ResourceErrorKind::Invalid { version: version.to_owned(), why: capped(why) };
+                self.set_error(now, of, name, version, kind);
+            }
+            Outcome::Reported { code, message } => {
+                if self.fails_on_data_errors() && DATA_ERROR_CODES.contains(&code) {
+                    self.cache.drop_data(of, name);
+                }
+                let kind = ResourceErrorKind::Reported { code, message: capped(message) };
+                self.set_error(now, of, name, version, kind);
+            }
+        }
+    }
+
+    /// a Listener or Cluster that is not in a response any more is deleted.
+    fn delete(&mut self, now: Time, of: ResourceType, name: &Arc<str>, version: &str) {
+        let Some(state) = self.cache.get_mut(of, name) else { return };
+        // One that never came may be absent because the server has not seen our request yet: its timer decides. And an
+        // absence that goes on is no news.
+        if state.data.is_none() || state.is_deletion_ignored() {
+            return;
+        }
+        let keep = if self.config.gates.data_error_handling {
+            !self.config.fail_on_data_errors
+        } else {
+            self.config.ignore_resource_deletion
+        };
+        if keep {
+            // A53: the log is where an ignored deletion shows.
+            tracing::warn!(target: "xds_client", server = %self.config.server_uri, %name, version, "{} deleted; still in use", of.name());
+        } else {
+            self.cache.drop_data(of, name);
+        }
+        let why = format!("deleted by the server: version {version:?} does not have it any more");
+        self.set_error(now, of, name, version, ResourceErrorKind::DoesNotExist(why));
+    }
+
+    fn fails_on_data_errors(&self) -> bool {
+        self.config.gates.data_error_handling && self.config.fail_on_data_errors
+    }
+
+    /// answers for every type that was ever asked for on the stream, and only for those: an answer without names
+    /// would subscribe to everything.
+    fn answer(&mut self, resource_type: ResourceType, version: String, nonce: String, violations: &[String]) {
+        let asked = self.stream.as_ref().is_some_and(|stream| stream.has_asked(resource_type));
+        if !asked && self.cache.names(resource_type).is_empty() {
+            tracing::debug!(target: "xds_client", server = %self.config.server_uri, "{} was never asked for", resource_type.name());
+            return;
+        }
+        let error = (!violations.is_empty()).then(|| capped(violations.join("; ")));
+        match &error {
+            None => {
+                self.versions.insert(resource_type, version);
+            }
+            // A NACK repeats the version that was accepted last.
+            Some(error) => tracing::warn!(
+                target: "xds_client", server = %self.config.server_uri, version, nonce, error, "{} response rejected", resource_type.name()
+            ),
+        }
+        let version = self.versions.get(&resource_type).cloned().unwrap_or_default();
+        if let Some(stream) = &mut self.stream {
+            stream.answer(resource_type, Answer { version, nonce, error });
+        }
+    }
+}
+
+/// The text, cut at a character's boundary if it is too long.
+fn capped(mut text: String) -> String {
+    const CUT: &str = " ... (cut)";
+    if text.len() > MAX_ERROR_BYTES {
+        let end =
+            (0..=MAX_ERROR_BYTES - CUT.len()).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+        text.truncate(end);
+        text.push_str(CUT);
+    }
+    text
+}

@@ -1,0 +1,17 @@
+//! The xDS client as a pure state machine: bootstrap, validation of resources, and the protocols of ADS and LRS.
+//!
+//! Inputs are bytes from a management server, watches and the time; outputs are bytes to send and events for
+//! watchers. No clock, no socket, no task lives here, and no lock but the one around the list of load counters, which
+//! calls never take.
+#![forbid(unsafe_code)]
+
+pub mod bootstrap;
+pub mod client;
+mod gates;
+pub mod lrs;
+pub mod orca;
+pub mod resource;
+mod target;
+
+pub use gates::Gates;
+pub use target::{TargetError, XdsTarget};

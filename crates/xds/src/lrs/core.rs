@@ -1,0 +1,199 @@
+//! [`LrsCore`]: the life of the stream, and when what is reported.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+use prost::Message as _;
+use proxyless_sans_io::{Backoff, BackoffConfig, Rng, Time};
+
+use super::LoadStore;
+use super::api::{Effect, Input, LrsCoreConfig};
+use super::cluster::Cluster;
+use super::report::ClusterKey;
+use super::stream::{LrsStream, Sending, Taken};
+
+/// Reports the load of registered stores to one management server (A27-57).
+///
+/// Input goes in by [`Self::handle`]; after each, [`Self::poll_effect`] is called until it gives nothing more.
+#[derive(Debug)]
+pub struct LrsCore {
+    config: LrsCoreConfig,
+    pub(super) clusters: BTreeMap<ClusterKey, Cluster>,
+    stream: Option<LrsStream>,
+    last_stream_id: u64,
+    retry_at: Option<Time>,
+    backoff: Backoff,
+    rng: Rng,
+    effects: VecDeque<Effect>,
+}
+
+impl LrsCore {
+    /// A core that does nothing until a store is registered (A27-47, A27-94).
+    #[must_use]
+    pub fn new(config: LrsCoreConfig) -> Self {
+        Self {
+            rng: Rng::new(config.seed),
+            config,
+            clusters: BTreeMap::new(),
+            stream: None,
+            last_stream_id: 0,
+            retry_at: None,
+            backoff: Backoff::new(BackoffConfig::default()),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what happened. Inputs about streams of the past are ignored.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match input {
+            Input::Register { store } => {
+                let cluster = self.clusters.entry(key_of(&store)).or_insert_with(|| Cluster::new(now));
+                cluster.register(store);
+            }
+            Input::Unregister { store } => {
+                if let Some(cluster) = self.clusters.get_mut(&key_of(&store)) {
+                    cluster.retire(&store);
+                }
+            }
+            Input::StreamUp { stream } => {
+                if let Some(stream) = self.current(stream).filter(|stream| !stream.up) {
+                    stream.up = true;
+                    stream.sending = Some(Sending::Node);
+                    let id = stream.id;
+                    tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = id, "the LRS stream is up");
+                    // A27-61: the node is in the first request of a stream, and only there.
+                    let bytes = self.config.first_request.clone();
+                    self.effects.push_back(Effect::Send { stream: id, bytes });
+                }
+            }
+            Input::SendDone { stream } => {
+                if let Some(stream) = self.current(stream) {
+                    stream.sending = None;
+                }
+            }
+            Input::Message { stream, bytes } => self.message(now, stream, bytes),
+            Input::StreamDown { stream, reason } => self.stream_down(now, stream, &reason),
+            Input::Tick => {}
+        }
+        self.advance(now);
+    }
+
+    /// The next thing to be done.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Input::Tick`] is due.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        let report = self.stream.as_ref().and_then(LrsStream::deadline);
+        [self.retry_at, report].into_iter().flatten().min()
+    }
+
+    fn current(&mut self, id: u64) -> Option<&mut LrsStream> {
+        self.stream.as_mut().filter(|stream| stream.id == id)
+    }
+
+    fn message(&mut self, now: Time, stream: u64, bytes: Bytes) {
+        let server = Arc::clone(&self.config.server_uri);
+        let Some(stream) = self.current(stream).filter(|stream| stream.up) else { return };
+        stream.reading = false;
+        match LoadStatsResponse::decode(bytes) {
+            Ok(response) => {
+                tracing::debug!(target: "xds_client", %server, ?response, "LRS response");
+                stream.ask(now, response.into());
+                self.backoff.reset();
+            }
+            Err(error) => {
+                tracing::warn!(target: "xds_client", %server, %error, "cannot decode an LRS response; it is ignored")
+            }
+        }
+    }
+
+    fn stream_down(&mut self, now: Time, stream: u64, reason: &str) {
+        let Some(ended) = self.stream.take_if(|current| current.id == stream) else { return };
+        tracing::info!(target: "xds_client", server = %self.config.server_uri, reason, "the LRS stream ended");
+        // What HTTP/2 did not even pull is reported on the next stream, together with what comes until then.
+        if let Some(Sending::Report(taken)) = ended.sending {
+            for Taken { key, load, since } in taken {
+                self.clusters.entry(key).or_insert_with(|| Cluster::new(now)).restore(load, since);
+            }
+        }
+        // Unlike an ADS stream, a new one always waits a little: a server that answers and ends each stream gets no
+        // storm of them.
+        self.retry_at = Some(now + self.backoff.next_delay(&mut self.rng));
+    }
+
+    fn advance(&mut self, now: Time) {
+        let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if is_due(self.stream.as_ref().and_then(LrsStream::deadline)) {
+            self.report(now);
+        }
+        self.clusters.values_mut().for_each(Cluster::sweep);
+        self.clusters.retain(|_, cluster| !cluster.is_done());
+        if self.clusters.is_empty() {
+            self.close();
+        } else if self.stream.is_none() && (self.retry_at.is_none() || is_due(self.retry_at)) {
+            self.open_stream();
+        }
+        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.up && !stream.reading) {
+            stream.reading = true;
+            self.effects.push_back(Effect::ReadNext { stream: stream.id });
+        }
+    }
+
+    fn report(&mut self, now: Time) {
+        let Some(stream) = &mut self.stream else { return };
+        let Some(wishes) = &stream.wishes else { return };
+        stream.next_report = Some(now + wishes.interval);
+        let mut taken = Vec::new();
+        for (key, cluster) in &mut self.clusters {
+            if !wishes.want(&key.cluster) {
+                // A later wish must not be answered with load of the past.
+                cluster.discard(now);
+                continue;
+            }
+            // Load in no time is no rate that a server could make sense of: it goes into the next report.
+            if cluster.since == now {
+                continue;
+            }
+            let (load, since) = cluster.take(now);
+            if !load.is_zero() {
+                taken.push(Taken { key: key.clone(), load, since });
+            }
+        }
+        stream.reported = !taken.is_empty();
+        if taken.is_empty() {
+            return;
+        }
+        let stats = taken.iter().map(|taken| taken.load.message(&taken.key, now.since(taken.since)));
+        let request = LoadStatsRequest { node: None, cluster_stats: stats.collect() };
+        tracing::debug!(target: "xds_client", server = %self.config.server_uri, clusters = taken.len(), "load report");
+        stream.sending = Some(Sending::Report(taken));
+        let bytes = request.encode_to_vec().into();
+        self.effects.push_back(Effect::Send { stream: stream.id, bytes });
+    }
+
+    fn open_stream(&mut self) {
+        self.retry_at = None;
+        self.last_stream_id += 1;
+        self.stream = Some(LrsStream::new(self.last_stream_id));
+        self.effects.push_back(Effect::OpenStream { stream: self.last_stream_id });
+    }
+
+    /// Nobody wants load reported (A27-47): the stream ends, unless its last report may still be on its way out.
+    fn close(&mut self) {
+        self.retry_at = None;
+        if let Some(stream) = self.stream.take_if(|stream| stream.is_quiet()) {
+            tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = stream.id, "closing the LRS stream");
+            self.backoff.reset();
+            self.effects.push_back(Effect::CloseStream { stream: stream.id });
+        }
+    }
+}
+
+fn key_of(store: &LoadStore) -> ClusterKey {
+    ClusterKey { cluster: Arc::clone(store.cluster()), eds_service_name: store.eds_service_name().cloned() }
+}

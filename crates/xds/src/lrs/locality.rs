@@ -1,0 +1,192 @@
+//! The counters of one locality: what calls touch.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::resource::MetricSelection;
+
+/// The load on one locality of one cluster. All numbers only grow; what was reported of them is known elsewhere.
+#[derive(Debug)]
+pub struct LocalityLoad {
+    started: AtomicU64,
+    withdrawn: AtomicU64,
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+    selection: MetricSelection,
+    /// Locked only by calls whose backend sent a report that is wanted, and by the reader.
+    metrics: Mutex<MetricSums>,
+}
+
+/// What a backend reported of itself with a call.
+#[derive(Clone, Copy, Debug)]
+pub struct BackendReport<'a> {
+    /// The share of the CPU in use.
+    pub cpu_utilization: f64,
+    /// The share of the memory in use.
+    pub mem_utilization: f64,
+    /// How busy the application says that it is.
+    pub application_utilization: f64,
+    /// Metrics by the application's own names.
+    pub named_metrics: &'a BTreeMap<String, f64>,
+}
+
+impl LocalityLoad {
+    pub(super) fn new(selection: MetricSelection) -> Self {
+        Self {
+            started: AtomicU64::new(0),
+            withdrawn: AtomicU64::new(0),
+            succeeded: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            selection,
+            metrics: Mutex::default(),
+        }
+    }
+
+    /// A call was sent.
+    pub fn started(&self) {
+        self.started.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It ended well.
+    pub fn succeeded(&self) {
+        // Release, as below: whoever sees the end of a call must also see its start.
+        self.succeeded.fetch_add(1, Ordering::Release);
+    }
+
+    /// It ended with an error, or the caller gave up on it.
+    pub fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Release);
+    }
+
+    /// It was not sent after all.
+    pub fn withdrawn(&self) {
+        self.withdrawn.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether [`Self::record`] would keep anything.
+    #[must_use]
+    pub fn wants_metrics(&self) -> bool {
+        !self.selection.is_empty()
+    }
+
+    /// Adds up what a backend reported with a call.
+    pub fn record(&self, report: &BackendReport<'_>) {
+        self.lock_metrics().record(&self.selection, report);
+    }
+
+    /// The numbers as they are now.
+    pub(super) fn totals(&self) -> Totals {
+        // Acquire, and the start last: every end that is counted here has its start counted too, so that differences
+        // are never negative, whatever runs meanwhile.
+        let succeeded = self.succeeded.load(Ordering::Acquire);
+        let failed = self.failed.load(Ordering::Acquire);
+        let withdrawn = self.withdrawn.load(Ordering::Acquire);
+        let issued = self.started.load(Ordering::Relaxed).saturating_sub(withdrawn);
+        Totals { issued, succeeded, failed }
+    }
+
+    pub(super) fn take_metrics(&self) -> MetricSums {
+        std::mem::take(&mut *self.lock_metrics())
+    }
+
+    fn lock_metrics(&self) -> std::sync::MutexGuard<'_, MetricSums> {
+        // The sums are whole whenever the lock is free, whoever panicked while holding it.
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many calls there were so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) issued: u64,
+    pub(super) succeeded: u64,
+    pub(super) failed: u64,
+}
+
+impl Totals {
+    pub(super) fn finished(self) -> u64 {
+        self.succeeded + self.failed
+    }
+
+    pub(super) fn in_progress(self) -> u64 {
+        self.issued.saturating_sub(self.finished())
+    }
+}
+
+/// Metrics of backends, added up over calls (gRFC A64, "Aggregation").
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct MetricSums {
+    pub(super) cpu_utilization: Sum,
+    pub(super) mem_utilization: Sum,
+    pub(super) application_utilization: Sum,
+    /// By the name that the report has.
+    pub(super) named: BTreeMap<String, Sum>,
+}
+
+/// The sum of one metric, and over how many calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sum {
+    pub(super) requests: u64,
+    pub(super) total: f64,
+}
+
+impl MetricSums {
+    pub(super) fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn record(&mut self, selection: &MetricSelection, report: &BackendReport<'_>) {
+        let listed = match selection {
+            // A64: all of them, as they are called.
+            MetricSelection::AllNamed => {
+                report.named_metrics.iter().for_each(|(name, &value)| self.add_named(name.clone(), value));
+                return;
+            }
+            MetricSelection::Listed(listed) => listed,
+        };
+        if listed.cpu_utilization {
+            self.cpu_utilization += Sum::one(report.cpu_utilization);
+        }
+        if listed.mem_utilization {
+            self.mem_utilization += Sum::one(report.mem_utilization);
+        }
+        if listed.application_utilization {
+            self.application_utilization += Sum::one(report.application_utilization);
+        }
+        let named = report.named_metrics.iter();
+        for (name, &value) in named.filter(|(name, _)| listed.all_named || listed.named.contains(*name)) {
+            // A85: the name says where the metric came from.
+            self.add_named(format!("named_metrics.{name}"), value);
+        }
+    }
+
+    fn add_named(&mut self, name: String, value: f64) {
+        *self.named.entry(name).or_default() += Sum::one(value);
+    }
+}
+
+impl AddAssign for MetricSums {
+    fn add_assign(&mut self, other: Self) {
+        self.cpu_utilization += other.cpu_utilization;
+        self.mem_utilization += other.mem_utilization;
+        self.application_utilization += other.application_utilization;
+        for (name, sum) in other.named {
+            *self.named.entry(name).or_default() += sum;
+        }
+    }
+}
+
+impl Sum {
+    fn one(value: f64) -> Self {
+        Self { requests: 1, total: value }
+    }
+}
+
+impl AddAssign for Sum {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.total += other.total;
+    }
+}

@@ -1,0 +1,179 @@
+//! Stores that come, go and come back.
+
+use super::*;
+use crate::lrs::locality::LocalityLoad;
+
+fn load_of(store: &LoadStore) -> Arc<LocalityLoad> {
+    store.locality(&locality("z"))
+}
+
+#[test]
+fn a27_47_the_stream_ends_with_the_last_store() {
+    let (one, two) = (store("one"), store("two"));
+    let mut harness = Harness::reporting(&[&one, &two]);
+    harness.unregister(&one);
+    assert_eq!(harness.closed, 0);
+    // The test's own share counts as a user of the store.
+    harness.input(Input::Unregister { store: two });
+    drop(one);
+    harness.advance(SECOND);
+    assert_eq!((harness.closed, harness.core.next_deadline()), (1, None));
+    assert!(harness.requests.is_empty());
+}
+
+#[test]
+fn a_store_that_goes_while_its_stream_is_down_ends_the_attempts() {
+    let store = store("c");
+    let mut harness = Harness::reporting(&[&store]);
+    harness.down();
+    assert!(harness.core.next_deadline().is_some());
+    harness.input(Input::Unregister { store });
+    assert_eq!((harness.opened, harness.core.next_deadline()), (1, None));
+}
+
+#[test]
+fn a_removed_store_leaves_its_last_numbers() {
+    let store = store("c");
+    let mut harness = Harness::reporting(&[&store]);
+    let load = load_of(&store);
+    load.started();
+    load.succeeded();
+    store.uncategorized().dropped();
+    drop(load);
+    harness.input(Input::Unregister { store });
+    assert_eq!(harness.closed, 0, "there is something to report");
+    let stats = harness.next_stats();
+    assert_eq!((counts(&stats[0]), stats[0].total_dropped_requests), ([1, 1, 0, 0], 1));
+    assert_eq!(harness.closed, 0, "the report may still be on its way");
+    harness.advance(SECOND);
+    assert_eq!((harness.closed, harness.requests.len()), (1, 1));
+}
+
+#[test]
+fn calls_that_outlive_their_cluster_are_reported_to_their_end() {
+    let store = store("c");
+    let mut harness = Harness::reporting(&[&store]);
+    let load = load_of(&store);
+    load.started();
+    harness.input(Input::Unregister { store });
+    assert_eq!(harness.next_only(), [1, 0, 0, 1]);
+    assert_eq!(harness.next_only(), [0, 0, 0, 1]);
+    load.failed();
+    drop(load);
+    assert_eq!(harness.next_only(), [0, 0, 1, 0]);
+    harness.advance(SECOND * 2);
+    assert_eq!(harness.closed, 1);
+}
+
+#[test]
+fn a_cluster_that_comes_back_adds_to_what_it_left() {
+    let (old, new) = (store("c"), store("c"));
+    let mut harness = Harness::reporting(&[&old]);
+    let (old_load, new_load) = (load_of(&old), load_of(&new));
+    old_load.started();
+    old_load.started();
+    harness.input(Input::Unregister { store: old });
+    harness.register(&new);
+    new_load.started();
+    old_load.succeeded();
+    assert_eq!(harness.next_only(), [3, 1, 0, 2]);
+    old_load.succeeded();
+    new_load.succeeded();
+    drop(old_load);
+    assert_eq!(harness.next_only(), [0, 2, 0, 0]);
+    assert_eq!((harness.opened, harness.closed), (1, 0), "one stream for all of it");
+}
+
+#[test]
+fn users_of_one_cluster_are_added_up() {
+    let (one, two) = (store("c"), store("c"));
+    let mut harness = Harness::reporting(&[&one, &two]);
+    load_of(&one).started();
+    load_of(&two).started();
+    let throttle: Arc<str> = "throttle".into();
+    one.category(&throttle).dropped();
+    two.category(&throttle).dropped();
+    let stats = harness.next_stats();
+    assert_eq!(stats.len(), 1);
+    assert_eq!((counts(&stats[0]), stats[0].total_dropped_requests), ([2, 0, 0, 2], 2));
+}
+
+#[test]
+fn a37_55_the_same_cluster_with_another_service_name_is_another() {
+    let plain = store("c");
+    let named = Arc::new(LoadStore::new("c".into(), Some("e".into()), MetricSelection::default()));
+    let mut harness = Harness::reporting(&[&plain, &named]);
+    load_of(&plain).started();
+    load_of(&named).started();
+    let names: Vec<_> = harness.next_stats().into_iter().map(|stats| stats.cluster_service_name).collect();
+    assert_eq!(names, ["", "e"]);
+}
+
+#[test]
+fn a_call_that_was_never_sent_is_not_issued() {
+    let store = store("c");
+    let mut harness = Harness::reporting(&[&store]);
+    let load = load_of(&store);
+    load.started();
+    load.withdrawn();
+    assert!(harness.next_stats().is_empty());
+    // One that was reported before it came back takes the place of the next.
+    load.started();
+    assert_eq!(harness.next_only(), [1, 0, 0, 1]);
+    load.withdrawn();
+    assert!(harness.next_stats().is_empty());
+    load.started();
+    assert_eq!(harness.next_only(), [0, 0, 0, 1]);
+    load.succeeded();
+    assert_eq!(harness.next_only(), [0, 1, 0, 0]);
+}
+
+#[test]
+fn counters_that_nobody_holds_are_forgotten_once_reported() {
+    let store = store("c");
+    for zone in 0..10 {
+        let load = store.locality(&locality(&zone.to_string()));
+        load.started();
+        load.failed();
+        store.category(&zone.to_string().into()).dropped();
+    }
+    let load = store.take();
+    assert_eq!((load.localities.len(), load.categories.len()), (10, 10));
+    assert!(store.take().is_zero());
+    // A new one of the same name begins at zero, and nothing is reported twice.
+    let again = store.locality(&locality("3"));
+    again.started();
+    assert_eq!(store.take().localities[&locality("3")].issued, 1);
+}
+
+#[test]
+fn numbers_fit_together_while_calls_run() {
+    let store = store("c");
+    let (mut issued, mut ended, mut last_in_progress) = (0, 0, 0);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let load = load_of(&store);
+                scope.spawn(move || {
+                    for call in 0..50_000 {
+                        load.started();
+                        if call % 3 == 0 { load.failed() } else { load.succeeded() }
+                    }
+                })
+            })
+            .collect();
+        loop {
+            let done = workers.iter().all(|worker| worker.is_finished());
+            for counts in store.take().localities.into_values() {
+                issued += counts.issued;
+                ended += counts.succeeded + counts.failed;
+                last_in_progress = counts.in_progress;
+                assert_eq!(issued, ended + counts.in_progress, "in every report");
+            }
+            if done {
+                break;
+            }
+        }
+    });
+    assert_eq!((issued, ended, last_in_progress), (200_000, 200_000, 0));
+}

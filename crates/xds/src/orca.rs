@@ -1,0 +1,36 @@
+//! The load report that a backend sends with a call (ORCA, gRFC A51): written by hand, since the crate with envoy's
+//! messages does not have it.
+
+use std::collections::BTreeMap;
+
+/// The trailer that carries an encoded [`OrcaLoadReport`].
+pub const TRAILER: &str = "endpoint-load-metrics-bin";
+
+/// `xds.data.orca.v3.OrcaLoadReport`, without its deprecated field.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct OrcaLoadReport {
+    /// The share of the CPU in use.
+    #[prost(double, tag = "1")]
+    pub cpu_utilization: f64,
+    /// The share of the memory in use.
+    #[prost(double, tag = "2")]
+    pub mem_utilization: f64,
+    /// What this call cost, by name.
+    #[prost(btree_map = "string, double", tag = "4")]
+    pub request_cost: BTreeMap<String, f64>,
+    /// Shares of resources in use, by name.
+    #[prost(btree_map = "string, double", tag = "5")]
+    pub utilization: BTreeMap<String, f64>,
+    /// Requests per second.
+    #[prost(double, tag = "6")]
+    pub rps_fractional: f64,
+    /// Errors per second.
+    #[prost(double, tag = "7")]
+    pub eps: f64,
+    /// Anything else, by name.
+    #[prost(btree_map = "string, double", tag = "8")]
+    pub named_metrics: BTreeMap<String, f64>,
+    /// How busy the application says that it is.
+    #[prost(double, tag = "9")]
+    pub application_utilization: f64,
+}

@@ -1,0 +1,136 @@
+//! One resource of a response: unwrapping, type check, decoding.
+
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::config;
+use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
+use envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;
+use prost::{Message, Name};
+
+use super::extension::message_name;
+use super::field::{self, Field};
+use super::{Resource, ResourceType, Violations, cluster};
+use crate::Gates;
+
+/// What validation depends on besides the bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DecodeContext {
+    /// Which gated messages are accepted.
+    pub gates: Gates,
+    /// Whether the server has the feature `trusted_xds_server`: only then `auto_host_rewrite` counts (gRFC A81).
+    pub trusted_xds_server: bool,
+}
+
+/// The outcome for one resource of a response.
+#[derive(Debug)]
+pub struct Decoded {
+    /// The resource's name, if it could be read even though the resource is bad.
+    pub name: Option<String>,
+    /// The resource, or every rule that it breaks.
+    pub resource: Result<Resource, Violations>,
+}
+
+/// Decodes and validates one element of `DiscoveryResponse.resources`.
+///
+/// `type_url` and `value` are those of the element's `Any`; it may be wrapped in the discovery `Resource` message
+/// . `expected` is the type of the response: another one is a violation.
+#[must_use]
+pub fn decode(expected: ResourceType, type_url: &str, value: &[u8], cx: &DecodeContext) -> Decoded {
+    // any type may come wrapped, once.
+    if message_name(type_url) != Wrapper::full_name() {
+        return decode_unwrapped(expected, type_url, value, None, cx);
+    }
+    let wrapper = match Wrapper::decode(value) {
+        Ok(wrapper) => wrapper,
+        Err(error) => {
+            return Decoded::bad(None, "", format!("the Resource wrapper does not decode: {error}"));
+        }
+    };
+    let name = Some(wrapper.name).filter(|name| !name.is_empty());
+    match wrapper.resource {
+        Some(inner) => decode_unwrapped(expected, &inner.type_url, &inner.value, name, cx),
+        None => Decoded::bad(name, "resource", "must be set in the Resource wrapper"),
+    }
+}
+
+fn decode_unwrapped(
+    expected: ResourceType,
+    type_url: &str,
+    value: &[u8],
+    wrapper_name: Option<String>,
+    cx: &DecodeContext,
+) -> Decoded {
+    // the response's type decides.
+    if message_name(type_url) != message_name(expected.type_url()) {
+        let why = format!("{type_url:?} in a response of type {:?}", expected.type_url());
+        return Decoded::bad(wrapper_name, "type_url", why);
+    }
+    match expected {
+        ResourceType::Listener => decode_named::<config::listener::v3::Listener>(value, wrapper_name, cx),
+        ResourceType::RouteConfiguration => {
+            decode_named::<config::route::v3::RouteConfiguration>(value, wrapper_name, cx)
+        }
+        ResourceType::Cluster => decode_named::<config::cluster::v3::Cluster>(value, wrapper_name, cx),
+        ResourceType::ClusterLoadAssignment => {
+            decode_named::<config::endpoint::v3::ClusterLoadAssignment>(value, wrapper_name, cx)
+        }
+        ResourceType::AggregateClusterConfig => decode_cluster_config(value, wrapper_name, cx),
+    }
+}
+
+/// A message that is a resource with its own name.
+pub(crate) trait NamedResource: Message + Default {
+    /// The name's field.
+    const NAME_FIELD: &'static str;
+
+    /// The name.
+    fn name(&self) -> &str;
+
+    /// Checks every rule; `None` only after a violation was recorded.
+    fn validate(&self, at: &Field<'_>) -> Option<Resource>;
+}
+
+fn decode_named<M: NamedResource>(value: &[u8], wrapper_name: Option<String>, cx: &DecodeContext) -> Decoded {
+    let message = match M::decode(value) {
+        Ok(message) => message,
+        Err(error) => return Decoded::bad(wrapper_name, "", format!("does not decode: {error}")),
+    };
+    let resource = field::validate(cx, |at| {
+        let at_name = at.field(M::NAME_FIELD);
+        let name = at_name.require_text(message.name());
+        if let (Some(name), Some(wrapper_name)) = (name, &wrapper_name)
+            && name != wrapper_name
+        {
+            at_name.reject(format!("{name:?} is not the name {wrapper_name:?} of the Resource wrapper"));
+        }
+        message.validate(at)
+    });
+    let name = Some(message.name()).filter(|name| !name.is_empty()).map(str::to_owned);
+    Decoded { name: name.or(wrapper_name), resource }
+}
+
+/// A99-05: the same rules as for the list inside a Cluster.
+fn decode_cluster_config(value: &[u8], wrapper_name: Option<String>, cx: &DecodeContext) -> Decoded {
+    let message = match ClusterConfig::decode(value) {
+        Ok(message) => message,
+        Err(error) => return Decoded::bad(wrapper_name, "", format!("does not decode: {error}")),
+    };
+    let resource = field::validate(cx, |at| {
+        // A99-19: the message has no name of its own.
+        if wrapper_name.is_none() {
+            at.reject(format!(
+                "{} has no name of its own: it must come in a Resource wrapper that names it",
+                ClusterConfig::NAME
+            ));
+        }
+        let config = cluster::aggregate_config(at, &message)?;
+        Some(Resource::AggregateClusterConfig(Arc::new(config)))
+    });
+    Decoded { name: wrapper_name, resource }
+}
+
+impl Decoded {
+    fn bad(name: Option<String>, path: &str, why: impl Into<String>) -> Self {
+        Self { name, resource: Err(Violations::one(path, why)) }
+    }
+}

@@ -1,0 +1,112 @@
+//! From the wire to a [`Cluster`] (gRFC A27, A32, A37, A52, A75).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::cluster::v3 as wire;
+use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use envoy_types::pb::envoy::config::core::v3::{ConfigSource, RoutingPriority, TypedExtensionConfig};
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use prost::Name;
+
+use super::discovery::cluster_kind;
+use super::outlier_detection::outlier_detection;
+use super::{CircuitBreakers, Cluster, LrsServer, MetricSelection, OverrideHostStatus};
+use crate::resource::any::NamedResource;
+use crate::resource::extension::Extension;
+use crate::resource::field::Field;
+use crate::resource::lb_config::cluster_policy;
+use crate::resource::wire::duration;
+use crate::resource::{LbPolicy, Resource};
+
+/// A75-33: how long an unused session's connection is kept unless said otherwise.
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+impl NamedResource for wire::Cluster {
+    const NAME_FIELD: &'static str = "name";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn validate(&self, at: &Field<'_>) -> Option<Resource> {
+        let kind = cluster_kind(at, self);
+        let lb_policy = lb_policy(at, self);
+        let lrs_server =
+            self.lrs_server.as_ref().and_then(|proto| lrs_server(&at.field("lrs_server"), proto));
+        let upstream_config = self.upstream_config.as_ref();
+        let idle_timeout =
+            upstream_config.and_then(|proto| idle_timeout(&at.field("upstream_config"), proto));
+        let at_outliers = at.field("outlier_detection");
+        let outlier_detection =
+            self.outlier_detection.as_ref().and_then(|proto| outlier_detection(&at_outliers, proto));
+        // A cluster that asks for TLS must not be served in plain text.
+        if self.transport_socket.is_some() {
+            at.field("transport_socket").reject("TLS to endpoints is not supported yet");
+        }
+        Some(Resource::Cluster(Arc::new(Cluster {
+            kind: kind?,
+            lb_policy,
+            lrs_server,
+            lrs_report_endpoint_metrics: metric_selection(at, self),
+            circuit_breakers: circuit_breakers(self),
+            idle_timeout: idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT),
+            outlier_detection,
+            override_host_status: OverrideHostStatus::of(self),
+        })))
+    }
+}
+
+/// The policy, which an aggregate's own leaves have instead of it.
+fn lb_policy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
+    let is_aggregate =
+        matches!(proto.cluster_discovery_type, Some(wire::cluster::ClusterDiscoveryType::ClusterType(_)));
+    // A75-11 to A75-15: an aggregate's policy is not even looked at, unless the old behaviour is asked for.
+    if is_aggregate && !at.context().gates.aggregate_cluster_backward_compat {
+        return None;
+    }
+    cluster_policy(at, proto)
+}
+
+/// A27-92, A27-93: load is reported to the same server or not at all.
+fn lrs_server(at: &Field<'_>, proto: &ConfigSource) -> Option<LrsServer> {
+    match proto.config_source_specifier {
+        Some(ConfigSourceSpecifier::Self_(_)) => Some(LrsServer::SelfServer),
+        _ => {
+            at.reject("must be self");
+            None
+        }
+    }
+}
+
+/// A85: the list counts behind its gate only; A64: without it every named metric is reported.
+fn metric_selection(at: &Field<'_>, proto: &wire::Cluster) -> MetricSelection {
+    if at.context().gates.orca_lrs_propagation {
+        MetricSelection::listed(&proto.lrs_report_endpoint_metrics)
+    } else {
+        MetricSelection::AllNamed
+    }
+}
+
+/// A32, X-13: the first threshold of the priority DEFAULT counts, and no other.
+fn circuit_breakers(proto: &wire::Cluster) -> CircuitBreakers {
+    let thresholds = proto.circuit_breakers.iter().flat_map(|proto| &proto.thresholds);
+    let first = thresholds.into_iter().find(|proto| proto.priority == RoutingPriority::Default as i32);
+    match first.and_then(|proto| proto.max_requests) {
+        Some(max_requests) => CircuitBreakers { max_requests: max_requests.value },
+        None => CircuitBreakers::default(),
+    }
+}
+
+/// A75-26 to A75-32: `None` if it is not set, or after a violation.
+fn idle_timeout(at: &Field<'_>, proto: &TypedExtensionConfig) -> Option<Duration> {
+    let at = at.field("typed_config");
+    let extension = Extension::read(&at, proto.typed_config.as_ref())?;
+    if extension.type_name != HttpProtocolOptions::full_name() {
+        at.reject(format!("{} is not HttpProtocolOptions", extension.type_name));
+        return None;
+    }
+    let options: HttpProtocolOptions = extension.decode(&at)?;
+    let idle_timeout = options.common_http_protocol_options?.idle_timeout?;
+    duration(&at.field("common_http_protocol_options").field("idle_timeout"), &idle_timeout)
+}

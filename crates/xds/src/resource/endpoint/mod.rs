@@ -1,0 +1,72 @@
+//! ClusterLoadAssignment (EDS).
+
+mod validate;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A validated ClusterLoadAssignment.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct ClusterLoadAssignment {
+    /// Localities by priority: index 0 is the highest. Priorities have no gaps; localities without weight are left
+    /// out (A27-96), so a priority may be empty.
+    pub priorities: Vec<Vec<LocalityEndpoints>>,
+    /// Which share of RPCs to drop, by category.
+    pub drops: Vec<DropCategory>,
+}
+
+/// Region, zone and sub-zone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Locality {
+    /// The region.
+    pub region: String,
+    /// The zone.
+    pub zone: String,
+    /// The sub-zone.
+    pub sub_zone: String,
+}
+
+/// The endpoints of one locality in one priority.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalityEndpoints {
+    /// The locality.
+    pub locality: Arc<Locality>,
+    /// Its weight in its priority; never 0.
+    pub weight: u32,
+    /// Its endpoints; may be empty.
+    pub endpoints: Vec<LbEndpoint>,
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LbEndpoint {
+    /// Its address, then the additional ones (gRFC A61).
+    pub addresses: Arc<[SocketAddr]>,
+    /// Its weight; 1 if unset, never 0.
+    pub weight: u32,
+    /// Its health. Endpoints of any other health are left out (A27-100).
+    pub health: EndpointHealth,
+    /// `endpoint.hostname`, if set (gRFC A81).
+    pub hostname: Option<Arc<str>>,
+    /// `metadata["envoy.lb"]["hash_key"]`, if set (gRFC A76).
+    pub hash_key: Option<Arc<str>>,
+}
+
+/// The health of an endpoint that may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are xDS's own
+pub enum EndpointHealth {
+    Unknown,
+    Healthy,
+    /// Kept for sessions only (gRFC A55, A75); never given to the child policy.
+    Draining,
+}
+
+/// A share of RPCs to drop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DropCategory {
+    /// Its name.
+    pub category: Arc<str>,
+    /// How many of a million; at most one million.
+    pub per_million: u32,
+}

@@ -1,0 +1,76 @@
+//! Extensions: messages inside `google.protobuf.Any`, possibly by way of a TypedStruct (gRFC A39, A52).
+
+use std::borrow::Cow;
+
+use envoy_types::pb::google::protobuf::{Any, Struct};
+use prost::Message;
+
+use super::field::Field;
+
+/// The name of the message that a type URL names: what follows the last slash.
+pub(crate) fn message_name(type_url: &str) -> &str {
+    type_url.rsplit('/').next().unwrap_or_default()
+}
+
+/// An extension's type and, unless it is a TypedStruct, its encoded config.
+pub(crate) struct Extension<'a> {
+    /// The message's name: of a TypedStruct that of the type which it stands for.
+    pub(crate) type_name: Cow<'a, str>,
+    value: Option<&'a [u8]>,
+}
+
+impl<'a> Extension<'a> {
+    /// Reads the type of an extension, which must be set.
+    pub(crate) fn read(at: &Field<'_>, any: Option<&'a Any>) -> Option<Self> {
+        let any = at.require(any)?;
+        let type_name = checked_name(at, &any.type_url)?;
+        // A39, A52: both TypedStructs stand for the type that they name.
+        if !matches!(type_name, "xds.type.v3.TypedStruct" | "udpa.type.v1.TypedStruct") {
+            return Some(Self { type_name: Cow::Borrowed(type_name), value: Some(&any.value) });
+        }
+        let inner: TypedStruct = decode(at, &any.value)?;
+        let type_name = checked_name(at, &inner.type_url)?.to_owned();
+        Some(Self { type_name: Cow::Owned(type_name), value: None })
+    }
+
+    /// The encoded config; none if it came as a TypedStruct.
+    pub(crate) fn value(&self) -> Option<&'a [u8]> {
+        self.value
+    }
+
+    /// Decodes the config, which must not be a TypedStruct.
+    pub(crate) fn decode<M: Message + Default>(&self, at: &Field<'_>) -> Option<M> {
+        match self.value {
+            Some(value) => decode(at, value),
+            None => {
+                at.reject(format!("{} must not come as a TypedStruct", self.type_name));
+                None
+            }
+        }
+    }
+}
+
+/// Decodes a message that is nested as bytes.
+pub(crate) fn decode<M: Message + Default>(at: &Field<'_>, value: &[u8]) -> Option<M> {
+    M::decode(value).map_err(|error| at.reject(format!("does not decode: {error}"))).ok()
+}
+
+fn checked_name<'t>(at: &Field<'_>, type_url: &'t str) -> Option<&'t str> {
+    let name = message_name(type_url);
+    if name.is_empty() || name.len() == type_url.len() {
+        at.field("type_url").reject(format!("{type_url:?} is not a type URL"));
+        return None;
+    }
+    Some(name)
+}
+
+/// `xds.type.v3.TypedStruct` and `udpa.type.v1.TypedStruct`, which are alike.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TypedStruct {
+    /// The type that it stands for.
+    #[prost(string, tag = "1")]
+    pub(crate) type_url: String,
+    /// That type's config.
+    #[prost(message, optional, tag = "2")]
+    pub(crate) value: Option<Struct>,
+}

@@ -1,0 +1,170 @@
+//! HTTP filters (gRFC A39).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::config::route::v3::FilterConfig;
+use envoy_types::pb::envoy::extensions::filters::http;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
+use envoy_types::pb::google::protobuf::Any;
+use prost::{Message, Name};
+
+use super::extension::Extension;
+use super::field::Field;
+use super::stateful_session::{CookieSession, stateful_session, stateful_session_per_route};
+
+/// A filter of the connection manager's chain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpFilter {
+    /// The instance's name, by which per-route overrides find it.
+    pub name: Arc<str>,
+    /// What it does.
+    pub config: HttpFilterConfig,
+}
+
+/// The filters that the client knows.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum HttpFilterConfig {
+    /// The router: ends the chain.
+    Router,
+    /// Sessions that a cookie keeps on one endpoint (gRFC A55); `None`: turned off.
+    StatefulSession(Option<Arc<CookieSession>>),
+    /// A filter that is accepted and does nothing (an optional one that is not known is not in the list at all).
+    Ignored {
+        /// Its type URL.
+        type_url: Arc<str>,
+    },
+}
+
+/// What a virtual host, route or weighted cluster wants of filters instead of their own configs, by the filters' names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FilterOverrides(BTreeMap<Arc<str>, HttpFilterConfig>);
+
+impl FilterOverrides {
+    /// The config for the filter of this name, if there is one.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&HttpFilterConfig> {
+        self.0.get(name)
+    }
+}
+
+impl FromIterator<(Arc<str>, HttpFilterConfig)> for FilterOverrides {
+    fn from_iter<T: IntoIterator<Item = (Arc<str>, HttpFilterConfig)>>(overrides: T) -> Self {
+        Self(overrides.into_iter().collect())
+    }
+}
+
+/// Reads a config; `None` only after a violation was recorded.
+type Parser = fn(&Field<'_>, &Extension<'_>) -> Option<HttpFilterConfig>;
+
+/// The filters that the client knows, by the type of their config.
+const FILTERS: [(&str, Parser); 4] = [
+    ("envoy.extensions.filters.http.router.v3.Router", router),
+    ("envoy.extensions.filters.http.fault.v3.HTTPFault", ignored::<http::fault::v3::HttpFault>),
+    ("envoy.extensions.filters.http.rbac.v3.RBAC", ignored::<http::rbac::v3::Rbac>),
+    ("envoy.extensions.filters.http.stateful_session.v3.StatefulSession", stateful_session),
+];
+
+/// The configs that may stand in `typed_per_filter_config`.
+const OVERRIDES: [(&str, Parser); 3] = [
+    ("envoy.extensions.filters.http.fault.v3.HTTPFault", ignored::<http::fault::v3::HttpFault>),
+    ("envoy.extensions.filters.http.rbac.v3.RBACPerRoute", ignored::<http::rbac::v3::RbacPerRoute>),
+    ("envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute", stateful_session_per_route),
+];
+
+/// The chain of a connection manager: unique names, known types, the router at its end and nowhere else.
+pub(crate) fn http_filters(at: &Field<'_>, protos: &[hcm::HttpFilter]) -> Arc<[HttpFilter]> {
+    let mut names = BTreeSet::new();
+    let mut filters = Vec::with_capacity(protos.len());
+    for (index, proto) in protos.iter().enumerate() {
+        let at = at.index(index);
+        // A39: every instance has its own name.
+        let name = at.field("name").require_text(&proto.name);
+        if name.is_some_and(|name| !names.insert(name)) {
+            at.field("name").reject(format!("{:?} is the name of two filters", proto.name));
+        }
+        if let Some(config) = http_filter(&at.field("typed_config"), proto) {
+            filters.push((index, HttpFilter { name: proto.name.as_str().into(), config }));
+        }
+    }
+    // A39: filters that were left out do not count for the order.
+    match filters.last() {
+        None if protos.iter().all(|proto| proto.is_optional) => at.reject("must have a router"),
+        None => {}
+        Some((index, last)) if last.config != HttpFilterConfig::Router => {
+            at.index(*index).reject("the last filter must be the router");
+        }
+        Some(_) => {}
+    }
+    for (index, filter) in filters.iter().rev().skip(1).rev() {
+        if filter.config == HttpFilterConfig::Router {
+            at.index(*index).reject("the router must be the last filter");
+        }
+    }
+    filters.into_iter().map(|(_, filter)| filter).collect()
+}
+
+fn http_filter(at: &Field<'_>, proto: &hcm::HttpFilter) -> Option<HttpFilterConfig> {
+    let any = match &proto.config_type {
+        Some(hcm::http_filter::ConfigType::TypedConfig(any)) => Some(any),
+        _ => None,
+    };
+    let extension = Extension::read(at, any)?;
+    parse(at, &extension, &FILTERS, proto.is_optional)
+}
+
+/// The overrides of a virtual host, route or weighted cluster.
+pub(crate) fn filter_overrides<'p>(
+    at: &Field<'_>,
+    protos: impl IntoIterator<Item = (&'p String, &'p Any)>,
+) -> FilterOverrides {
+    // In order of their names, so that the same bytes give the same violations.
+    let protos: BTreeMap<_, _> = protos.into_iter().collect();
+    let overrides = protos.into_iter().filter_map(|(name, any)| {
+        let at = at.key(name);
+        at.require_text(name);
+        Some((name.as_str().into(), filter_override(&at, any)?))
+    });
+    overrides.collect()
+}
+
+fn filter_override(at: &Field<'_>, any: &Any) -> Option<HttpFilterConfig> {
+    let extension = Extension::read(at, Some(any))?;
+    // A39: FilterConfig wraps the override proper and says whether it may be unknown.
+    if extension.type_name != FilterConfig::full_name() {
+        return parse(at, &extension, &OVERRIDES, false);
+    }
+    let wrapper: FilterConfig = extension.decode(at)?;
+    let at = at.field("config");
+    let extension = Extension::read(&at, wrapper.config.as_ref())?;
+    parse(&at, &extension, &OVERRIDES, wrapper.is_optional)
+}
+
+fn parse(
+    at: &Field<'_>,
+    extension: &Extension<'_>,
+    known: &[(&str, Parser)],
+    is_optional: bool,
+) -> Option<HttpFilterConfig> {
+    match known.iter().find(|(type_name, _)| *type_name == extension.type_name) {
+        Some((_, parser)) => parser(at, extension),
+        None => {
+            // A39: an unknown type is rejected, or left out if it is optional.
+            if !is_optional {
+                at.reject(format!("the filter type {} is not supported", extension.type_name));
+            }
+            None
+        }
+    }
+}
+
+fn router(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
+    // A39: no field of the router counts.
+    extension.decode::<http::router::v3::Router>(at).map(|_| HttpFilterConfig::Router)
+}
+
+fn ignored<M: Message + Default>(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
+    let type_url = format!("type.googleapis.com/{}", extension.type_name).into();
+    extension.decode::<M>(at).map(|_| HttpFilterConfig::Ignored { type_url })
+}

@@ -1,0 +1,155 @@
+//! Load balancing policies as clusters configure them (gRFC A52).
+
+use envoy_types::pb::envoy::config::cluster::v3 as wire;
+use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
+use envoy_types::pb::google::protobuf::UInt64Value;
+use policies::ring_hash::v3::ring_hash::HashFunction;
+use wire::cluster::ring_hash_lb_config::HashFunction as LegacyHashFunction;
+use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy};
+
+use super::extension::{self, Extension};
+use super::field::Field;
+
+/// A validated policy. Policies that the client does not know are passed over; a list without any known one is a
+/// violation.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum LbPolicy {
+    /// Weighted picking of localities; the child picks inside one.
+    WrrLocality(Box<LbPolicy>),
+    /// Endpoints in turn.
+    RoundRobin,
+    /// Ketama-style consistent hashing (gRFC A42).
+    RingHash {
+        /// At least this many entries in the ring.
+        min_ring_size: u64,
+        /// At most this many.
+        max_ring_size: u64,
+    },
+    /// The first endpoint that connects (gRFC A62).
+    PickFirst {
+        /// Whether the list is shuffled first.
+        shuffle_address_list: bool,
+    },
+}
+
+/// A52: how deep policies may be nested.
+const MAX_DEPTH: usize = 16;
+
+/// A42: the largest ring, which is also the default of the upper limit.
+const MAX_RING_SIZE: u64 = 8 << 20;
+
+/// A42: the default of the lower limit.
+const DEFAULT_MIN_RING_SIZE: u64 = 1024;
+
+/// Reads a policy's config at a depth of nesting; `None` only after a violation was recorded.
+type Parser = fn(&Field<'_>, &[u8], usize) -> Option<LbPolicy>;
+
+/// The policies that the client knows, by the type of their config. A new policy is one more line.
+const REGISTRY: [(&str, Parser); 4] = [
+    ("envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality", wrr_locality),
+    ("envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin", round_robin),
+    ("envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash", ring_hash),
+    ("envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst", pick_first),
+];
+
+/// The policy of a cluster.
+pub(crate) fn cluster_policy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
+    // A52: the list counts before the old enum.
+    match &proto.load_balancing_policy {
+        Some(list) => first_known(&at.field("load_balancing_policy"), list, 0),
+        None => legacy(at, proto),
+    }
+}
+
+/// The first policy of a list that the client knows.
+fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -> Option<LbPolicy> {
+    if depth >= MAX_DEPTH {
+        at.reject(format!("policies are nested deeper than {MAX_DEPTH} levels"));
+        return None;
+    }
+    let at_list = at.field("policies");
+    for (i, policy) in list.policies.iter().enumerate() {
+        let at = at_list.index(i);
+        let at = at.field("typed_extension_config");
+        let config = at.require(policy.typed_extension_config.as_ref())?;
+        let at = at.field("typed_config");
+        let extension = Extension::read(&at, config.typed_config.as_ref())?;
+        // A52: a TypedStruct is a custom policy, of which there are none.
+        let Some(value) = extension.value() else { continue };
+        let known = REGISTRY.iter().find(|(type_name, _)| *type_name == extension.type_name);
+        if let Some((_, parser)) = known {
+            return parser(&at, value, depth);
+        }
+    }
+    at.reject("no policy of the list is supported");
+    None
+}
+
+fn legacy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
+    match LegacyPolicy::try_from(proto.lb_policy) {
+        Ok(LegacyPolicy::RoundRobin) => Some(LbPolicy::WrrLocality(Box::new(LbPolicy::RoundRobin))),
+        Ok(LegacyPolicy::RingHash) => {
+            let at = at.field("ring_hash_lb_config");
+            let Some(LbConfig::RingHashLbConfig(config)) = &proto.lb_config else {
+                return ring(&at, None, None);
+            };
+            // A42: only XX_HASH.
+            if config.hash_function != LegacyHashFunction::XxHash as i32 {
+                at.field("hash_function").reject("must be XX_HASH");
+            }
+            ring(&at, config.minimum_ring_size, config.maximum_ring_size)
+        }
+        Ok(policy) => {
+            at.field("lb_policy").reject(format!("{} is not supported", policy.as_str_name()));
+            None
+        }
+        Err(_) => {
+            at.field("lb_policy").reject(format!("{} is not known", proto.lb_policy));
+            None
+        }
+    }
+}
+
+fn wrr_locality(at: &Field<'_>, value: &[u8], depth: usize) -> Option<LbPolicy> {
+    let proto: policies::wrr_locality::v3::WrrLocality = extension::decode(at, value)?;
+    let at = at.field("endpoint_picking_policy");
+    let child = at.require(proto.endpoint_picking_policy.as_ref())?;
+    first_known(&at, child, depth + 1).map(|child| LbPolicy::WrrLocality(Box::new(child)))
+}
+
+fn round_robin(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {
+    extension::decode::<policies::round_robin::v3::RoundRobin>(at, value).map(|_| LbPolicy::RoundRobin)
+}
+
+fn ring_hash(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {
+    let proto: policies::ring_hash::v3::RingHash = extension::decode(at, value)?;
+    // A42, A52: only XX_HASH, which is also the default.
+    if !matches!(
+        HashFunction::try_from(proto.hash_function),
+        Ok(HashFunction::DefaultHash | HashFunction::XxHash)
+    ) {
+        at.field("hash_function").reject("must be XX_HASH");
+    }
+    ring(at, proto.minimum_ring_size, proto.maximum_ring_size)
+}
+
+/// A42: both limits are 1 to 8M, and in order.
+fn ring(at: &Field<'_>, min: Option<UInt64Value>, max: Option<UInt64Value>) -> Option<LbPolicy> {
+    let min_ring_size = min.map_or(DEFAULT_MIN_RING_SIZE, |value| value.value);
+    let max_ring_size = max.map_or(MAX_RING_SIZE, |value| value.value);
+    for (field, size) in [("minimum_ring_size", min_ring_size), ("maximum_ring_size", max_ring_size)] {
+        if !(1..=MAX_RING_SIZE).contains(&size) {
+            at.field(field).reject(format!("{size} is not in the range 1 to {MAX_RING_SIZE}"));
+        }
+    }
+    if min_ring_size > max_ring_size {
+        at.field("minimum_ring_size").reject("must not be greater than maximum_ring_size");
+    }
+    Some(LbPolicy::RingHash { min_ring_size, max_ring_size })
+}
+
+fn pick_first(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {
+    let proto: policies::pick_first::v3::PickFirst = extension::decode(at, value)?;
+    Some(LbPolicy::PickFirst { shuffle_address_list: proto.shuffle_address_list })
+}

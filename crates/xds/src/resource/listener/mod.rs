@@ -1,0 +1,43 @@
+//! Listener (LDS).
+
+mod validate;
+
+use std::sync::Arc;
+
+use super::{HttpFilter, RouteConfiguration};
+
+/// A validated Listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listener {
+    /// What it is for.
+    pub kind: ListenerKind,
+}
+
+/// The two kinds of listeners.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ListenerKind {
+    /// An API listener: what a client needs.
+    Api(HttpConnectionManager),
+    /// A socket listener: valid, but nothing that a client can use (A27-66, A74).
+    Socket,
+}
+
+/// The HttpConnectionManager of an API listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpConnectionManager {
+    /// Where the routes come from.
+    pub routes: RouteSource,
+    /// `common_http_protocol_options.max_stream_duration` (gRFC A31), if set.
+    pub max_stream_duration: Option<std::time::Duration>,
+    /// The filters in their order; the router is last.
+    pub filters: Arc<[HttpFilter]>,
+}
+
+/// Inline routes, or the name of a RouteConfiguration.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RouteSource {
+    /// In the listener itself.
+    Inline(Arc<RouteConfiguration>),
+    /// To be fetched by RDS.
+    Rds(Arc<str>),
+}

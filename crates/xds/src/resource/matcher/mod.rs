@@ -1,0 +1,108 @@
+//! Matchers of paths, headers and strings (gRFC A28, A63).
+
+mod matching;
+mod validate;
+
+use regex::Regex;
+
+pub(crate) use validate::{compile, header_matcher, path_matcher};
+
+/// Matches the path of a method. The prefix, path and regex are case sensitive unless said otherwise.
+#[derive(Clone, Debug)]
+pub enum PathMatcher {
+    /// The path begins with this.
+    Prefix {
+        /// The prefix.
+        prefix: String,
+        /// Whether case counts.
+        case_sensitive: bool,
+    },
+    /// The path is this.
+    Path {
+        /// The path.
+        path: String,
+        /// Whether case counts.
+        case_sensitive: bool,
+    },
+    /// The whole path matches this.
+    Regex(Regex),
+}
+
+/// Matches a string (gRFC A63).
+#[derive(Clone, Debug)]
+pub struct StringMatcher {
+    /// How.
+    pub kind: StringMatchKind,
+    /// Whether case is ignored (never for a regex).
+    pub ignore_case: bool,
+}
+
+/// The ways to match a string.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // the names are xDS's own
+pub enum StringMatchKind {
+    Exact(String),
+    Prefix(String),
+    Suffix(String),
+    Contains(String),
+    /// The whole string matches.
+    Regex(Regex),
+}
+
+/// Matches one header of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeaderMatcher {
+    /// The header's name, in lower case.
+    pub name: String,
+    /// How its value is matched. Several values of one name are joined by commas first.
+    pub value: HeaderValueMatcher,
+    /// Whether the outcome is turned round.
+    pub invert: bool,
+}
+
+/// The ways to match a header's value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HeaderValueMatcher {
+    /// The value as a string.
+    String(StringMatcher),
+    /// The value is a base-10 integer in `start..end`.
+    Range {
+        /// First number that matches.
+        start: i64,
+        /// First number beyond that does not.
+        end: i64,
+    },
+    /// Whether the header is there at all.
+    Present(bool),
+}
+
+impl PartialEq for PathMatcher {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Prefix { prefix: a, case_sensitive: c },
+                Self::Prefix { prefix: b, case_sensitive: d },
+            ) => a == b && c == d,
+            (Self::Path { path: a, case_sensitive: c }, Self::Path { path: b, case_sensitive: d }) => {
+                a == b && c == d
+            }
+            (Self::Regex(a), Self::Regex(b)) => a.as_str() == b.as_str(),
+            _ => false,
+        }
+    }
+}
+
+impl PartialEq for StringMatcher {
+    fn eq(&self, other: &Self) -> bool {
+        use StringMatchKind::{Contains, Exact, Prefix, Regex, Suffix};
+        self.ignore_case == other.ignore_case
+            && match (&self.kind, &other.kind) {
+                (Exact(a), Exact(b))
+                | (Prefix(a), Prefix(b))
+                | (Suffix(a), Suffix(b))
+                | (Contains(a), Contains(b)) => a == b,
+                (Regex(a), Regex(b)) => a.as_str() == b.as_str(),
+                _ => false,
+            }
+    }
+}

@@ -1,0 +1,101 @@
+//! From the wire to matchers (gRFC A28, A63).
+
+use envoy_types::pb::envoy::config::route::v3 as wire;
+use envoy_types::pb::envoy::r#type::matcher::v3 as matcher;
+use regex::{Regex, RegexBuilder};
+use wire::header_matcher::HeaderMatchSpecifier;
+use wire::route_match::PathSpecifier;
+
+use super::{HeaderMatcher, HeaderValueMatcher, PathMatcher, StringMatchKind, StringMatcher};
+use crate::resource::field::Field;
+
+/// How large a compiled regex may become. RE2, which gRFC A28 has in mind, stops at the same size.
+const REGEX_SIZE_LIMIT: usize = 8 << 20;
+
+/// The path matcher of a route.
+pub(crate) fn path_matcher(at: &Field<'_>, proto: &wire::RouteMatch) -> Option<PathMatcher> {
+    // A28: case counts unless the route says otherwise; in a regex it always counts.
+    let case_sensitive = proto.case_sensitive.is_none_or(|value| value.value);
+    match &proto.path_specifier {
+        Some(PathSpecifier::Prefix(prefix)) => {
+            Some(PathMatcher::Prefix { prefix: prefix.clone(), case_sensitive })
+        }
+        Some(PathSpecifier::Path(path)) => Some(PathMatcher::Path { path: path.clone(), case_sensitive }),
+        Some(PathSpecifier::SafeRegex(regex)) => {
+            full_match(&at.field("safe_regex").field("regex"), &regex.regex).map(PathMatcher::Regex)
+        }
+        // A28: no path, or one of another kind.
+        _ => {
+            at.reject("must have prefix, path or safe_regex");
+            None
+        }
+    }
+}
+
+/// A header matcher of a route.
+#[allow(deprecated)] // A63: the older fields stay supported
+pub(crate) fn header_matcher(at: &Field<'_>, proto: &wire::HeaderMatcher) -> Option<HeaderMatcher> {
+    use HeaderMatchSpecifier as Specifier;
+    let string = |kind| Some(HeaderValueMatcher::String(StringMatcher { kind, ignore_case: false }));
+    let name = at.field("name").require_text(&proto.name);
+    let value = match &proto.header_match_specifier {
+        Some(Specifier::ExactMatch(text)) => string(StringMatchKind::Exact(text.clone())),
+        Some(Specifier::PrefixMatch(text)) => string(StringMatchKind::Prefix(text.clone())),
+        Some(Specifier::SuffixMatch(text)) => string(StringMatchKind::Suffix(text.clone())),
+        Some(Specifier::ContainsMatch(text)) => string(StringMatchKind::Contains(text.clone())),
+        Some(Specifier::SafeRegexMatch(regex)) => {
+            full_match(&at.field("safe_regex_match").field("regex"), &regex.regex)
+                .and_then(|regex| string(StringMatchKind::Regex(regex)))
+        }
+        Some(Specifier::StringMatch(matcher)) => {
+            string_matcher(&at.field("string_match"), matcher).map(HeaderValueMatcher::String)
+        }
+        Some(Specifier::RangeMatch(range)) if range.start > range.end => {
+            at.field("range_match").reject("the end must not be smaller than the start");
+            None
+        }
+        Some(Specifier::RangeMatch(range)) => {
+            Some(HeaderValueMatcher::Range { start: range.start, end: range.end })
+        }
+        Some(Specifier::PresentMatch(present)) => Some(HeaderValueMatcher::Present(*present)),
+        None => {
+            at.reject("must say how the header is matched");
+            None
+        }
+    };
+    Some(HeaderMatcher { name: name?.to_ascii_lowercase(), value: value?, invert: proto.invert_match })
+}
+
+/// A string matcher (A63).
+pub(crate) fn string_matcher(at: &Field<'_>, proto: &matcher::StringMatcher) -> Option<StringMatcher> {
+    use matcher::string_matcher::MatchPattern;
+    let kind = match &proto.match_pattern {
+        Some(MatchPattern::Exact(text)) => StringMatchKind::Exact(text.clone()),
+        Some(MatchPattern::Prefix(text)) => StringMatchKind::Prefix(text.clone()),
+        Some(MatchPattern::Suffix(text)) => StringMatchKind::Suffix(text.clone()),
+        Some(MatchPattern::Contains(text)) => StringMatchKind::Contains(text.clone()),
+        Some(MatchPattern::SafeRegex(regex)) => {
+            StringMatchKind::Regex(full_match(&at.field("safe_regex").field("regex"), &regex.regex)?)
+        }
+        Some(MatchPattern::Custom(_)) | None => {
+            at.reject("must have exact, prefix, suffix, safe_regex or contains");
+            return None;
+        }
+    };
+    // A63: a regex says itself whether case counts.
+    let ignore_case = proto.ignore_case && !matches!(kind, StringMatchKind::Regex(_));
+    Some(StringMatcher { kind, ignore_case })
+}
+
+/// A regex that must match from the first to the last character.
+fn full_match(at: &Field<'_>, pattern: &str) -> Option<Regex> {
+    // Alone first: something like `a)|(b` would only be valid inside of the group that anchors it.
+    compile(at, pattern)?;
+    compile(at, &format!("^(?:{pattern})$"))
+}
+
+/// A regex as it is: it may match any part.
+pub(crate) fn compile(at: &Field<'_>, pattern: &str) -> Option<Regex> {
+    let regex = RegexBuilder::new(pattern).size_limit(REGEX_SIZE_LIMIT).build();
+    regex.map_err(|error| at.reject(format!("is not a valid regex: {error}"))).ok()
+}

@@ -1,0 +1,133 @@
+//! xDS resources: from bytes to validated types.
+//!
+//! [`decode`] takes one resource of a response and gives its name and either the validated resource or every
+//! violation found, each with its field path. Nothing further down sees protobuf again.
+
+mod any;
+mod cluster;
+mod endpoint;
+mod error;
+mod extension;
+mod field;
+mod filter;
+mod lb_config;
+mod listener;
+mod matcher;
+mod route;
+mod stateful_session;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use any::{DecodeContext, Decoded, decode};
+pub use cluster::{
+    AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, FailurePercentageEjection, ListedMetrics,
+    LrsServer, MetricSelection, OutlierDetection, OverrideHostStatus, SuccessRateEjection,
+};
+pub use endpoint::{
+    ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,
+};
+pub use error::{Violation, Violations};
+pub use filter::{FilterOverrides, HttpFilter, HttpFilterConfig};
+pub use lb_config::LbPolicy;
+pub use listener::{HttpConnectionManager, Listener, ListenerKind, RouteSource};
+pub use matcher::{HeaderMatcher, HeaderValueMatcher, PathMatcher, StringMatchKind, StringMatcher};
+pub use route::{
+    ClusterSpecifier, HashPolicy, HashPolicyKind, HeaderRewrite, RetryPolicy, Route, RouteAction,
+    RouteConfiguration, RouteMatch, VirtualHost, WeightedCluster,
+};
+pub use stateful_session::CookieSession;
+
+use std::sync::Arc;
+
+/// The types of resources that the client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ResourceType {
+    /// Listener (LDS).
+    Listener,
+    /// RouteConfiguration (RDS).
+    RouteConfiguration,
+    /// Cluster (CDS).
+    Cluster,
+    /// ClusterLoadAssignment (EDS).
+    ClusterLoadAssignment,
+    /// The ClusterConfig of an aggregate cluster (gRFC A99).
+    AggregateClusterConfig,
+}
+
+impl ResourceType {
+    /// Every type, in the order in which a client asks for them.
+    pub const ALL: [Self; 5] = [
+        Self::Listener,
+        Self::RouteConfiguration,
+        Self::Cluster,
+        Self::ClusterLoadAssignment,
+        Self::AggregateClusterConfig,
+    ];
+
+    /// The type URL on the wire.
+    #[must_use]
+    pub const fn type_url(self) -> &'static str {
+        match self {
+            Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            Self::RouteConfiguration => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::ClusterLoadAssignment => {
+                "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+            }
+            Self::AggregateClusterConfig => {
+                "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+            }
+        }
+    }
+
+    /// The type of a URL, if it is one of ours.
+    #[must_use]
+    pub fn from_type_url(url: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.type_url() == url)
+    }
+
+    /// The message's name, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Listener => "Listener",
+            Self::RouteConfiguration => "RouteConfiguration",
+            Self::Cluster => "Cluster",
+            Self::ClusterLoadAssignment => "ClusterLoadAssignment",
+            Self::AggregateClusterConfig => "ClusterConfig",
+        }
+    }
+
+    /// Whether a response lists all resources of the type, so that absence is deletion (LDS and CDS only).
+    #[must_use]
+    pub const fn all_resources_required_in_sotw(self) -> bool {
+        matches!(self, Self::Listener | Self::Cluster)
+    }
+}
+
+/// A validated resource.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // each variant is its type
+pub enum Resource {
+    Listener(Arc<Listener>),
+    RouteConfiguration(Arc<RouteConfiguration>),
+    Cluster(Arc<Cluster>),
+    ClusterLoadAssignment(Arc<ClusterLoadAssignment>),
+    AggregateClusterConfig(Arc<AggregateClusterConfig>),
+}
+
+impl Resource {
+    /// Its type.
+    #[must_use]
+    pub fn resource_type(&self) -> ResourceType {
+        match self {
+            Self::Listener(_) => ResourceType::Listener,
+            Self::RouteConfiguration(_) => ResourceType::RouteConfiguration,
+            Self::Cluster(_) => ResourceType::Cluster,
+            Self::ClusterLoadAssignment(_) => ResourceType::ClusterLoadAssignment,
+            Self::AggregateClusterConfig(_) => ResourceType::AggregateClusterConfig,
+        }
+    }
+}

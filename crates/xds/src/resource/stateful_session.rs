@@ -1,0 +1,70 @@
+//! The filter `stateful_session` (gRFC A55): sessions that a cookie keeps on one endpoint.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3 as wire;
+use envoy_types::pb::envoy::extensions::http::stateful_session::cookie::v3::CookieBasedSessionState;
+use prost::Name;
+
+use super::HttpFilterConfig;
+use super::extension::Extension;
+use super::field::Field;
+use super::wire::duration;
+
+/// The cookie that keeps a session on its endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CookieSession {
+    /// The cookie's name; never empty.
+    pub name: Arc<str>,
+    /// The path that it is for; all if empty.
+    pub path: Arc<str>,
+    /// How long the caller shall keep it; zero: not said. The client does not enforce it.
+    pub ttl: Duration,
+}
+
+/// The filter as the connection manager has it.
+pub(super) fn stateful_session(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
+    let proto: wire::StatefulSession = extension.decode(at)?;
+    session_state(at, &proto).map(HttpFilterConfig::StatefulSession)
+}
+
+/// The filter as a virtual host, route or weighted cluster wants it.
+pub(super) fn stateful_session_per_route(
+    at: &Field<'_>,
+    extension: &Extension<'_>,
+) -> Option<HttpFilterConfig> {
+    use wire::stateful_session_per_route::Override;
+    let proto: wire::StatefulSessionPerRoute = extension.decode(at)?;
+    match &proto.r#override {
+        Some(Override::StatefulSession(session)) => {
+            session_state(&at.field("stateful_session"), session).map(HttpFilterConfig::StatefulSession)
+        }
+        // A55: turned off, or nothing is said, which is the same.
+        Some(Override::Disabled(_)) | None => Some(HttpFilterConfig::StatefulSession(None)),
+    }
+}
+
+/// `Some(None)` if there are no sessions; `None` after a violation.
+fn session_state(at: &Field<'_>, proto: &wire::StatefulSession) -> Option<Option<Arc<CookieSession>>> {
+    let Some(state) = &proto.session_state else { return Some(None) };
+    let at = at.field("session_state");
+    let at = at.field("typed_config");
+    let extension = Extension::read(&at, state.typed_config.as_ref())?;
+    // A55: cookies are the only way to keep a session.
+    if extension.type_name != CookieBasedSessionState::full_name() {
+        at.reject(format!("{} is not CookieBasedSessionState", extension.type_name));
+        return None;
+    }
+    let state: CookieBasedSessionState = extension.decode(&at)?;
+    let at = at.field("cookie");
+    let cookie = at.require(state.cookie.as_ref())?;
+    // A55: the name must not be empty.
+    let name = at.field("name").require_text(&cookie.name);
+    // A55: the ttl must not be negative.
+    let ttl = match &cookie.ttl {
+        Some(proto) => duration(&at.field("ttl"), proto),
+        None => Some(Duration::ZERO),
+    };
+    Some(Some(Arc::new(CookieSession { name: name?.into(), path: cookie.path.as_str().into(), ttl: ttl? })))
+}

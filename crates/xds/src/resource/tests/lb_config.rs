@@ -1,0 +1,215 @@
+use envoy_types::pb::envoy::config::cluster::v3 as wire;
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
+use envoy_types::pb::google::protobuf::{Any, UInt64Value};
+use policies::pick_first::v3::PickFirst;
+use policies::ring_hash::v3::RingHash;
+use policies::round_robin::v3::RoundRobin;
+use policies::wrr_locality::v3::WrrLocality;
+use prost::Message;
+use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy, RingHashLbConfig};
+use wire::load_balancing_policy::Policy;
+
+use super::builders::{any, any_of_type, eds_cluster};
+use super::{accepts, as_cluster, rejects};
+use crate::resource::LbPolicy;
+use crate::resource::extension::TypedStruct;
+
+fn list(configs: Vec<Any>) -> wire::LoadBalancingPolicy {
+    let policies = configs.into_iter().map(|config| Policy {
+        typed_extension_config: Some(TypedExtensionConfig {
+            name: "policy".into(),
+            typed_config: Some(config),
+        }),
+    });
+    wire::LoadBalancingPolicy { policies: policies.collect() }
+}
+
+fn cluster(configs: Vec<Any>) -> wire::Cluster {
+    // The old enum must not count.
+    let lb_policy = LegacyPolicy::Maglev as i32;
+    wire::Cluster { load_balancing_policy: Some(list(configs)), lb_policy, ..eds_cluster() }
+}
+
+fn accepted(cluster: &wire::Cluster) -> LbPolicy {
+    as_cluster(accepts(cluster)).lb_policy.clone().expect("a policy")
+}
+
+fn wrr_locality(child: Any) -> Any {
+    any(&WrrLocality { endpoint_picking_policy: Some(list(vec![child])) })
+}
+
+fn round_robin() -> Any {
+    any(&RoundRobin::default())
+}
+
+const FIRST: &str = "load_balancing_policy.policies[0].typed_extension_config.typed_config";
+
+#[test]
+fn a52_known_policies_are_read() {
+    assert_eq!(accepted(&cluster(vec![round_robin()])), LbPolicy::RoundRobin);
+    assert_eq!(
+        accepted(&cluster(vec![wrr_locality(round_robin())])),
+        LbPolicy::WrrLocality(Box::new(LbPolicy::RoundRobin))
+    );
+    for shuffle_address_list in [false, true] {
+        let config = any(&PickFirst { shuffle_address_list });
+        assert_eq!(accepted(&cluster(vec![config])), LbPolicy::PickFirst { shuffle_address_list });
+    }
+}
+
+#[test]
+fn a52_the_first_known_policy_counts() {
+    let custom = TypedStruct { type_url: "type.googleapis.com/example.Custom".into(), value: None };
+    let known = TypedStruct { type_url: round_robin().type_url, value: None };
+    let configs = vec![
+        any_of_type("example.Unknown", b"\xff"),
+        any_of_type("xds.type.v3.TypedStruct", &custom.encode_to_vec()),
+        any_of_type("udpa.type.v1.TypedStruct", &custom.encode_to_vec()),
+        any_of_type("xds.type.v3.TypedStruct", &known.encode_to_vec()),
+        any(&policies::least_request::v3::LeastRequest::default()),
+        any(&policies::client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin::default()),
+        any(&PickFirst::default()),
+        round_robin(),
+    ];
+    assert_eq!(accepted(&cluster(configs)), LbPolicy::PickFirst { shuffle_address_list: false });
+}
+
+#[test]
+fn a52_a_list_without_a_known_policy_is_rejected() {
+    for configs in [vec![], vec![any_of_type("example.Unknown", b"")]] {
+        rejects(&cluster(configs), "load_balancing_policy", "no policy of the list is supported");
+    }
+    rejects(
+        &cluster(vec![wrr_locality(any_of_type("example.Unknown", b""))]),
+        "load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy",
+        "no policy of the list is supported",
+    );
+}
+
+#[test]
+fn a52_a_known_policy_that_is_bad_is_not_passed_over() {
+    for name in ["round_robin.v3.RoundRobin", "ring_hash.v3.RingHash", "pick_first.v3.PickFirst"] {
+        let bad = any_of_type(&format!("envoy.extensions.load_balancing_policies.{name}"), b"\xff");
+        rejects(&cluster(vec![bad, round_robin()]), FIRST, "does not decode");
+    }
+    rejects(
+        &cluster(vec![any(&WrrLocality::default()), round_robin()]),
+        "load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy",
+        "must be set",
+    );
+}
+
+#[test]
+fn a52_a_policy_needs_a_config() {
+    let mut cluster = cluster(vec![round_robin()]);
+    let policies = &mut cluster.load_balancing_policy.as_mut().expect("a list").policies;
+    policies[0].typed_extension_config.as_mut().expect("a config").typed_config = None;
+    rejects(&cluster, FIRST, "must be set");
+    let policies = &mut cluster.load_balancing_policy.as_mut().expect("a list").policies;
+    policies[0].typed_extension_config = None;
+    rejects(&cluster, "load_balancing_policy.policies[0].typed_extension_config", "must be set");
+}
+
+#[test]
+fn a52_sixteen_levels_are_the_limit() {
+    let nested = |levels: usize| (1..levels).fold(round_robin(), |child, _| wrr_locality(child));
+    accepts(&cluster(vec![nested(16)]));
+    let found = super::decode_message(&cluster(vec![nested(17)])).expect_err("too deep");
+    assert_eq!(found.len(), 1);
+    assert!(found[0].1.contains("nested deeper than 16 levels"), "{found:?}");
+    assert_eq!(found[0].0.matches("endpoint_picking_policy").count(), 16);
+}
+
+#[test]
+fn a27_90_round_robin_of_the_old_enum() {
+    let expected = LbPolicy::WrrLocality(Box::new(LbPolicy::RoundRobin));
+    assert_eq!(accepted(&eds_cluster()), expected);
+}
+
+#[test]
+fn a27_90_other_values_of_the_old_enum_are_rejected() {
+    for (policy, why) in [
+        (LegacyPolicy::LeastRequest as i32, "LEAST_REQUEST is not supported"),
+        (LegacyPolicy::Random as i32, "RANDOM is not supported"),
+        (LegacyPolicy::Maglev as i32, "MAGLEV is not supported"),
+        (LegacyPolicy::ClusterProvided as i32, "CLUSTER_PROVIDED is not supported"),
+        (LegacyPolicy::LoadBalancingPolicyConfig as i32, "LOAD_BALANCING_POLICY_CONFIG is not supported"),
+        (99, "99 is not known"),
+    ] {
+        rejects(&wire::Cluster { lb_policy: policy, ..eds_cluster() }, "lb_policy", why);
+    }
+}
+
+fn size(value: u64) -> Option<UInt64Value> {
+    Some(UInt64Value { value })
+}
+
+/// The same limits in the new and in the old form, each with its path.
+fn ring_hash(min: Option<UInt64Value>, max: Option<UInt64Value>) -> [(wire::Cluster, &'static str); 2] {
+    let new = RingHash { minimum_ring_size: min, maximum_ring_size: max, ..Default::default() };
+    let old = RingHashLbConfig { minimum_ring_size: min, maximum_ring_size: max, hash_function: 0 };
+    let old = wire::Cluster {
+        lb_policy: LegacyPolicy::RingHash as i32,
+        lb_config: Some(LbConfig::RingHashLbConfig(old)),
+        ..eds_cluster()
+    };
+    [(cluster(vec![any(&new)]), FIRST), (old, "ring_hash_lb_config")]
+}
+
+#[test]
+fn a42_the_limits_of_the_ring_are_read() {
+    for (cluster, _) in ring_hash(size(5), size(7)) {
+        assert_eq!(accepted(&cluster), LbPolicy::RingHash { min_ring_size: 5, max_ring_size: 7 });
+    }
+    for (cluster, _) in ring_hash(size(1), size(8_388_608)) {
+        accepts(&cluster);
+    }
+}
+
+#[test]
+fn a42_the_limits_have_the_defaults_of_xds() {
+    let expected = LbPolicy::RingHash { min_ring_size: 1024, max_ring_size: 8_388_608 };
+    for (cluster, _) in ring_hash(None, None) {
+        assert_eq!(accepted(&cluster), expected);
+    }
+    let bare = wire::Cluster { lb_policy: LegacyPolicy::RingHash as i32, ..eds_cluster() };
+    assert_eq!(accepted(&bare), expected);
+}
+
+#[test]
+fn a42_limits_out_of_range_are_rejected() {
+    for (cluster, path) in ring_hash(None, size(8_388_609)) {
+        rejects(&cluster, &format!("{path}.maximum_ring_size"), "8388609 is not in the range");
+    }
+    for (cluster, path) in ring_hash(size(0), None) {
+        rejects(&cluster, &format!("{path}.minimum_ring_size"), "0 is not in the range");
+    }
+}
+
+#[test]
+fn a42_limits_out_of_order_are_rejected() {
+    for (min, max) in [(size(8), size(7)), (None, size(1023))] {
+        for (cluster, path) in ring_hash(min, max) {
+            rejects(&cluster, &format!("{path}.minimum_ring_size"), "must not be greater");
+        }
+    }
+}
+
+#[test]
+fn a42_only_xx_hash_is_accepted() {
+    use policies::ring_hash::v3::ring_hash::HashFunction;
+    let with =
+        |function: i32| cluster(vec![any(&RingHash { hash_function: function, ..Default::default() })]);
+    accepts(&with(HashFunction::XxHash as i32));
+    for function in [HashFunction::MurmurHash2 as i32, 9] {
+        rejects(&with(function), &format!("{FIRST}.hash_function"), "must be XX_HASH");
+    }
+    let old = RingHashLbConfig { hash_function: 1, ..Default::default() };
+    let old = wire::Cluster {
+        lb_policy: LegacyPolicy::RingHash as i32,
+        lb_config: Some(LbConfig::RingHashLbConfig(old)),
+        ..eds_cluster()
+    };
+    rejects(&old, "ring_hash_lb_config.hash_function", "must be XX_HASH");
+}

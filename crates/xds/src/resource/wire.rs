@@ -1,0 +1,85 @@
+//! Small messages that many resources share.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
+use envoy_types::pb::envoy::r#type::v3::fractional_percent::DenominatorType;
+use envoy_types::pb::google::protobuf;
+
+use super::field::Field;
+
+/// One million: the denominator of all fractions after validation.
+const MILLION: u32 = 1_000_000;
+
+/// A duration in the range that protobuf allows, never negative (A75-30, A75-31).
+pub(crate) fn duration(at: &Field<'_>, proto: &protobuf::Duration) -> Option<Duration> {
+    let seconds = u64::try_from(proto.seconds).ok().filter(|&seconds| seconds <= 315_576_000_000);
+    let nanos = u32::try_from(proto.nanos).ok().filter(|&nanos| nanos <= 999_999_999);
+    if seconds.is_none() {
+        at.field("seconds").reject(format!("{} is not in the range 0 to 315576000000", proto.seconds));
+    }
+    if nanos.is_none() {
+        at.field("nanos").reject(format!("{} is not in the range 0 to 999999999", proto.nanos));
+    }
+    Some(Duration::new(seconds?, nanos?))
+}
+
+/// A fraction as parts of a million (A37-49); more than the whole counts as the whole.
+pub(crate) fn per_million(at: &Field<'_>, proto: &FractionalPercent) -> Option<u32> {
+    let factor = match DenominatorType::try_from(proto.denominator) {
+        Ok(DenominatorType::Hundred) => 10_000,
+        Ok(DenominatorType::TenThousand) => 100,
+        Ok(DenominatorType::Million) => 1,
+        Err(_) => {
+            at.field("denominator").reject(format!("{} is not a known denominator", proto.denominator));
+            return None;
+        }
+    };
+    Some(proto.numerator.saturating_mul(factor).min(MILLION))
+}
+
+/// A source of further resources, which must be the stream that this one came on.
+pub(crate) fn ads_or_self(at: &Field<'_>, source: Option<&core::ConfigSource>) -> Option<()> {
+    use core::config_source::ConfigSourceSpecifier::{Ads, Self_};
+    match at.require(source)?.config_source_specifier {
+        Some(Ads(_) | Self_(_)) => Some(()),
+        _ => {
+            at.reject("must be ads or self");
+            None
+        }
+    }
+}
+
+/// An address that must be an IP literal and a port (A27-102 to A27-105).
+pub(crate) fn ip_address(at: &Field<'_>, address: Option<&core::Address>) -> Option<SocketAddr> {
+    let at_address = at.field("socket_address");
+    let address = socket_address(at, address)?;
+    let ip = address.address.parse::<IpAddr>();
+    if ip.is_err() {
+        at_address.field("address").reject(format!("{:?} is not an IP address", address.address));
+    }
+    let port = port(&at_address, address);
+    Some(SocketAddr::new(ip.ok()?, port?))
+}
+
+/// The socket address inside an address; both must be set.
+pub(crate) fn socket_address<'p>(
+    at: &Field<'_>,
+    address: Option<&'p core::Address>,
+) -> Option<&'p core::SocketAddress> {
+    match at.require(address)?.address {
+        Some(core::address::Address::SocketAddress(ref address)) => Some(address),
+        _ => at.field("socket_address").require(None),
+    }
+}
+
+/// The number of a port, which must be set and fit.
+pub(crate) fn port(at: &Field<'_>, address: &core::SocketAddress) -> Option<u16> {
+    let at = at.field("port_value");
+    let Some(core::socket_address::PortSpecifier::PortValue(port)) = address.port_specifier else {
+        return at.require(None);
+    };
+    u16::try_from(port).map_err(|_| at.reject(format!("{port} is beyond 65535"))).ok()
+}

@@ -1,0 +1,168 @@
+//! The target of an xDS channel: `xds:///name`.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What an `xds:` URI asks for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct XdsTarget {
+    name: Arc<str>,
+}
+
+impl XdsTarget {
+    /// Reads `xds:///name` or `xds:name`; the path is percent-decoded, and nothing else is done to it.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the URI, and how to write it.
+    pub fn parse(target: &str) -> Result<Self, TargetError> {
+        let error = |kind| TargetError { target: target.to_owned(), kind };
+        let rest = match target.split_once(':') {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("xds") => rest,
+            _ => return Err(error(Kind::Scheme)),
+        };
+        // A27-32, A27-33: `xds:name` and `xds:///name` mean the same.
+        let path = match rest.strip_prefix("//") {
+            None => rest,
+            Some(rest) => {
+                let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+                // A27-34: an authority selects an entry of `authorities` (gRFC A47), which comes later.
+                if !authority.is_empty() {
+                    return Err(error(Kind::Authority(authority.to_owned())));
+                }
+                path
+            }
+        };
+        if path.contains(['?', '#']) {
+            return Err(error(Kind::Query));
+        }
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let name = percent_decode(path).ok_or_else(|| error(Kind::Escape))?;
+        if name.is_empty() {
+            return Err(error(Kind::Empty));
+        }
+        Ok(Self { name: name.into() })
+    }
+
+    /// The name of the Listener to ask for (A27-36), and the default `:authority` of RPCs (A27-62): the path as it
+    /// was given, port included, no port added (A27-63).
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+impl fmt::Display for XdsTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "xds:///{}", self.name)
+    }
+}
+
+impl std::str::FromStr for XdsTarget {
+    type Err = TargetError;
+
+    fn from_str(target: &str) -> Result<Self, TargetError> {
+        Self::parse(target)
+    }
+}
+
+/// Why a target cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("target {target:?}: {kind}")]
+pub struct TargetError {
+    target: String,
+    kind: Kind,
+}
+
+impl TargetError {
+    /// Whether the target failed only because it has an authority.
+    #[must_use]
+    pub fn is_authority(&self) -> bool {
+        matches!(self.kind, Kind::Authority(_))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Kind {
+    #[error("not an xds URI, which reads xds:///name")]
+    Scheme,
+    #[error(
+        "authority {0:?}: authorities are not supported yet; a name goes behind three slashes, as in xds:///name"
+    )]
+    Authority(String),
+    #[error("it names no listener; a target reads xds:///name")]
+    Empty,
+    #[error("a query or fragment has no meaning here; write ? as %3F and # as %23")]
+    Query,
+    #[error("a percent sign must begin an escape such as %20, and the whole must be UTF-8")]
+    Escape,
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let high = char::from(bytes.next()?).to_digit(16)?;
+                let low = char::from(bytes.next()?).to_digit(16)?;
+                u8::try_from(high * 16 + low).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(target: &str) -> String {
+        XdsTarget::parse(target).unwrap().name().to_string()
+    }
+
+    #[test]
+    fn a27_32_33_both_forms_name_the_listener() {
+        assert_eq!(name("xds:example.com:123"), "example.com:123");
+        assert_eq!(name("xds:///example.com:123"), "example.com:123");
+        assert_eq!(name("XDS:///a/b"), "a/b");
+    }
+
+    #[test]
+    fn a27_36_63_name_is_the_path_and_nothing_else() {
+        assert_eq!(name("xds:///svc"), "svc");
+        assert_eq!(name("xds:///svc:80/"), "svc:80/");
+        assert_eq!(name("xds:///a%20b%2Fc"), "a b/c");
+    }
+
+    #[test]
+    fn a27_34_authority_is_a_clear_error() {
+        for target in ["xds://traffic-director/svc", "xds://svc"] {
+            let error = XdsTarget::parse(target).unwrap_err();
+            assert!(error.is_authority(), "{error}");
+            assert!(error.to_string().contains("xds:///name"), "{error}");
+        }
+    }
+
+    #[test]
+    fn bad_targets_say_what_is_wrong() {
+        for (target, why) in [
+            ("svc", "not an xds URI"),
+            ("dns:///svc", "not an xds URI"),
+            ("xds:", "no listener"),
+            ("xds:///", "no listener"),
+            ("xds:///svc?x", "query"),
+            ("xds:///svc%2", "escape"),
+            ("xds:///svc%ff", "UTF-8"),
+        ] {
+            let error = XdsTarget::parse(target).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains(target), "{error}");
+        }
+    }
+
+    #[test]
+    fn displays_as_a_target() {
+        assert_eq!(XdsTarget::parse("xds:svc:1").unwrap().to_string(), "xds:///svc:1");
+    }
+}
