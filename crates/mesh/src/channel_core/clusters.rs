@@ -1,0 +1,120 @@
+//! The clusters that routes or RPCs in flight use, and their numbers (gRFC A31).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+
+use proxyless_balancer::api::Wake;
+
+use crate::cluster_ref::ClusterRef;
+
+/// All claimed clusters. A cluster has its number as long as someone holds a claim on it, and until the core has
+/// dealt with the release.
+pub(super) struct Clusters {
+    by_id: BTreeMap<u32, Claimed>,
+    ids: BTreeMap<Arc<str>, u32>,
+    free: BTreeSet<u32>,
+    sender: Sender<u32>,
+    released: Receiver<u32>,
+    wake: Arc<dyn Wake>,
+}
+
+struct Claimed {
+    name: Arc<str>,
+    claim: Weak<ClusterRef>,
+}
+
+impl Clusters {
+    pub(super) fn new(wake: Arc<dyn Wake>) -> Self {
+        let (sender, released) = channel();
+        Self { by_id: BTreeMap::new(), ids: BTreeMap::new(), free: BTreeSet::new(), sender, released, wake }
+    }
+
+    /// A claim on a cluster; `new` is told the name if the cluster had no number before.
+    pub(super) fn claim(&mut self, name: &Arc<str>, new: impl FnOnce(&Arc<str>)) -> Arc<ClusterRef> {
+        let id = self.ids.get(name).copied();
+        if let Some(claim) = id.and_then(|id| self.by_id.get(&id)).and_then(|claimed| claimed.claim.upgrade())
+        {
+            return claim;
+        }
+        // A cluster whose last claim went, but whose release has not been dealt with, goes on as it is.
+        let id = id.unwrap_or_else(|| {
+            new(name);
+            self.smallest_free_id()
+        });
+        let claim =
+            Arc::new(ClusterRef::new(id, Arc::clone(name), self.sender.clone(), Arc::clone(&self.wake)));
+        self.ids.insert(Arc::clone(name), id);
+        self.by_id.insert(id, Claimed { name: Arc::clone(name), claim: Arc::downgrade(&claim) });
+        claim
+    }
+
+    /// Takes out the clusters that nobody claims any more.
+    pub(super) fn take_released(&mut self) -> Vec<Arc<str>> {
+        let mut names = Vec::new();
+        while let Ok(id) = self.released.try_recv() {
+            let gone = self.by_id.get(&id).is_some_and(|claimed| claimed.claim.strong_count() == 0);
+            if let Some(claimed) = gone.then(|| self.by_id.remove(&id)).flatten() {
+                self.ids.remove(&claimed.name);
+                self.free.insert(id);
+                names.push(claimed.name);
+            }
+        }
+        names
+    }
+
+    /// Numbers and names of all claimed clusters.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>)> {
+        self.by_id.iter().map(|(&id, claimed)| (id, &claimed.name))
+    }
+
+    /// Pickers index by id, so ids stay small: those of clusters that are gone are used again.
+    fn smallest_free_id(&mut self) -> u32 {
+        self.free.pop_first().unwrap_or_else(|| self.by_id.last_key_value().map_or(0, |(&id, _)| id + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoWake;
+
+    impl Wake for NoWake {
+        fn wake(&self) {}
+    }
+
+    fn names(clusters: &Clusters) -> Vec<(u32, &str)> {
+        clusters.iter().map(|(id, name)| (id, &**name)).collect()
+    }
+
+    #[test]
+    fn a31_a_claim_renewed_before_its_release_was_seen_stays() {
+        let mut clusters = Clusters::new(Arc::new(NoWake));
+        let mut new = Vec::new();
+        let claim = clusters.claim(&"a".into(), |name| new.push(Arc::clone(name)));
+        let id = claim.id();
+        drop(claim);
+        let again = clusters.claim(&"a".into(), |name| new.push(Arc::clone(name)));
+        assert_eq!((again.id(), new.len()), (id, 1), "one subscription serves both");
+        assert!(clusters.take_released().is_empty());
+        assert_eq!(names(&clusters), [(id, "a")]);
+        drop(again);
+        assert_eq!(clusters.take_released(), ["a".into()]);
+        assert!(clusters.take_released().is_empty());
+    }
+
+    #[test]
+    fn a31_a_number_is_free_only_after_its_release_was_seen() {
+        let mut clusters = Clusters::new(Arc::new(NoWake));
+        let (a, b) = (clusters.claim(&"a".into(), |_| ()), clusters.claim(&"b".into(), |_| ()));
+        drop(a);
+        let c = clusters.claim(&"c".into(), |_| ());
+        assert_eq!(names(&clusters), [(0, "a"), (1, "b"), (2, "c")]);
+        assert_eq!(clusters.take_released(), ["a".into()]);
+        let d = clusters.claim(&"d".into(), |_| ());
+        assert_eq!(names(&clusters), [(0, "d"), (1, "b"), (2, "c")]);
+        drop((b, c, d));
+        assert_eq!(clusters.take_released().len(), 3);
+    }
+}

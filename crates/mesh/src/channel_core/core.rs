@@ -1,0 +1,395 @@
+//! The state machine itself.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use proxyless_balancer::api::{
+    ConnectivityState, Endpoints, FailPicker, PickError, PolicyConfig, Update, Wake,
+};
+use proxyless_balancer::tree::{ConnectionNode, Tree, TreeConfig, TreeEffect, TreeStats};
+use proxyless_sans_io::Time;
+use proxyless_xds::client::WatchId;
+use proxyless_xds::resource::{HttpFilter, ListenerKind};
+
+use super::clusters::Clusters;
+use super::{ChannelConfig, ChannelEffect, ChannelInput, ChannelTree, DataPlane};
+use crate::dependency_manager::{DependencyEffect, DependencyManager, DnsName};
+use crate::dns::{DnsOutput, DnsScheduler};
+use crate::policies::cds::{CdsConfig, CdsSettings};
+use crate::policies::cluster_impl::{LoadChange, LoadRegistry};
+use crate::policies::cluster_manager::{ClusterManagerConfig, ManagedCluster};
+use crate::route_table::RouteTable;
+use crate::xds_config::XdsConfig;
+
+/// One channel.
+pub struct ChannelCore {
+    listener_name: Arc<str>,
+    dependencies: DependencyManager,
+    dns: DnsScheduler,
+    clusters: Clusters,
+    tree: Tree,
+    settings: Arc<CdsSettings>,
+    phase: Phase,
+    config: Config,
+    /// Set when what `config` says of routes was not published yet.
+    routes_changed: bool,
+    generation: u64,
+    /// What the driver watches for the channel, to be ended with it.
+    watches: BTreeSet<WatchId>,
+    effects: VecDeque<ChannelEffect>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Running,
+    ShutDown,
+}
+
+/// Whether the dependency manager asked for something of DNS.
+#[derive(PartialEq, Eq)]
+enum DnsAsked {
+    Yes,
+    No,
+}
+
+/// What the dependency manager last said.
+enum Config {
+    None,
+    Good { xds: Arc<XdsConfig>, routes: Arc<RouteTable> },
+    Bad(Arc<PickError>),
+}
+
+impl ChannelCore {
+    /// A channel in IDLE: it does nothing until [`ChannelInput::ExitIdle`] (A27-35). `wake` is called, from any
+    /// thread, when [`ChannelInput::Wake`] shall follow.
+    #[must_use]
+    pub fn new(config: ChannelConfig, wake: Arc<dyn Wake>) -> Self {
+        let settings = CdsSettings {
+            failover_timeout: config.failover_timeout,
+            aggregate_backward_compat: config.gates.aggregate_cluster_backward_compat,
+            circuits: config.circuits,
+            loads: LoadRegistry::default(),
+        };
+        Self {
+            listener_name: Arc::clone(&config.listener_name),
+            dependencies: DependencyManager::new(config.listener_name, config.authority),
+            // The tree draws from the seed itself.
+            dns: DnsScheduler::new(config.dns, !config.seed),
+            clusters: Clusters::new(Arc::clone(&wake)),
+            tree: Tree::new(TreeConfig { seed: config.seed, ..config.tree }, wake),
+            settings: Arc::new(settings),
+            phase: Phase::Idle,
+            config: Config::None,
+            routes_changed: false,
+            generation: 0,
+            watches: BTreeSet::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Takes an input. Effects are to be polled until there are none, before the next input.
+    pub fn handle(&mut self, now: Time, input: ChannelInput) {
+        if self.phase == Phase::ShutDown {
+            return;
+        }
+        match input {
+            ChannelInput::Resource { watch, event } => self.dependencies.on_resource(watch, event),
+            ChannelInput::Resources { events } => {
+                for (watch, event) in events {
+                    self.dependencies.on_resource(watch, event);
+                }
+            }
+            ChannelInput::DnsAnswer { query, result } => self.dns.answer(now, query, result),
+            ChannelInput::Connection { connection, attempt, event } => {
+                self.tree.on_connection(now, connection, attempt, event);
+            }
+            ChannelInput::Wake => {
+                self.tree.on_signals(now);
+                self.remove_released(now);
+            }
+            ChannelInput::ExitIdle => self.exit_idle(now),
+            ChannelInput::ResetBackoff => {
+                self.dns.reset_backoff(now);
+                self.tree.reset_backoff(now);
+            }
+            ChannelInput::Shutdown => return self.shut_down(now),
+            ChannelInput::Tick => {
+                self.dns.tick(now);
+                self.tree.on_tick(now);
+            }
+        }
+        self.settle(now);
+        self.publish();
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<ChannelEffect> {
+        self.effects.pop_front()
+    }
+
+    /// When to come with [`ChannelInput::Tick`], unless something else comes before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        if self.phase == Phase::ShutDown {
+            return None;
+        }
+        self.tree.next_deadline().into_iter().chain(self.dns.next_deadline()).min()
+    }
+
+    /// The names that the channel has resolved for it.
+    pub fn dns_names(&self) -> impl Iterator<Item = &DnsName> {
+        self.dns.names()
+    }
+
+    /// Whether the channel was shut down and all that was to be done for it has been handed out.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.phase == Phase::ShutDown && self.effects.is_empty()
+    }
+
+    /// The configuration in use, if there is one: for diagnosis and tests.
+    #[must_use]
+    pub fn xds_config(&self) -> Option<&Arc<XdsConfig>> {
+        match &self.config {
+            Config::Good { xds, .. } => Some(xds),
+            Config::None | Config::Bad(_) => None,
+        }
+    }
+
+    /// Routes and policies, for people.
+    #[must_use]
+    pub fn describe(&self, now: Time) -> ChannelTree {
+        let mut tree = ChannelTree {
+            listener: self.listener_name.as_ref().to_owned(),
+            root: self.tree.describe(now),
+            calls: self.tree.calls(),
+            ..ChannelTree::default()
+        };
+        match &self.config {
+            Config::Good { xds, .. } => {
+                tree.state = self.tree.output().state;
+                tree.set_routes(&xds.virtual_host);
+            }
+            Config::Bad(error) => {
+                tree.state = ConnectivityState::TransientFailure;
+                tree.error = Some(error.message.clone());
+            }
+            Config::None if self.phase == Phase::Running => tree.state = ConnectivityState::Connecting,
+            Config::None => {}
+        }
+        tree
+    }
+
+    /// The connections of the policy tree, for people.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionNode> {
+        self.tree.connections()
+    }
+
+    /// How much the policy tree holds: nothing after [`ChannelInput::Shutdown`].
+    #[must_use]
+    pub fn stats(&self) -> TreeStats {
+        self.tree.stats()
+    }
+
+    fn exit_idle(&mut self, now: Time) {
+        match self.phase {
+            // A27-35: nothing is asked of the control plane before the channel is used.
+            Phase::Idle => {
+                self.phase = Phase::Running;
+                self.dependencies.start();
+            }
+            _ => self.tree.exit_idle(now),
+        }
+    }
+
+    /// Lets dependencies, tree and DNS answer each other until none has anything left to say.
+    fn settle(&mut self, now: Time) {
+        loop {
+            self.take_dns();
+            while let Some(update) = self.dependencies.take_update() {
+                match update {
+                    Ok(xds) => self.use_config(now, xds),
+                    Err(why) => self.fail(now, &why),
+                }
+            }
+            // Only names that need no query have their addresses at once.
+            if self.take_effects(now) == DnsAsked::No {
+                return;
+            }
+        }
+    }
+
+    /// A74, A31: routes and clusters change together, in one step.
+    fn use_config(&mut self, now: Time, xds: Arc<XdsConfig>) {
+        let routes = match &self.config {
+            Config::Good { xds: last, routes } if same_routes(last, &xds) => Arc::clone(routes),
+            _ => {
+                self.routes_changed = true;
+                self.build_routes(&xds)
+            }
+        };
+        // The old table lives until the new one holds its claims: clusters of both keep their numbers.
+        self.config = Config::Good { xds, routes };
+        self.update_tree(now);
+    }
+
+    fn build_routes(&mut self, xds: &XdsConfig) -> Arc<RouteTable> {
+        let Self { clusters, dependencies, .. } = self;
+        // A31: a claim keeps its cluster subscribed after the routes have forgotten it.
+        let mut claim = |name: &Arc<str>| clusters.claim(name, |name| dependencies.subscribe_cluster(name));
+        Arc::new(RouteTable::new(&xds.virtual_host, max_stream_duration(xds), filters(xds), &mut claim))
+    }
+
+    /// A74: without a usable configuration RPCs fail with the reason, and nothing of the old one is kept.
+    fn fail(&mut self, now: Time, why: &str) {
+        self.config = Config::Bad(PickError::unavailable(why));
+        self.routes_changed = true;
+        self.update_tree(now);
+    }
+
+    /// A31, second step: a cluster that no route names goes when the last RPC on it has ended.
+    fn remove_released(&mut self, now: Time) {
+        let released = self.clusters.take_released();
+        for name in &released {
+            self.dependencies.unsubscribe_cluster(name);
+        }
+        if !released.is_empty() && matches!(self.config, Config::Good { .. }) {
+            self.update_tree(now);
+        }
+    }
+
+    fn update_tree(&mut self, now: Time) {
+        let (clusters, shared) = match &self.config {
+            Config::Good { xds, .. } => (self.managed_clusters(), Some(Arc::clone(xds) as Arc<_>)),
+            _ => (Vec::new(), None),
+        };
+        let config = Arc::new(ClusterManagerConfig { clusters });
+        let update = Update { config, endpoints: Endpoints::none(), resolution_note: None, shared };
+        if let Err(error) = self.tree.update(now, &update) {
+            tracing::warn!(target: "xds_resolver", %error, "a policy refused its configuration");
+        }
+    }
+
+    fn managed_clusters(&self) -> Vec<ManagedCluster> {
+        let managed = |(id, name): (u32, &Arc<str>)| {
+            let settings = Arc::clone(&self.settings);
+            let config = CdsConfig { cluster: Arc::clone(name), lb_policy: None, settings };
+            ManagedCluster { id, name: Arc::clone(name), config: Arc::new(config) as Arc<dyn PolicyConfig> }
+        };
+        self.clusters.iter().map(managed).collect()
+    }
+
+    fn take_effects(&mut self, now: Time) -> DnsAsked {
+        while let Some(effect) = self.tree.poll_effect() {
+            let effect = match effect {
+                TreeEffect::Connect { connection, attempt, address, timeout } => {
+                    ChannelEffect::Connect { connection, attempt, address, timeout }
+                }
+                TreeEffect::CancelConnect { connection, attempt } => {
+                    ChannelEffect::CancelConnect { connection, attempt }
+                }
+                TreeEffect::CloseGracefully { connection, attempt } => {
+                    ChannelEffect::CloseGracefully { connection, attempt }
+                }
+                TreeEffect::RequestReresolution => {
+                    self.dependencies.request_reresolution();
+                    continue;
+                }
+            };
+            self.effects.push_back(effect);
+        }
+        while let Some(change) = self.settings.loads.next_change() {
+            self.effects.push_back(match change {
+                LoadChange::Register(store) => ChannelEffect::RegisterLoad { store },
+                LoadChange::Unregister(store) => ChannelEffect::UnregisterLoad { store },
+            });
+        }
+        let mut asked = DnsAsked::No;
+        while let Some(effect) = self.dependencies.poll_effect() {
+            match effect {
+                DependencyEffect::Watch { id, resource_type, name } => {
+                    self.watches.insert(id);
+                    self.effects.push_back(ChannelEffect::Watch { watch: id, resource_type, name });
+                    continue;
+                }
+                DependencyEffect::Unwatch { id } => {
+                    self.watches.remove(&id);
+                    self.effects.push_back(ChannelEffect::Unwatch { watch: id });
+                    continue;
+                }
+                DependencyEffect::DnsStart(name) => self.dns.start(now, name),
+                DependencyEffect::DnsStop(name) => self.dns.stop(&name),
+                DependencyEffect::DnsResolve => self.dns.request(now),
+            }
+            asked = DnsAsked::Yes;
+        }
+        asked
+    }
+
+    fn take_dns(&mut self) {
+        while let Some(output) = self.dns.poll() {
+            match output {
+                DnsOutput::Query { query, name: DnsName { host, port } } => {
+                    self.effects.push_back(ChannelEffect::DnsQuery { query, host, port });
+                }
+                DnsOutput::Cancel { query } => self.effects.push_back(ChannelEffect::DnsCancel { query }),
+                DnsOutput::Result { name, result } => self.dependencies.on_dns(&name, result),
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let routes_changed = std::mem::take(&mut self.routes_changed);
+        // Changed or only bumped: either way RPCs that wait shall look again.
+        let tree_changed = self.tree.take_published().is_some();
+        let (state, routes, picker) = match &self.config {
+            Config::Good { routes, .. } if routes_changed || tree_changed => {
+                let output = self.tree.output();
+                (output.state, Ok(Arc::clone(routes)), Arc::clone(&output.picker))
+            }
+            Config::Bad(error) if routes_changed => {
+                let picker = FailPicker::new(Arc::clone(error));
+                (ConnectivityState::TransientFailure, Err(Arc::clone(error)), picker as Arc<_>)
+            }
+            _ => return,
+        };
+        self.generation += 1;
+        tracing::debug!(target: "xds_resolver", generation = self.generation, %state, "new data plane");
+        let plane = DataPlane { generation: self.generation, state, routes, picker };
+        self.effects.push_back(ChannelEffect::Publish(plane));
+    }
+
+    fn shut_down(&mut self, now: Time) {
+        self.phase = Phase::ShutDown;
+        self.tree.shutdown(now);
+        self.take_effects(now);
+        self.dns.shut_down();
+        self.take_dns();
+        let watches = std::mem::take(&mut self.watches);
+        self.effects.extend(watches.into_iter().map(|watch| ChannelEffect::Unwatch { watch }));
+        self.config = Config::None;
+    }
+}
+
+/// Whether the route table of one configuration does for the other.
+fn same_routes(a: &XdsConfig, b: &XdsConfig) -> bool {
+    Arc::ptr_eq(&a.virtual_host, &b.virtual_host)
+        && max_stream_duration(a) == max_stream_duration(b)
+        && filters(a) == filters(b)
+}
+
+fn filters(xds: &XdsConfig) -> &[HttpFilter] {
+    match &xds.listener.kind {
+        ListenerKind::Api(manager) => &manager.filters,
+        ListenerKind::Socket => &[],
+    }
+}
+
+fn max_stream_duration(xds: &XdsConfig) -> Option<std::time::Duration> {
+    match &xds.listener.kind {
+        ListenerKind::Api(manager) => manager.max_stream_duration,
+        ListenerKind::Socket => None,
+    }
+}

@@ -1,0 +1,160 @@
+//! The channel as people look at it: its routes, and the policy tree that they lead into.
+
+use std::fmt;
+
+use proxyless_balancer::api::{CallCounts, ConnectivityState, PolicyNode};
+use proxyless_xds::resource::{
+    ClusterSpecifier, HeaderMatcher, HeaderValueMatcher, PathMatcher, Route, RouteMatch, StringMatchKind,
+    StringMatcher, VirtualHost,
+};
+use serde::{Deserialize, Serialize};
+
+/// What one channel uses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChannelTree {
+    /// The Listener that the channel asked for.
+    pub listener: String,
+    /// The channel's state.
+    pub state: ConnectivityState,
+    /// Why there is no usable configuration, if there is none: RPCs fail with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The virtual host whose routes count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_host: Option<String>,
+    /// Its routes; the first that matches an RPC counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteNode>,
+    /// The policies; `None` before the first configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<PolicyNode>,
+    /// The calls that ended on a connection of the channel.
+    pub calls: CallCounts,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteNode {
+    /// Its name, if it has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Which RPCs it takes, in words.
+    pub matches: String,
+    /// Where it sends them; empty if they fail.
+    pub clusters: Vec<ClusterShare>,
+}
+
+/// A cluster and its share of a route's RPCs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterShare {
+    /// The cluster, a child of xds_cluster_manager.
+    pub cluster: String,
+    /// Its weight among the clusters of the route.
+    pub weight: u32,
+}
+
+impl ChannelTree {
+    pub(super) fn set_routes(&mut self, host: &VirtualHost) {
+        self.virtual_host = Some(host.name.clone());
+        self.routes = host.routes.iter().map(RouteNode::new).collect();
+    }
+}
+
+impl RouteNode {
+    fn new(route: &Route) -> Self {
+        let clusters = match route.action.as_ref().map(|action| &action.cluster) {
+            Some(ClusterSpecifier::Cluster(name)) => {
+                vec![ClusterShare { cluster: name.as_ref().to_owned(), weight: 1 }]
+            }
+            Some(ClusterSpecifier::Weighted(clusters)) => clusters
+                .iter()
+                .map(|cluster| ClusterShare {
+                    cluster: cluster.name.as_ref().to_owned(),
+                    weight: cluster.weight,
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        Self { name: route.name.clone(), matches: Words(&route.matcher).to_string(), clusters }
+    }
+}
+
+/// A matcher in words.
+struct Words<'a, T>(&'a T);
+
+impl fmt::Display for Words<'_, RouteMatch> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RouteMatch { path, headers, fraction_per_million } = self.0;
+        match path {
+            PathMatcher::Prefix { prefix, .. } if prefix.is_empty() || prefix == "/" => {
+                write!(f, "any path")?
+            }
+            PathMatcher::Prefix { prefix, .. } => write!(f, "path {prefix}*")?,
+            PathMatcher::Path { path, .. } => write!(f, "path {path}")?,
+            PathMatcher::Regex(regex) => write!(f, "path ~ {regex}")?,
+        }
+        for header in headers {
+            write!(f, ", {}", Words(header))?;
+        }
+        match fraction_per_million {
+            Some(share) => write!(f, ", {:.4} % of RPCs", f64::from(*share) / 10_000.0),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Words<'_, HeaderMatcher> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HeaderMatcher { name, value, invert } = self.0;
+        let not = if *invert { "not " } else { "" };
+        match value {
+            HeaderValueMatcher::String(string) => write!(f, "{not}{name} {}", Words(string)),
+            HeaderValueMatcher::Range { start, end } => write!(f, "{not}{name} in {start}..{end}"),
+            HeaderValueMatcher::Present(true) => write!(f, "{not}{name} present"),
+            HeaderValueMatcher::Present(false) => write!(f, "{not}{name} absent"),
+        }
+    }
+}
+
+impl fmt::Display for Words<'_, StringMatcher> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.kind {
+            StringMatchKind::Exact(text) => write!(f, "= {text}"),
+            StringMatchKind::Prefix(text) => write!(f, "= {text}*"),
+            StringMatchKind::Suffix(text) => write!(f, "= *{text}"),
+            StringMatchKind::Contains(text) => write!(f, "= *{text}*"),
+            StringMatchKind::Regex(regex) => write!(f, "~ {regex}"),
+        }
+    }
+}
+
+impl fmt::Display for ChannelTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CallCounts { succeeded, failed } = self.calls;
+        writeln!(f, "listener {} {} ok={succeeded} failed={failed}", self.listener, self.state)?;
+        if let Some(error) = &self.error {
+            writeln!(f, "error: {error}")?;
+        }
+        if let Some(host) = &self.virtual_host {
+            writeln!(f, "virtual host {host}")?;
+        }
+        for route in &self.routes {
+            write!(f, "  {} →", route.matches)?;
+            if route.clusters.is_empty() {
+                write!(f, " fails")?;
+            }
+            for ClusterShare { cluster, weight } in &route.clusters {
+                match route.clusters.len() {
+                    1 => write!(f, " {cluster}")?,
+                    _ => write!(f, " {cluster} (weight {weight})")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        match &self.root {
+            Some(root) => write!(f, "{root}"),
+            None => Ok(()),
+        }
+    }
+}

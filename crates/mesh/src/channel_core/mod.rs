@@ -1,0 +1,17 @@
+//! [`ChannelCore`]: all that one channel decides, as a pure state machine.
+//!
+//! It joins the dependency manager (resources to one `XdsConfig`), the route table, the claims on clusters (gRFC A31)
+//! and the policy tree. Inputs are what its driver saw ([`ChannelInput`]); outputs are what the driver shall do
+//! ([`ChannelEffect`]), among them at most one new [`DataPlane`] per input: routes and picker always match.
+
+mod api;
+mod clusters;
+mod core;
+mod describe;
+#[cfg(test)]
+mod tests;
+
+pub use api::{ChannelConfig, ChannelEffect, ChannelInput, DataPlane};
+pub use describe::{ChannelTree, ClusterShare, RouteNode};
+
+pub use self::core::ChannelCore;

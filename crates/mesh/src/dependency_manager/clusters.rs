@@ -1,0 +1,153 @@
+//! What is known of one cluster, and what has to be watched for it.
+
+use std::sync::Arc;
+
+use proxyless_xds::resource::{Cluster, ClusterKind, ClusterLoadAssignment, EndpointHealth, ResourceType};
+
+use super::resources::{Answer, Wanted};
+use super::{DependencyManager, DnsName, notes};
+use crate::graph::{LeafData, Node};
+use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState};
+
+/// Where a leaf's endpoints come from.
+enum Source {
+    Eds(Arc<str>),
+    Dns(DnsName),
+}
+
+impl Source {
+    /// `None` for aggregates.
+    fn of(name: &Arc<str>, cluster: &Cluster) -> Option<Self> {
+        match &cluster.kind {
+            // A27-88, A27-89
+            ClusterKind::Eds { service_name } => {
+                Some(Self::Eds(Arc::clone(service_name.as_ref().unwrap_or(name))))
+            }
+            // A37-29
+            ClusterKind::LogicalDns { host, port } => {
+                Some(Self::Dns(DnsName { host: Arc::clone(host), port: *port }))
+            }
+            ClusterKind::Aggregate(_) | ClusterKind::AggregateResource { .. } => None,
+        }
+    }
+}
+
+impl DependencyManager {
+    /// The cluster's place in the graph.
+    pub(super) fn node(&self, name: &Arc<str>) -> Node {
+        let cluster = match self.resources.cluster(name) {
+            None => return Node::Loading,
+            Some(Err(why)) => return Node::Missing(why),
+            Some(Ok(cluster)) => cluster,
+        };
+        let ambient = self.resources.ambient(ResourceType::Cluster, name);
+        match &cluster.kind {
+            ClusterKind::Aggregate(children) => {
+                Node::Aggregate { children: Arc::clone(children), note: ambient.cloned() }
+            }
+            // A99-10: from here on as with an inline list.
+            ClusterKind::AggregateResource { name: list } => match self.resources.aggregate(list) {
+                None => Node::Loading,
+                // A99-22
+                Some(Err(why)) => Node::Missing(format!("aggregate cluster {name}: {why}").into()),
+                Some(Ok(children)) => {
+                    let of_list = self.resources.ambient(ResourceType::AggregateClusterConfig, list);
+                    let note = notes::join(ambient.into_iter().chain(of_list));
+                    Node::Aggregate { children: Arc::clone(children), note }
+                }
+            },
+            ClusterKind::Eds { .. } | ClusterKind::LogicalDns { .. } => {
+                let source = Source::of(name, cluster);
+                Node::Leaf(match source.and_then(|source| self.endpoints(&source).0) {
+                    None => LeafData::Loading,
+                    Some(Ok(assignment)) if has_endpoints(assignment) => LeafData::Usable,
+                    Some(_) => LeafData::Empty,
+                })
+            }
+        }
+    }
+
+    /// A27-02: notes what the cluster needs, as far as is known.
+    pub(super) fn want_cluster(&self, name: &Arc<str>, wanted: &mut Wanted) {
+        // A27-82 to A27-84: exactly this cluster.
+        wanted.resource(ResourceType::Cluster, name);
+        let Some(Ok(cluster)) = self.resources.cluster(name) else { return };
+        match Source::of(name, cluster) {
+            Some(Source::Eds(eds)) => wanted.resource(ResourceType::ClusterLoadAssignment, &eds),
+            Some(Source::Dns(dns)) => wanted.dns.extend([dns]),
+            None => {
+                // A99-09
+                if let ClusterKind::AggregateResource { name } = &cluster.kind {
+                    wanted.resource(ResourceType::AggregateClusterConfig, name);
+                }
+            }
+        }
+    }
+
+    /// The configuration of a leaf; `None` while the cluster or its endpoints are loading, failed, or if it is no leaf.
+    pub(super) fn leaf(&self, name: &Arc<str>, routing_note: Option<&Arc<str>>) -> Option<ClusterConfig> {
+        let cluster = self.resources.cluster(name)?.ok()?;
+        let source = Source::of(name, cluster)?;
+        let (answer, trouble) = self.endpoints(&source);
+        let (endpoints, own) = match answer? {
+            Ok(assignment) => {
+                let odd = match (&source, &trouble) {
+                    (Source::Eds(eds), None) => notes::about_assignment(eds, assignment),
+                    _ => None,
+                };
+                (EndpointsState::Known(Arc::clone(assignment)), odd)
+            }
+            // A37-36 to A37-38
+            Err(why) => (EndpointsState::Missing, Some(why)),
+        };
+        let ambient = self.resources.ambient(ResourceType::Cluster, name);
+        let resolution_note =
+            notes::join([routing_note, ambient, trouble, own.as_ref()].into_iter().flatten());
+        let children = ClusterChildren::Endpoints { endpoints, resolution_note };
+        Some(ClusterConfig { name: Arc::clone(name), cluster: Arc::clone(cluster), children })
+    }
+
+    /// The same for a leaf below an aggregate that has no answer yet.
+    pub(super) fn pending_leaf(&self, name: &Arc<str>) -> PendingLeaf {
+        match self.resources.cluster(name) {
+            Some(Ok(cluster)) if Source::of(name, cluster).is_some() => PendingLeaf::Known(ClusterConfig {
+                name: Arc::clone(name),
+                cluster: Arc::clone(cluster),
+                children: ClusterChildren::Endpoints {
+                    endpoints: EndpointsState::Pending,
+                    resolution_note: None,
+                },
+            }),
+            _ => PendingLeaf::Unknown,
+        }
+    }
+
+    fn endpoints(&self, source: &Source) -> (Option<Answer<&Arc<ClusterLoadAssignment>>>, Option<&Arc<str>>) {
+        match source {
+            Source::Eds(name) => {
+                let ambient = self.resources.ambient(ResourceType::ClusterLoadAssignment, name);
+                (self.resources.endpoints(name), ambient)
+            }
+            Source::Dns(name) => {
+                let (answer, note) = self.dns.state(name);
+                (answer.map(|answer| answer.as_ref().map_err(Arc::clone)), note)
+            }
+        }
+    }
+}
+
+/// A leaf that has no endpoints to show yet.
+pub(super) enum PendingLeaf {
+    /// Its Cluster is there, its endpoints are not.
+    Known(ClusterConfig),
+    /// Not even that: it may turn out to be an aggregate.
+    Unknown,
+}
+
+/// Whether any endpoint could take an RPC; draining ones only take those of their sessions.
+fn has_endpoints(assignment: &ClusterLoadAssignment) -> bool {
+    let localities = assignment.priorities.iter().flatten();
+    localities
+        .flat_map(|locality| &locality.endpoints)
+        .any(|endpoint| endpoint.health != EndpointHealth::Draining)
+}

@@ -1,0 +1,291 @@
+//! The walk: from what is known to effects and, if the channel's configuration changed, an update.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::clusters::PendingLeaf;
+use super::resources::Wanted;
+use super::routing::{Routes, Routing};
+use super::{DependencyEffect, DependencyManager, Stage, notes};
+use crate::graph::{self, Flattened, LeafData, Resolution, Root};
+use crate::xds_config::{ClusterChildren, ClusterConfig, XdsConfig};
+
+/// What the channel was told to use.
+#[derive(Debug)]
+pub(super) enum Published {
+    /// Nothing yet.
+    Nothing,
+    /// To fail RPCs with this text.
+    Failed(Arc<str>),
+    /// This.
+    Config(Current),
+}
+
+/// A published configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Current {
+    config: Arc<XdsConfig>,
+    /// What it rests on: watched as long as it is in use.
+    wanted: Wanted,
+}
+
+/// The clusters of a configuration.
+type Clusters = BTreeMap<Arc<str>, Result<Arc<ClusterConfig>, Arc<str>>>;
+
+/// Which parts of a new configuration are still those of the old one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Nothing,
+    SomeLeafLists,
+}
+
+impl DependencyManager {
+    /// Brings effects and update up to date with the inputs.
+    pub(super) fn settle(&mut self) {
+        if self.stage != Stage::Dirty {
+            return;
+        }
+        self.stage = Stage::Settled;
+        let mut wanted = Wanted::default();
+        let routing = self.route(&mut wanted);
+        let of_routes = match &routing {
+            Routing::Ready(routes) => routes.clusters(),
+            Routing::Loading | Routing::Failed(_) => BTreeSet::new(),
+        };
+        let roots: BTreeSet<_> = of_routes.iter().chain(self.subscriptions.keys()).collect();
+        let resolution = graph::resolve(roots, |name| self.node(name));
+        for name in &resolution.visited {
+            self.want_cluster(name, &mut wanted);
+        }
+        match routing {
+            Routing::Failed(why) => self.fail(why),
+            Routing::Loading => self.refresh(&mut wanted),
+            Routing::Ready(routes) => match self.build(&of_routes, &resolution) {
+                Some((clusters, kept)) => self.adopt(&routes, clusters, kept, &mut wanted),
+                None => self.refresh(&mut wanted),
+            },
+        }
+        self.watch(&wanted);
+    }
+
+    /// A74: listener or routes cannot be used; whatever was published is dropped.
+    fn fail(&mut self, why: Arc<str>) {
+        if !matches!(&self.published, Published::Failed(old) if *old == why) {
+            self.update = Some(Err(Arc::clone(&why)));
+            self.published = Published::Failed(why);
+        }
+    }
+
+    /// A74: the new configuration is not complete. The old one stays, with the newest data of its clusters.
+    fn refresh(&mut self, wanted: &mut Wanted) {
+        let Published::Config(current) = &self.published else { return };
+        wanted.extend(&current.wanted);
+        let routing_note = self.routing_note();
+        let mut changed = BTreeMap::new();
+        for (name, old) in &current.config.clusters {
+            let Ok(old) = old else { continue };
+            if matches!(old.children, ClusterChildren::Aggregate { .. }) {
+                continue;
+            }
+            if let Some(new) = self.leaf(name, routing_note.as_ref()).filter(|new| !new.same_as(old)) {
+                changed.insert(Arc::clone(name), Ok(Arc::new(new)));
+            }
+        }
+        if !changed.is_empty() {
+            let mut config = XdsConfig::clone(&current.config);
+            config.clusters.append(&mut changed);
+            let wanted = current.wanted.clone();
+            self.publish(config, wanted);
+        }
+    }
+
+    /// The new configuration is complete.
+    fn adopt(&mut self, routes: &Routes, clusters: Clusters, kept: Kept, wanted: &mut Wanted) {
+        if let (Published::Config(current), Kept::SomeLeafLists) = (&self.published, kept) {
+            wanted.extend(&current.wanted);
+        }
+        if let Published::Config(current) = &mut self.published
+            && routes.are_those_of(&current.config)
+            && same_clusters(&current.config.clusters, &clusters)
+        {
+            current.wanted = wanted.clone();
+            return;
+        }
+        let Routes { listener, route_config, virtual_host } = routes.clone();
+        self.publish(XdsConfig { listener, route_config, virtual_host, clusters }, wanted.clone());
+    }
+
+    fn publish(&mut self, config: XdsConfig, wanted: Wanted) {
+        let config = Arc::new(config);
+        self.update = Some(Ok(Arc::clone(&config)));
+        self.published = Published::Config(Current { config, wanted });
+    }
+
+    /// The clusters of the new configuration; `None` while one of the routes' clusters is loading.
+    fn build(&self, of_routes: &BTreeSet<Arc<str>>, resolution: &Resolution) -> Option<(Clusters, Kept)> {
+        let routing_note = self.routing_note();
+        let mut clusters = Clusters::new();
+        let mut leaves: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut kept = Kept::Nothing;
+        for (name, root) in &resolution.roots {
+            let old_list = self.published_leaves(name);
+            let entry = match root {
+                Root::Failed(why) => Some(Err(Arc::clone(why))),
+                Root::Leaf(_) => self.leaf(name, routing_note.as_ref()).map(|leaf| Ok(self.intern(leaf))),
+                Root::Aggregate(new) if self.can_replace(old_list, new) => self.aggregate(name, new).map(Ok),
+                Root::Aggregate(_) | Root::Loading => None,
+            };
+            let is_leaf = matches!(root, Root::Leaf(_));
+            let entry = match entry {
+                Some(entry) => entry,
+                // A99-26, trap 13: a list that is not complete yet does not replace one that is.
+                None if !is_leaf && old_list.is_some() => {
+                    kept = Kept::SomeLeafLists;
+                    self.published_entry(name)?.clone()
+                }
+                // A74: the routes wait for their clusters ...
+                None if of_routes.contains(name) => return None,
+                // ... but not for those that are only subscribed to.
+                None => match self.published_entry(name) {
+                    Some(old) => {
+                        kept = Kept::SomeLeafLists;
+                        old.clone()
+                    }
+                    None => continue,
+                },
+            };
+            if let Ok(config) = &entry
+                && let ClusterChildren::Aggregate { leaf_clusters, .. } = &config.children
+            {
+                leaves.extend(leaf_clusters.iter().cloned());
+            }
+            clusters.insert(Arc::clone(name), entry);
+        }
+        for name in leaves {
+            match clusters.get(&name) {
+                None => {
+                    let leaf = self.leaf_of_aggregate(&name, routing_note.as_ref());
+                    clusters.insert(name, Ok(leaf));
+                }
+                // A kept list still has a cluster as leaf that is now an aggregate and a root itself: wait.
+                Some(Ok(root)) if matches!(root.children, ClusterChildren::Aggregate { .. }) => return None,
+                Some(_) => {}
+            }
+        }
+        for (name, why) in &resolution.missing {
+            clusters.entry(Arc::clone(name)).or_insert_with(|| Err(Arc::clone(why)));
+        }
+        Some((clusters, kept))
+    }
+
+    /// Whether an aggregate may use this list now: at first when RPCs can be decided on, later when it takes nothing from
+    /// a leaf that may be serving.
+    fn can_replace(&self, old: Option<&Arc<[Arc<str>]>>, new: &Flattened) -> bool {
+        let Some(old) = old else { return new.can_start() };
+        if new.is_settled() {
+            return true;
+        }
+        let may_serve =
+            |name: &Arc<str>| matches!(self.published_entry(name), Some(Ok(leaf)) if !leaf.is_pending());
+        let places: BTreeMap<_, _> = old.iter().enumerate().map(|(place, name)| (name, place)).collect();
+        // From the end: the first old place among the leaves met so far that may be serving, and how many there were.
+        let (mut first, mut met) = (None, 0);
+        for (name, data) in new.leaves.iter().rev() {
+            let place = places.get(name).copied();
+            let serves = place.filter(|_| may_serve(name));
+            match (data, serves) {
+                (LeafData::Loading, Some(_)) => return false,
+                // What is loading must not come to stand above a leaf that it did not stand above before.
+                (LeafData::Loading, None) => {
+                    if first.is_some_and(|first| place.is_none_or(|place| place > first)) {
+                        return false;
+                    }
+                }
+                (_, Some(place)) => {
+                    first = Some(first.map_or(place, |first: usize| first.min(place)));
+                    met += 1;
+                }
+                (_, None) => {}
+            }
+        }
+        met == old.iter().filter(|name| may_serve(name)).count()
+    }
+
+    fn aggregate(&self, name: &Arc<str>, flattened: &Flattened) -> Option<Arc<ClusterConfig>> {
+        let cluster = self.resources.cluster(name)?.ok()?;
+        let leaf_clusters = flattened.leaves.iter().map(|(name, _)| Arc::clone(name)).collect();
+        let resolution_note = notes::join(&flattened.notes);
+        let children = ClusterChildren::Aggregate { leaf_clusters, resolution_note };
+        Some(self.intern(ClusterConfig { name: Arc::clone(name), cluster: Arc::clone(cluster), children }))
+    }
+
+    fn leaf_of_aggregate(&self, name: &Arc<str>, routing_note: Option<&Arc<str>>) -> Arc<ClusterConfig> {
+        if let Some(leaf) = self.leaf(name, routing_note) {
+            return self.intern(leaf);
+        }
+        // What is loading again (another EDS name, for example) goes on with what it had.
+        let old = match self.published_entry(name) {
+            Some(Ok(old)) if matches!(old.children, ClusterChildren::Endpoints { .. }) => Some(old),
+            _ => None,
+        };
+        match (old, self.pending_leaf(name)) {
+            (Some(old), _) if !old.is_pending() => Arc::clone(old),
+            (_, PendingLeaf::Known(pending)) => self.intern(pending),
+            (Some(old), PendingLeaf::Unknown) => Arc::clone(old),
+            (None, PendingLeaf::Unknown) => Arc::new(ClusterConfig::unknown_leaf(Arc::clone(name))),
+        }
+    }
+
+    /// The published `Arc` if it says the same.
+    fn intern(&self, new: ClusterConfig) -> Arc<ClusterConfig> {
+        match self.published_entry(&new.name) {
+            Some(Ok(old)) if old.same_as(&new) => Arc::clone(old),
+            _ => Arc::new(new),
+        }
+    }
+
+    fn published_entry(&self, name: &Arc<str>) -> Option<&Result<Arc<ClusterConfig>, Arc<str>>> {
+        match &self.published {
+            Published::Config(current) => current.config.clusters.get(name),
+            Published::Nothing | Published::Failed(_) => None,
+        }
+    }
+
+    fn published_leaves(&self, name: &Arc<str>) -> Option<&Arc<[Arc<str>]>> {
+        match &self.published_entry(name)?.as_ref().ok()?.children {
+            ClusterChildren::Aggregate { leaf_clusters, .. } => Some(leaf_clusters),
+            ClusterChildren::Endpoints { .. } => None,
+        }
+    }
+
+    /// Starts what is wanted, ends what is not (A99-21). Starts come first, so that the client's cache sees no gap.
+    fn watch(&mut self, wanted: &Wanted) {
+        for key in &wanted.resources {
+            if let Some(id) = self.resources.watch(key) {
+                let (resource_type, name) = key.clone();
+                self.effects.push_back(DependencyEffect::Watch { id, resource_type, name });
+            }
+        }
+        for name in &wanted.dns {
+            if self.dns.start(name) {
+                self.effects.push_back(DependencyEffect::DnsStart(name.clone()));
+            }
+        }
+        let ended = self.resources.retain(&wanted.resources);
+        self.effects.extend(ended.into_iter().map(|id| DependencyEffect::Unwatch { id }));
+        let stopped: Vec<_> = self.dns.names().filter(|name| !wanted.dns.contains(name)).cloned().collect();
+        for name in stopped {
+            self.dns.stop(&name);
+            self.effects.push_back(DependencyEffect::DnsStop(name));
+        }
+    }
+}
+
+fn same_clusters(old: &Clusters, new: &Clusters) -> bool {
+    let same = |old: &Result<_, _>, new: &Result<_, _>| match (old, new) {
+        (Ok(old), Ok(new)) => Arc::ptr_eq(old, new),
+        (Err(old), Err(new)) => old == new,
+        _ => false,
+    };
+    old.len() == new.len() && old.iter().zip(new).all(|((a, old), (b, new))| a == b && same(old, new))
+}

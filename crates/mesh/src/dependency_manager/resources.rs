@@ -1,0 +1,169 @@
+//! The watched resources and what is known of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
+use proxyless_xds::resource::{
+    AggregateClusterConfig, Cluster, ClusterLoadAssignment, Listener, Resource, ResourceType,
+    RouteConfiguration,
+};
+
+use super::DnsName;
+
+/// The resource, or why it cannot be used.
+pub(super) type Answer<T> = Result<T, Arc<str>>;
+
+/// A type and a name.
+pub(super) type Key = (ResourceType, Arc<str>);
+
+/// What is to be watched and resolved.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Wanted {
+    pub(super) resources: BTreeSet<Key>,
+    pub(super) dns: BTreeSet<DnsName>,
+}
+
+impl Wanted {
+    pub(super) fn resource(&mut self, resource_type: ResourceType, name: &Arc<str>) {
+        self.resources.insert((resource_type, Arc::clone(name)));
+    }
+
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.resources.extend(other.resources.iter().cloned());
+        self.dns.extend(other.dns.iter().cloned());
+    }
+}
+
+/// Every watched resource.
+#[derive(Debug, Default)]
+pub(super) struct Resources {
+    watched: BTreeMap<Key, Watched>,
+    keys: BTreeMap<WatchId, Key>,
+    next_id: u64,
+}
+
+#[derive(Debug)]
+struct Watched {
+    id: WatchId,
+    /// `None` until the first event.
+    answer: Option<Answer<Resource>>,
+    /// Trouble that did not cost the resource.
+    ambient: Option<Arc<str>>,
+}
+
+impl Resources {
+    /// Takes in an event; whether it concerns a live watch.
+    pub(super) fn on_event(&mut self, watch: WatchId, event: WatchEvent) -> bool {
+        let Some(watched) = self.keys.get(&watch).and_then(|key| self.watched.get_mut(key)) else {
+            return false;
+        };
+        match event {
+            WatchEvent::Changed(changed) => {
+                watched.answer = Some(changed.map_err(|error| text(&error)));
+                watched.ambient = None;
+            }
+            WatchEvent::Ambient(None) => watched.ambient = None,
+            WatchEvent::Ambient(Some(error)) => match &watched.answer {
+                // A37-21: what came before stays in use.
+                Some(Ok(_)) => watched.ambient = Some(text(&error)),
+                // A37-20: nothing came before.
+                _ => watched.answer = Some(Err(text(&error))),
+            },
+        }
+        true
+    }
+
+    /// Watches a resource; its new watch, or `None` if it is watched already (A37-13, A99-20).
+    pub(super) fn watch(&mut self, key: &Key) -> Option<WatchId> {
+        if self.watched.contains_key(key) {
+            return None;
+        }
+        let id = WatchId(self.next_id);
+        self.next_id += 1;
+        self.watched.insert(key.clone(), Watched { id, answer: None, ambient: None });
+        self.keys.insert(id, key.clone());
+        Some(id)
+    }
+
+    /// Ends every watch whose resource is not in `wanted`; the ended watches.
+    pub(super) fn retain(&mut self, wanted: &BTreeSet<Key>) -> Vec<WatchId> {
+        let mut ended = Vec::new();
+        self.watched.retain(|key, watched| {
+            let keep = wanted.contains(key);
+            if !keep {
+                ended.push(watched.id);
+            }
+            keep
+        });
+        for id in &ended {
+            self.keys.remove(id);
+        }
+        ended
+    }
+
+    pub(super) fn listener(&self, name: &Arc<str>) -> Option<Answer<&Arc<Listener>>> {
+        self.answer(ResourceType::Listener, name, |resource| match resource {
+            Resource::Listener(listener) => Some(listener),
+            _ => None,
+        })
+    }
+
+    pub(super) fn route_config(&self, name: &Arc<str>) -> Option<Answer<&Arc<RouteConfiguration>>> {
+        self.answer(ResourceType::RouteConfiguration, name, |resource| match resource {
+            Resource::RouteConfiguration(routes) => Some(routes),
+            _ => None,
+        })
+    }
+
+    pub(super) fn cluster(&self, name: &Arc<str>) -> Option<Answer<&Arc<Cluster>>> {
+        self.answer(ResourceType::Cluster, name, |resource| match resource {
+            Resource::Cluster(cluster) => Some(cluster),
+            _ => None,
+        })
+    }
+
+    pub(super) fn endpoints(&self, name: &Arc<str>) -> Option<Answer<&Arc<ClusterLoadAssignment>>> {
+        self.answer(ResourceType::ClusterLoadAssignment, name, |resource| match resource {
+            Resource::ClusterLoadAssignment(assignment) => Some(assignment),
+            _ => None,
+        })
+    }
+
+    pub(super) fn aggregate(&self, name: &Arc<str>) -> Option<Answer<&Arc<AggregateClusterConfig>>> {
+        self.answer(ResourceType::AggregateClusterConfig, name, |resource| match resource {
+            Resource::AggregateClusterConfig(children) => Some(children),
+            _ => None,
+        })
+    }
+
+    /// Trouble of a resource that is in use nevertheless.
+    pub(super) fn ambient(&self, resource_type: ResourceType, name: &Arc<str>) -> Option<&Arc<str>> {
+        self.watched.get(&(resource_type, Arc::clone(name)))?.ambient.as_ref()
+    }
+
+    fn answer<'a, T>(
+        &'a self,
+        resource_type: ResourceType,
+        name: &Arc<str>,
+        cast: impl Fn(&'a Resource) -> Option<&'a T>,
+    ) -> Option<Answer<&'a T>> {
+        let answer = self.watched.get(&(resource_type, Arc::clone(name)))?.answer.as_ref()?;
+        Some(match answer {
+            // The client gives each watch its own type; anything else would be its bug, and no reason to panic.
+            Ok(resource) => cast(resource).ok_or_else(|| {
+                format!(
+                    "{} {name}: the client delivered a {}",
+                    resource_type.name(),
+                    resource.resource_type().name()
+                )
+                .into()
+            }),
+            Err(why) => Err(Arc::clone(why)),
+        })
+    }
+}
+
+fn text(error: &ResourceError) -> Arc<str> {
+    error.to_string().into()
+}

@@ -1,0 +1,109 @@
+use super::*;
+use crate::policies::fixtures::{assignment, lb_endpoint, locality};
+
+fn names(n: usize) -> Vec<Arc<str>> {
+    (0..n).map(|i| format!("p{i}").into()).collect()
+}
+
+fn build(table: &mut EndpointTable, assignment: &ClusterLoadAssignment) -> Endpoints {
+    table.update(assignment, &names(assignment.priorities.len()), Grouping::Localities)
+}
+
+#[test]
+fn groups_by_priority_then_locality() {
+    let mut table = EndpointTable::default();
+    let built = build(
+        &mut table,
+        &assignment(vec![vec![locality("a", 3, [1, 2]), locality("b", 1, [3])], vec![locality("c", 1, [4])]]),
+    );
+    let [first, second] = built.groups() else { panic!("{built:?}") };
+    assert_eq!((&*first.name, &*second.name), ("p0", "p1"));
+    let [a, b] = first.endpoints.groups() else { panic!("{first:?}") };
+    assert_eq!((a.weight, b.weight), (3, 1));
+    assert_eq!(a.locality.as_ref().map(|locality| locality.region.as_str()), Some("a"));
+    assert_eq!(a.endpoints.list().len(), 2);
+    assert_ne!(a.name, b.name);
+}
+
+#[test]
+fn one_changed_endpoint_renews_only_its_locality() {
+    let mut table = EndpointTable::default();
+    let before = build(&mut table, &assignment(vec![vec![locality("a", 1, [1, 2]), locality("b", 1, [3])]]));
+    let after = build(&mut table, &assignment(vec![vec![locality("a", 1, [1, 9]), locality("b", 1, [3])]]));
+    let (before, after) = (before.groups()[0].endpoints.groups(), after.groups()[0].endpoints.groups());
+    assert!(!before[0].endpoints.same(&after[0].endpoints));
+    assert!(before[1].endpoints.same(&after[1].endpoints));
+}
+
+#[test]
+fn an_equal_assignment_is_the_same_in_memory() {
+    let mut table = EndpointTable::default();
+    let make = || assignment(vec![vec![locality("a", 1, [1])], vec![]]);
+    let before = build(&mut table, &make());
+    assert!(before.same(&build(&mut table, &make())));
+}
+
+#[test]
+fn an_empty_priority_is_not_what_was_flat_before() {
+    let mut table = EndpointTable::default();
+    let flat = assignment(vec![vec![locality("a", 1, [1])]]);
+    table.update(&flat, &names(1), Grouping::Flat);
+    let built = build(&mut table, &assignment(vec![vec![], vec![locality("b", 1, [2])]]));
+    let mut found = Vec::new();
+    built.flatten(&mut |endpoint| found.push(endpoint.addresses[0]));
+    assert_eq!(found, [lb_endpoint(2).addresses[0]]);
+}
+
+#[test]
+fn a37_27_a_locality_that_moves_keeps_its_slice() {
+    let mut table = EndpointTable::default();
+    let before =
+        build(&mut table, &assignment(vec![vec![locality("a", 1, [1])], vec![locality("b", 1, [2])]]));
+    let after =
+        build(&mut table, &assignment(vec![vec![locality("b", 7, [2])], vec![locality("a", 1, [1])]]));
+    let list =
+        |endpoints: &Endpoints, priority: usize| endpoints.groups()[priority].endpoints.groups()[0].clone();
+    assert!(list(&before, 1).endpoints.same(&list(&after, 0).endpoints));
+    assert!(before.groups()[0].endpoints.same(&after.groups()[1].endpoints), "not even the group is new");
+    assert_eq!(list(&after, 0).weight, 7);
+}
+
+#[test]
+fn a55_draining_endpoints_are_kept_with_their_health() {
+    let mut draining = locality("a", 1, [1, 2]);
+    draining.endpoints[0].health = EndpointHealth::Draining;
+    for grouping in [Grouping::Localities, Grouping::Flat] {
+        let assignment = assignment(vec![vec![draining.clone()]]);
+        let built = EndpointTable::default().update(&assignment, &names(1), grouping);
+        let mut health = Vec::new();
+        built.flatten(&mut |endpoint| health.push(endpoint.health));
+        assert_eq!(health, [HealthStatus::Draining, HealthStatus::Healthy]);
+    }
+}
+
+/// The example of the gRFC's text.
+#[test]
+fn a42_flat_weights_are_locality_weight_times_endpoint_weight() {
+    let weighted = |n, weight| LbEndpoint { weight, ..lb_endpoint(n) };
+    let mut one = locality("1", 3, []);
+    one.endpoints = vec![weighted(1, 2), weighted(2, 1)];
+    let mut two = locality("2", 2, []);
+    two.endpoints = vec![weighted(3, 3), weighted(4, 1)];
+    let built = EndpointTable::default().update(&assignment(vec![vec![one, two]]), &names(1), Grouping::Flat);
+    let weights: Vec<_> = built.groups()[0].endpoints.list().iter().map(|endpoint| endpoint.weight).collect();
+    assert_eq!(weights, [6, 3, 6, 2]);
+}
+
+#[test]
+fn a42_huge_products_are_scaled_together() {
+    let mut huge = locality("1", u32::MAX, []);
+    huge.endpoints = vec![LbEndpoint { weight: u32::MAX, ..lb_endpoint(1) }];
+    let mut small = locality("2", u32::MAX / 2, []);
+    small.endpoints = vec![LbEndpoint { weight: u32::MAX, ..lb_endpoint(2) }, lb_endpoint(3)];
+    let built =
+        EndpointTable::default().update(&assignment(vec![vec![huge, small]]), &names(1), Grouping::Flat);
+    let weights: Vec<_> =
+        built.groups()[0].endpoints.list().iter().map(|endpoint| f64::from(endpoint.weight)).collect();
+    assert!((weights[0] / weights[1] - 2.0).abs() < 1e-6, "{weights:?}");
+    assert_eq!(weights[2], 1.0, "never 0");
+}

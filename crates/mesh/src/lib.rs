@@ -1,0 +1,21 @@
+//! The mesh as a pure state machine: from xDS resources to routes and load balancing policies.
+//!
+//! * [`dependency_manager`] watches resources and joins them to one consistent [`xds_config::XdsConfig`] (gRFC A74),
+//!   with [`graph`] flattening aggregate clusters (A37, A99).
+//! * [`dns`] says when the names of LOGICAL_DNS clusters are resolved (A37).
+//! * [`route_table`] picks the cluster of an RPC (A28, A31); a [`cluster_ref`] keeps that cluster alive meanwhile.
+//! * [`policies`] are the load balancing policies that know xDS, fed with [`endpoints`]; [`channel_core`] runs it all.
+//!
+//! No clock, no socket, no lock, no task lives here.
+#![forbid(unsafe_code)]
+
+pub mod channel_core;
+pub mod cluster_ref;
+pub mod dependency_manager;
+pub mod dns;
+pub mod endpoints;
+pub mod graph;
+pub mod policies;
+pub mod route_table;
+pub mod virtual_host;
+pub mod xds_config;

@@ -1,0 +1,259 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use proxyless_balancer::api::{
+    ConfigError, ConnectivityState, Cx, Endpoints, FailPicker, PickError, PolicyConfig, PolicyNode,
+    QueuePicker, Update, config_of,
+};
+use proxyless_balancer::policies::outlier_detection::{self, Detection, OutlierDetectionConfig};
+use proxyless_balancer::policies::priority::{PriorityChild, PriorityConfig};
+use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment, LbPolicy, LrsServer, OutlierDetection};
+
+use super::config::{CdsConfig, NAME};
+use super::priority_names::PriorityNames;
+use crate::endpoints::EndpointTable;
+use crate::policies::cluster_impl::{ClusterImplConfig, LoadReporting};
+use crate::policies::layer::{Below, Layer};
+use crate::policies::lb_policy;
+use crate::policies::override_host::OverrideHostConfig;
+use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfig};
+
+/// The policy.
+#[derive(Default)]
+pub(super) struct Cds {
+    names: PriorityNames,
+    endpoints: EndpointTable,
+    /// The leaf that the child was last updated with, to skip what did not change.
+    leaf: Option<Leaf>,
+}
+
+#[derive(PartialEq)]
+struct Leaf {
+    config: CdsConfig,
+    cluster: ByPointer,
+    note: Option<Arc<str>>,
+}
+
+struct ByPointer(Arc<ClusterConfig>);
+
+impl PartialEq for ByPointer {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Layer for Cds {
+    fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        let config: &CdsConfig = config_of(NAME, &update.config)?;
+        let xds = update.shared.as_ref().and_then(|shared| shared.downcast_ref::<XdsConfig>());
+        let entry = xds.and_then(|xds| xds.clusters.get(&config.cluster));
+        tracing::trace!(target: "cds_lb", cluster = %config.cluster, known = entry.is_some(), "update");
+        let cluster = match entry {
+            Some(Ok(cluster)) => cluster,
+            // A37-20, A74: a cluster without data fails its RPCs with the reason.
+            Some(Err(error)) => {
+                self.fail(error, below, cx);
+                return Ok(());
+            }
+            None => {
+                let why = format!("the configuration has no cluster {}", config.cluster);
+                self.fail(&why, below, cx);
+                return Err(ConfigError { policy: NAME, why });
+            }
+        };
+        match &cluster.children {
+            ClusterChildren::Endpoints { endpoints: EndpointsState::Pending, .. } => {
+                // Not an answer yet: RPCs wait, or go on with what there was.
+                if !below.exists() {
+                    cx.publish(ConnectivityState::Connecting, QueuePicker::new());
+                }
+                Ok(())
+            }
+            ClusterChildren::Endpoints { endpoints, resolution_note } => {
+                let note = join(update.resolution_note.as_ref(), resolution_note.as_ref());
+                let leaf = Leaf { config: config.clone(), cluster: ByPointer(Arc::clone(cluster)), note };
+                self.update_leaf(leaf, endpoints, below, cx)
+            }
+            ClusterChildren::Aggregate { leaf_clusters, resolution_note } => {
+                self.reset();
+                let update = Update {
+                    config: aggregate_config(config, cluster, leaf_clusters),
+                    endpoints: Endpoints::none(),
+                    resolution_note: join(update.resolution_note.as_ref(), resolution_note.as_ref()),
+                    shared: update.shared.clone(),
+                };
+                below.update(&update, cx)
+            }
+        }
+    }
+
+    fn describe(&self, node: &mut PolicyNode) {
+        node.resolution_note = self.leaf.as_ref().and_then(|leaf| leaf.note.as_deref()).map(str::to_owned);
+    }
+}
+
+impl Cds {
+    fn update_leaf(
+        &mut self,
+        leaf: Leaf,
+        endpoints: &EndpointsState,
+        below: &mut Below,
+        cx: &mut dyn Cx,
+    ) -> Result<(), ConfigError> {
+        if below.exists() && self.leaf.as_ref() == Some(&leaf) {
+            return Ok(());
+        }
+        // One empty priority at least, so that there is an xds_cluster_impl to drop RPCs (A37-38).
+        static EMPTY: LazyLock<ClusterLoadAssignment> =
+            LazyLock::new(|| ClusterLoadAssignment { priorities: vec![Vec::new()], drops: Vec::new() });
+        let (priorities, drops) = match endpoints {
+            EndpointsState::Known(assignment) if assignment.priorities.is_empty() => {
+                (&*EMPTY, &assignment.drops)
+            }
+            EndpointsState::Known(assignment) => (&**assignment, &assignment.drops),
+            _ => (&*EMPTY, &EMPTY.drops),
+        };
+        let cluster = &leaf.cluster.0.cluster;
+        // A75-10: each leaf uses its own policy, unless the gate gave it the aggregate's.
+        let policy = leaf.config.lb_policy.as_ref().or(cluster.lb_policy.as_ref());
+        // A leaf always has one; what validation let through without is ROUND_ROBIN, as proto3's zero says.
+        let default_policy = LbPolicy::WrrLocality(Box::new(LbPolicy::RoundRobin));
+        let policy = policy.unwrap_or(&default_policy);
+        let child = match lb_policy::policy_config(policy) {
+            Ok(child) => child,
+            Err(error) => {
+                if !below.exists() {
+                    self.fail(&error.to_string(), below, cx);
+                }
+                return Err(error);
+            }
+        };
+        let names = self.names.update(&priorities.priorities);
+        let priority = priority_config(&leaf, &names, &child);
+        let eds_service_name = match &cluster.kind {
+            ClusterKind::Eds { service_name } => service_name.clone(),
+            _ => None,
+        };
+        // A37-07: each leaf's own `lrs_server` decides, not that of an aggregate above it. A27-48, A27-49: the only one
+        // that there can be is the server that the cluster came from.
+        let load_reporting = cluster.lrs_server.map(|LrsServer::SelfServer| LoadReporting {
+            registry: leaf.config.settings.loads.clone(),
+            metrics: cluster.lrs_report_endpoint_metrics.clone(),
+        });
+        // A75-03 to A75-06: outlier_detection, xds_cluster_impl, xds_override_host, then priority, in this order.
+        let override_host = OverrideHostConfig {
+            override_host_status: cluster.override_host_status,
+            idle_timeout: cluster.idle_timeout,
+            child: Arc::new(priority),
+        };
+        let cluster_impl = ClusterImplConfig {
+            cluster: Arc::clone(&leaf.config.cluster),
+            eds_service_name,
+            max_requests: cluster.circuit_breakers.max_requests,
+            drops: drops.clone(),
+            circuits: leaf.config.settings.circuits.clone(),
+            load_reporting,
+            child: Arc::new(override_host),
+        };
+        let outlier_detection = OutlierDetectionConfig {
+            // A50: a cluster without the field has the policy all the same, which then does nothing.
+            detection: cluster.outlier_detection.as_ref().map(detection).unwrap_or_default(),
+            child: Arc::new(cluster_impl),
+        };
+        let update = Update {
+            config: Arc::new(outlier_detection),
+            endpoints: self.endpoints.update(priorities, &names, lb_policy::grouping(policy)),
+            resolution_note: leaf.note.clone(),
+            // Nobody below needs it, and it changes with every other cluster.
+            shared: None,
+        };
+        self.leaf = Some(leaf);
+        below.update(&update, cx)
+    }
+
+    fn fail(&mut self, why: &str, below: &mut Below, cx: &mut dyn Cx) {
+        self.reset();
+        below.clear();
+        cx.publish(ConnectivityState::TransientFailure, FailPicker::new(PickError::unavailable(why)));
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn priority_config(leaf: &Leaf, names: &[Arc<str>], child: &Arc<dyn PolicyConfig>) -> PriorityConfig {
+    // A37-59, A37-60, A37-61: only DNS leaves can be resolved again.
+    let ignore_reresolution_requests = !matches!(leaf.cluster.0.cluster.kind, ClusterKind::LogicalDns { .. });
+    let children = names.iter().map(|name| {
+        (Arc::clone(name), PriorityChild { config: Arc::clone(child), ignore_reresolution_requests })
+    });
+    PriorityConfig {
+        children: children.collect(),
+        priorities: names.to_vec(),
+        failover_timeout: leaf.config.settings.failover_timeout,
+    }
+}
+
+/// A75-01, A75-02, A75-07: a priority policy with one cds per leaf, in order.
+fn aggregate_config(
+    config: &CdsConfig,
+    cluster: &ClusterConfig,
+    leaves: &[Arc<str>],
+) -> Arc<dyn PolicyConfig> {
+    let settings = &config.settings;
+    // A75-14: behind its gate the aggregate's policy counts for all leaves. A75-11: else it is ignored.
+    let lb_policy = cluster.cluster.lb_policy.clone().filter(|_| settings.aggregate_backward_compat);
+    let children: BTreeMap<_, _> = leaves
+        .iter()
+        .map(|leaf| {
+            let config = CdsConfig {
+                cluster: Arc::clone(leaf),
+                lb_policy: lb_policy.clone(),
+                settings: Arc::clone(settings),
+            };
+            // The priorities inside a leaf filter re-resolution requests by the leaf's kind.
+            (
+                Arc::clone(leaf),
+                PriorityChild { config: Arc::new(config), ignore_reresolution_requests: false },
+            )
+        })
+        .collect();
+    Arc::new(PriorityConfig {
+        children,
+        priorities: leaves.to_vec(),
+        failover_timeout: settings.failover_timeout,
+    })
+}
+
+fn detection(from: &OutlierDetection) -> Detection {
+    Detection {
+        interval: from.interval,
+        base_ejection_time: from.base_ejection_time,
+        max_ejection_time: from.max_ejection_time,
+        max_ejection_percent: from.max_ejection_percent,
+        success_rate_ejection: from.success_rate_ejection.map(|from| {
+            outlier_detection::SuccessRateEjection {
+                stdev_factor: from.stdev_factor,
+                enforcement_percentage: from.enforcement_percentage,
+                minimum_hosts: from.minimum_hosts,
+                request_volume: from.request_volume,
+            }
+        }),
+        failure_percentage_ejection: from.failure_percentage_ejection.map(|from| {
+            outlier_detection::FailurePercentageEjection {
+                threshold: from.threshold,
+                enforcement_percentage: from.enforcement_percentage,
+                minimum_hosts: from.minimum_hosts,
+                request_volume: from.request_volume,
+            }
+        }),
+    }
+}
+
+fn join(outer: Option<&Arc<str>>, own: Option<&Arc<str>>) -> Option<Arc<str>> {
+    match (outer, own) {
+        (Some(outer), Some(own)) => Some(format!("{outer}; {own}").into()),
+        (outer, own) => outer.or(own).cloned(),
+    }
+}

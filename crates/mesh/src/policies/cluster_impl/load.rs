@@ -1,0 +1,137 @@
+//! Counts the calls of a cluster by locality (gRFC A27, A37), if they are to be reported.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proxyless_balancer::api::{CallTracker, Code, Detail, Locality, Outcome, SubchannelSpec, TrackerSlot};
+use proxyless_xds::lrs::{BackendReport, LoadStore, LoadView, LocalityLoad, LocalityView};
+use proxyless_xds::resource;
+
+use super::config::{ClusterImplConfig, LoadReporting};
+use super::load_registry::LoadRegistration;
+
+/// Who counts the calls of a cluster.
+///
+/// Each subchannel has the slot of its locality from its making on; what is in the slots follows the configuration. So
+/// a change takes effect on live connections, and calls that run are counted to their end where they started.
+#[derive(Default)]
+pub(super) struct ClusterLoad {
+    key: Option<Key>,
+    registration: Option<LoadRegistration>,
+    slots: BTreeMap<Locality, Arc<TrackerSlot>>,
+}
+
+/// What makes another store necessary.
+#[derive(PartialEq)]
+struct Key {
+    cluster: Arc<str>,
+    eds_service_name: Option<Arc<str>>,
+    reporting: LoadReporting,
+}
+
+impl ClusterLoad {
+    /// Counts as the configuration says from now on.
+    pub(super) fn configure(&mut self, config: &ClusterImplConfig) {
+        // A37-51, A27-47: without an LRS server nothing is counted.
+        let key = config.load_reporting.as_ref().map(|reporting| Key {
+            cluster: Arc::clone(&config.cluster),
+            eds_service_name: config.eds_service_name.clone(),
+            reporting: reporting.clone(),
+        });
+        if key == self.key {
+            return;
+        }
+        let registration = key.as_ref().map(|Key { cluster, eds_service_name, reporting }| {
+            let store =
+                LoadStore::new(Arc::clone(cluster), eds_service_name.clone(), reporting.metrics.clone());
+            reporting.registry.register(store)
+        });
+        self.key = key;
+        self.registration = registration;
+        // Slots of localities whose subchannels are all gone are of no use any more.
+        self.slots.retain(|_, slot| Arc::strong_count(slot) > 1);
+        self.slots
+            .iter()
+            .for_each(|(locality, slot)| slot.store(tracker(self.registration.as_ref(), locality)));
+    }
+
+    /// Where drops are counted, if at all.
+    pub(super) fn store(&self) -> Option<&Arc<LoadStore>> {
+        self.registration.as_deref()
+    }
+
+    /// What was counted, by locality, and what was dropped before it got that far; nothing if load is not reported.
+    pub(super) fn describe(&self) -> Vec<Detail> {
+        let Some(store) = self.store() else { return Vec::new() };
+        let LoadView { localities, categories, uncategorized } = store.view();
+        let localities = localities.iter().map(|(locality, view)| {
+            let LocalityView { issued, succeeded, failed, in_progress } = *view;
+            Detail::new("load", name(locality))
+                .with("issued", issued)
+                .with("succeeded", succeeded)
+                .with("failed", failed)
+                .with("in_progress", in_progress)
+        });
+        let dropped = |category: &str, count: u64| Detail::new("dropped", category).with("requests", count);
+        let categories = categories.iter().map(|(category, &count)| dropped(category, count));
+        let circuit = (uncategorized > 0).then(|| dropped("by the circuit breaker", uncategorized));
+        localities.chain(categories).chain(circuit).collect()
+    }
+
+    /// Has the calls on a new subchannel counted. The locality is that of the endpoint; where there is none (A37-32: a
+    /// DNS leaf), all of its names are empty.
+    pub(super) fn track(&mut self, spec: &mut SubchannelSpec) {
+        let locality = spec.endpoint.locality.as_deref().cloned().unwrap_or_default();
+        let registration = self.registration.as_ref();
+        let slot = self.slots.entry(locality).or_insert_with_key(|locality| {
+            let slot = TrackerSlot::default();
+            slot.store(tracker(registration, locality));
+            Arc::new(slot)
+        });
+        spec.trackers.add_slot(Arc::clone(slot));
+    }
+}
+
+fn tracker(registration: Option<&LoadRegistration>, locality: &Locality) -> Option<Arc<dyn CallTracker>> {
+    let Locality { region, zone, sub_zone } = locality.clone();
+    let load = registration?.locality(&resource::Locality { region, zone, sub_zone });
+    Some(Arc::new(LocalityTracker(load)))
+}
+
+/// Region, zone and sub-zone, as far as they are set.
+fn name(locality: &resource::Locality) -> String {
+    let resource::Locality { region, zone, sub_zone } = locality;
+    let parts = [region, zone, sub_zone].map(String::as_str);
+    let set: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    if set.is_empty() { "(no locality)".to_owned() } else { set.join("/") }
+}
+
+struct LocalityTracker(Arc<LocalityLoad>);
+
+impl CallTracker for LocalityTracker {
+    fn started(&self) {
+        self.0.started();
+    }
+
+    fn finished(&self, outcome: &Outcome) {
+        // Before the end is counted, so that it is in the same report.
+        if let Some(metrics) = &outcome.metrics {
+            self.0.record(&BackendReport {
+                cpu_utilization: metrics.cpu_utilization,
+                mem_utilization: metrics.mem_utilization,
+                application_utilization: metrics.application_utilization,
+                named_metrics: &metrics.named_metrics,
+            });
+        }
+        // A call that was sent and then given up is an error too: its code says so.
+        if outcome.code == Code::Ok { self.0.succeeded() } else { self.0.failed() }
+    }
+
+    fn withdrawn(&self) {
+        self.0.withdrawn();
+    }
+
+    fn wants_metrics(&self) -> bool {
+        self.0.wants_metrics()
+    }
+}

@@ -1,0 +1,99 @@
+use std::sync::Arc;
+
+use proxyless_balancer::api::{PickArgs, PickError, PickResult, Picker};
+use proxyless_xds::lrs::{DropCounter, LoadStore};
+
+use super::authority::Authorities;
+use super::circuit::Circuit;
+use super::config::ClusterImplConfig;
+
+const MILLION: u32 = 1_000_000;
+
+/// What the picker adds to the child's, made once per configuration.
+pub(super) struct Rules {
+    drops: Box<[Drop]>,
+    circuit: Arc<Circuit>,
+    max_requests: u32,
+    too_many: Arc<PickError>,
+    /// Where drops are counted, if load is reported.
+    load: Option<Arc<LoadStore>>,
+}
+
+struct Drop {
+    per_million: u32,
+    error: Arc<PickError>,
+    counter: Option<Arc<DropCounter>>,
+}
+
+impl Rules {
+    pub(super) fn new(
+        config: &ClusterImplConfig,
+        circuit: Arc<Circuit>,
+        load: Option<Arc<LoadStore>>,
+    ) -> Self {
+        let ClusterImplConfig { cluster, max_requests, .. } = config;
+        let drops = config.drops.iter().map(|drop| {
+            let message = format!("drop: category {:?} of cluster {cluster}", drop.category);
+            Drop {
+                per_million: drop.per_million,
+                error: PickError::unavailable(message),
+                counter: load.as_ref().map(|load| load.category(&drop.category)),
+            }
+        });
+        let too_many = PickError::unavailable(format!(
+            "circuit breaker: max_requests {max_requests} of cluster {cluster} reached"
+        ));
+        Self { drops: drops.collect(), circuit, max_requests: *max_requests, too_many, load }
+    }
+
+    /// How many RPCs are in flight to the cluster, from all channels of the process.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.circuit.in_flight()
+    }
+
+    /// Whether no RPC passes, whatever the child says.
+    pub(super) fn drop_all(&self) -> bool {
+        self.drops.iter().any(|drop| drop.per_million >= MILLION)
+    }
+}
+
+/// Drops, limits, asks the child, rewrites.
+pub(super) struct ClusterImplPicker {
+    pub(super) rules: Arc<Rules>,
+    pub(super) authorities: Arc<Authorities>,
+    pub(super) child: Arc<dyn Picker>,
+}
+
+impl Picker for ClusterImplPicker {
+    fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
+        let rules = &*self.rules;
+        // A27-106, A37-49: each category draws for itself; a drop comes first, even if the child is not READY.
+        for drop in &rules.drops {
+            if args.rng.below(u64::from(MILLION)) < u64::from(drop.per_million) {
+                if let Some(counter) = &drop.counter {
+                    counter.dropped();
+                }
+                return PickResult::Drop(Arc::clone(&drop.error));
+            }
+        }
+        // beyond the limit the RPC fails and is not retried; it is a drop without category.
+        let Some(permit) = rules.circuit.enter(rules.max_requests) else {
+            if let Some(load) = &rules.load {
+                load.uncategorized().dropped();
+            }
+            return PickResult::Drop(Arc::clone(&rules.too_many));
+        };
+        match self.child.pick(args) {
+            PickResult::Complete(mut pick) => {
+                pick.permit = Some(permit);
+                // A81: the endpoint's host name replaces the channel's authority where the route says so.
+                if args.attributes.auto_host_rewrite {
+                    pick.authority = self.authorities.of(pick.target.address).cloned();
+                }
+                PickResult::Complete(pick)
+            }
+            // The permit is given back here: what waits or fails is not in flight.
+            other => other,
+        }
+    }
+}

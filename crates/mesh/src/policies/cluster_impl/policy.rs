@@ -1,0 +1,87 @@
+use std::sync::Arc;
+
+use proxyless_balancer::api::{
+    ChildOutput, ConfigError, ConnectivityState, Cx, Endpoints, InterceptCx, PolicyNode, SubchannelSpec,
+    Update, config_of,
+};
+
+use super::authority::Authorities;
+use super::config::{ClusterImplConfig, NAME};
+use super::load::ClusterLoad;
+use super::picker::{ClusterImplPicker, Rules};
+use crate::policies::layer::{Below, Layer, Seen};
+
+/// The policy.
+#[derive(Default)]
+pub(super) struct ClusterImpl {
+    state: Option<State>,
+    load: ClusterLoad,
+}
+
+struct State {
+    config: ClusterImplConfig,
+    endpoints: Endpoints,
+    rules: Arc<Rules>,
+    authorities: Arc<Authorities>,
+}
+
+impl Layer for ClusterImpl {
+    fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        let config: &ClusterImplConfig = config_of(NAME, &update.config)?;
+        tracing::debug!(target: "xds_cluster_impl_lb", cluster = %config.cluster, max_requests = config.max_requests,
+            drop_categories = config.drops.len(), "update");
+        self.load.configure(config);
+        let last = self.state.as_ref();
+        let rules = match last.filter(|last| last.config.same_rules(config)) {
+            Some(last) => Arc::clone(&last.rules),
+            None => {
+                below.republish();
+                // A37-55, A37-56: one counter per {cluster, EDS service name}, whoever asks for it.
+                let circuit = config.circuits.circuit(&config.cluster, config.eds_service_name.as_ref());
+                Arc::new(Rules::new(config, circuit, self.load.store().cloned()))
+            }
+        };
+        let authorities = match last.filter(|last| last.endpoints.same(&update.endpoints)) {
+            Some(last) => Arc::clone(&last.authorities),
+            None => {
+                let authorities = Authorities::new(&update.endpoints);
+                match last.filter(|last| *last.authorities == authorities) {
+                    Some(last) => Arc::clone(&last.authorities),
+                    None => {
+                        below.republish();
+                        Arc::new(authorities)
+                    }
+                }
+            }
+        };
+        self.state =
+            Some(State { config: config.clone(), endpoints: update.endpoints.clone(), rules, authorities });
+        let update = Update { config: Arc::clone(&config.child), ..update.clone() };
+        let by = &mut Seen(|spec: &mut SubchannelSpec| self.load.track(spec));
+        below.update(&update, &mut InterceptCx { cx, by })
+    }
+
+    fn on_create(&mut self, spec: &mut SubchannelSpec) {
+        self.load.track(spec);
+    }
+
+    fn publish(&mut self, output: &ChildOutput, cx: &mut dyn Cx) {
+        // The state is set before the child is made, so there is one whenever the child publishes.
+        let Some(state) = &self.state else { return };
+        let picker = ClusterImplPicker {
+            rules: Arc::clone(&state.rules),
+            authorities: Arc::clone(&state.authorities),
+            child: Arc::clone(&output.picker),
+        };
+        // A cluster that drops everything serves its purpose: no failover to the next one.
+        let connectivity = if state.rules.drop_all() { ConnectivityState::Ready } else { output.state };
+        cx.publish(connectivity, Arc::new(picker));
+    }
+
+    fn describe(&self, node: &mut PolicyNode) {
+        if let Some(state) = &self.state {
+            node.counters.insert("requests_in_flight".to_owned(), state.rules.in_flight().into());
+        }
+        node.details = self.load.describe();
+    }
+}

@@ -1,0 +1,111 @@
+use std::sync::Arc;
+
+use proxyless_balancer::api::{
+    CallAttributes, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy, QueuePicker,
+    Route, SubchannelEvent, Update,
+};
+use proxyless_balancer::policy_config;
+use proxyless_balancer::testing::{Bench, Picked};
+
+use super::{ClusterManagerConfig, ManagedCluster};
+
+/// A child that publishes the state it is configured with; its picks fail with its name, or queue.
+#[derive(Clone, Debug, PartialEq)]
+struct Stub {
+    name: &'static str,
+    state: ConnectivityState,
+}
+
+struct StubPolicy;
+
+impl Policy for StubPolicy {
+    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        let stub: &Stub = proxyless_balancer::api::config_of("stub", &update.config)?;
+        let picker: Arc<dyn Picker> = match stub.state {
+            Connecting => QueuePicker::new(),
+            _ => FailPicker::new(PickError::unavailable(stub.name)),
+        };
+        cx.publish(stub.state, picker);
+        Ok(())
+    }
+    fn on_subchannel(&mut self, _: Route<'_>, _: &SubchannelEvent, _: &mut dyn Cx) {}
+    fn on_timer(&mut self, _: Route<'_>, _: u32, _: &mut dyn Cx) {}
+    fn on_signal(&mut self, _: Route<'_>, _: u32, _: &mut dyn Cx) {}
+    fn exit_idle(&mut self, _: &mut dyn Cx) {}
+}
+
+policy_config!(Stub, "stub", StubPolicy);
+
+fn config(clusters: &[(u32, &'static str, ConnectivityState)]) -> Arc<ClusterManagerConfig> {
+    let clusters = clusters.iter().map(|&(id, name, state)| ManagedCluster {
+        id,
+        name: name.into(),
+        config: Arc::new(Stub { name, state }),
+    });
+    Arc::new(ClusterManagerConfig { clusters: clusters.collect() })
+}
+
+fn pick(bench: &mut Bench, cluster: u32) -> Picked {
+    bench.pick_with(CallAttributes { cluster, ..CallAttributes::default() })
+}
+
+fn update(bench: &mut Bench, clusters: &[(u32, &'static str, ConnectivityState)]) {
+    bench.update(config(clusters), proxyless_balancer::api::Endpoints::none());
+}
+
+use ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
+
+#[test]
+fn a31_the_routes_cluster_picks() {
+    let mut bench = Bench::new();
+    update(&mut bench, &[(0, "a", Ready), (3, "b", Ready), (1, "c", Connecting)]);
+    assert_eq!(pick(&mut bench, 0), Picked::Fail("a".into()));
+    assert_eq!(pick(&mut bench, 3), Picked::Fail("b".into()));
+    assert_eq!(pick(&mut bench, 1), Picked::Queue);
+}
+
+#[test]
+fn a31_an_unknown_cluster_fails_rather_than_queues() {
+    let mut bench = Bench::new();
+    update(&mut bench, &[(0, "a", Ready), (2, "b", Ready)]);
+    for unknown in [1, 3, u32::MAX] {
+        let Picked::Fail(why) = pick(&mut bench, unknown) else { panic!() };
+        assert!(why.contains("no longer configured"), "{why}");
+    }
+}
+
+#[test]
+fn aggregates_ready_then_connecting_then_idle_then_failure() {
+    let mut bench = Bench::new();
+    for (clusters, expected) in [
+        (&[(0, "a", TransientFailure), (1, "b", Ready), (2, "c", Connecting)][..], Ready),
+        (&[(0, "a", TransientFailure), (1, "b", Idle), (2, "c", Connecting)], Connecting),
+        (&[(0, "a", TransientFailure), (1, "b", Idle)], Idle),
+        (&[(0, "a", TransientFailure)], TransientFailure),
+        (&[], TransientFailure),
+    ] {
+        update(&mut bench, clusters);
+        assert_eq!(bench.state(), expected, "{clusters:?}");
+    }
+}
+
+#[test]
+fn a115_a_removed_cluster_goes_at_once() {
+    let mut bench = Bench::new();
+    update(&mut bench, &[(0, "a", Ready), (1, "b", Ready)]);
+    update(&mut bench, &[(1, "b", Ready)]);
+    assert!(matches!(pick(&mut bench, 0), Picked::Fail(why) if why.contains("no longer configured")));
+    assert_eq!(pick(&mut bench, 1), Picked::Fail("b".into()));
+}
+
+#[test]
+fn an_update_without_news_publishes_nothing() {
+    let mut bench = Bench::new();
+    update(&mut bench, &[(0, "a", Ready), (1, "b", Ready)]);
+    assert_eq!(bench.take_published().len(), 1);
+    update(&mut bench, &[(0, "a", Ready), (1, "b", Ready)]);
+    assert!(bench.take_published().is_empty());
+    update(&mut bench, &[(0, "a", Ready), (1, "other", Ready)]);
+    assert_eq!(bench.take_published().len(), 1, "the same id for another cluster is news");
+    assert_eq!(pick(&mut bench, 1), Picked::Fail("other".into()));
+}

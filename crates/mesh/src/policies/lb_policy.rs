@@ -1,0 +1,42 @@
+//! From the load balancing policy of a Cluster resource to the configuration of the policy itself (gRFC A52).
+
+use std::sync::Arc;
+
+use proxyless_balancer::api::{ConfigError, PolicyConfig};
+use proxyless_balancer::policies::pick_first::PickFirstConfig;
+use proxyless_balancer::policies::ring_hash::RingHashConfig;
+use proxyless_balancer::policies::round_robin::RoundRobinConfig;
+use proxyless_xds::resource::LbPolicy;
+
+use super::wrr_locality::WrrLocalityConfig;
+use crate::endpoints::Grouping;
+
+/// The configuration of the policy that picks inside one EDS priority.
+///
+/// # Errors
+/// If the resource names a policy that no policy here answers to.
+pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigError> {
+    Ok(match policy {
+        LbPolicy::WrrLocality(child) => Arc::new(WrrLocalityConfig { child: policy_config(child)? }),
+        LbPolicy::RoundRobin => Arc::new(RoundRobinConfig),
+        LbPolicy::RingHash { min_ring_size, max_ring_size } => {
+            Arc::new(RingHashConfig { min_ring_size: *min_ring_size, max_ring_size: *max_ring_size })
+        }
+        LbPolicy::PickFirst { shuffle_address_list } => {
+            Arc::new(PickFirstConfig { shuffle_address_list: *shuffle_address_list, ..Default::default() })
+        }
+        other => {
+            return Err(ConfigError { policy: "xds", why: format!("policy {other:?} is not supported") });
+        }
+    })
+}
+
+/// How the policy wants the endpoints of a priority.
+#[must_use]
+pub fn grouping(policy: &LbPolicy) -> Grouping {
+    match policy {
+        LbPolicy::WrrLocality(_) => Grouping::Localities,
+        // A42: a policy that picks locality and endpoint in one step gets one list.
+        _ => Grouping::Flat,
+    }
+}

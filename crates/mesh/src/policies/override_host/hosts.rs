@@ -1,0 +1,265 @@
+//! Every address that the policy knows, with the subchannels of its child and those that it keeps for sessions.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proxyless_balancer::api::{
+    ConnectivityState, Cx, Detail, Endpoint, Endpoints, HealthStatus, Id, Intercept, Lent, Subchannel,
+    SubchannelEvent, SubchannelSpec,
+};
+use proxyless_sans_io::Time;
+use proxyless_xds::resource::{EndpointHealth, OverrideHostStatus};
+
+use super::live::Live;
+use super::picker::{HostTable, Row};
+
+/// All addresses.
+#[derive(Default)]
+pub(super) struct Hosts {
+    by_address: BTreeMap<SocketAddr, Host>,
+    /// Subchannels that the child holds.
+    lent: Lent<()>,
+    /// Subchannels that only sessions hold.
+    owned: BTreeMap<Id, SocketAddr>,
+    idle_timeout: Duration,
+}
+
+#[derive(Default)]
+struct Host {
+    /// The endpoint, if the last update had one that sessions may know.
+    endpoint: Option<Arc<Endpoint>>,
+    usable: bool,
+    /// Subchannels that the child holds, oldest first.
+    lent: Vec<Id>,
+    /// The policy's own; only while the child has none.
+    own: Option<Subchannel>,
+    live: Arc<Live>,
+}
+
+impl Hosts {
+    /// A75-34: from now on this counts.
+    pub(super) fn set_idle_timeout(&mut self, idle_timeout: Duration) {
+        self.idle_timeout = idle_timeout;
+    }
+
+    /// A75-22: knows all endpoints of an update, whatever their priority. What is gone loses the subchannel that only
+    /// sessions held.
+    pub(super) fn list(&mut self, endpoints: &Endpoints, status: OverrideHostStatus, cx: &mut dyn Cx) {
+        self.by_address.values_mut().for_each(|host| host.endpoint = None);
+        endpoints.flatten(&mut |endpoint| {
+            let usable = status.contains(health(endpoint.health));
+            // A55: DRAINING endpoints are kept if, and only if, sessions may use them.
+            if endpoint.health == HealthStatus::Draining && !usable {
+                return;
+            }
+            let shared = Arc::new(endpoint.clone());
+            for &address in endpoint.addresses.iter() {
+                let host = self.by_address.entry(address).or_default();
+                host.endpoint = Some(Arc::clone(&shared));
+                host.usable = usable;
+            }
+        });
+        let gone =
+            |address: &SocketAddr| self.by_address.get(address).is_none_or(|host| host.endpoint.is_none());
+        let gone: Vec<_> = self.owned.values().copied().filter(gone).collect();
+        gone.into_iter().for_each(|address| self.let_go(address, cx));
+        self.by_address.retain(|_, host| !host.is_forgotten());
+    }
+
+    /// Makes the policy's own subchannels anew: what the layers above add to a subchannel depends on the endpoint as it
+    /// was listed when the subchannel was made. The connections stay.
+    pub(super) fn renew_owned(&mut self, cx: &mut dyn Cx) {
+        for address in self.owned.values().copied().collect::<Vec<_>>() {
+            self.own(address, cx);
+        }
+    }
+
+    /// What picks look up.
+    pub(super) fn table(&self) -> HostTable {
+        let row = |(&address, host): (&SocketAddr, &Host)| {
+            Some(Row {
+                address,
+                addresses: Arc::clone(&host.endpoint.as_ref()?.addresses),
+                usable: host.usable,
+                live: Arc::clone(&host.live),
+            })
+        };
+        HostTable(self.by_address.iter().filter_map(row).collect())
+    }
+
+    /// Takes an event in; says whether the subchannel is one that the child holds.
+    pub(super) fn on_event(&mut self, event: &SubchannelEvent, cx: &mut dyn Cx) -> bool {
+        let lent = self.lent.get(event.subchannel).map(|(subchannel, ())| subchannel.target().address);
+        let owned = self.owned.get(&event.subchannel).copied();
+        if let Some(host) = lent.or(owned).and_then(|address| self.by_address.get(&address)) {
+            // Raw connectivity: a session outlives an ejection.
+            bump_if(host.live.set_state(Some(event.state)), cx);
+        }
+        lent.is_some()
+    }
+
+    /// A75-49, A75-51: a pick waits for this address.
+    pub(super) fn connect(&mut self, address: SocketAddr, cx: &mut dyn Cx) {
+        let Some(host) = self.by_address.get(&address) else { return };
+        host.live.take_wish();
+        match host.live.state() {
+            // A75-35: neither the child nor a session has a subchannel: the policy makes its own.
+            None if host.usable && host.endpoint.is_some() => {
+                host.live.used(cx.now());
+                self.own(address, cx);
+            }
+            Some(ConnectivityState::Idle) => {}
+            _ => return,
+        }
+        let Some(host) = self.by_address.get(&address) else { return };
+        let lent = host.lent.last().and_then(|&id| self.lent.get(id)).map(|(subchannel, ())| subchannel);
+        if let Some(subchannel) = lent.or(host.own.as_ref()) {
+            cx.connect(subchannel);
+        }
+    }
+
+    /// Deals with what the child has let go of; true if the policy took something over.
+    pub(super) fn take_returned(&mut self, cx: &mut dyn Cx) -> bool {
+        let (mut taken_over, now) = (false, cx.now());
+        for (subchannel, ()) in self.lent.take_returned() {
+            let (id, address) = (subchannel.id(), subchannel.target().address);
+            let Some(host) = self.by_address.get_mut(&address) else { continue };
+            host.lent.retain(|&lent| lent != id);
+            // Others may be on their way back as well.
+            let newest = host.lent.iter().rev().find_map(|&id| self.lent.get(id));
+            if let Some((newest, ())) = newest {
+                bump_if(host.live.set_target(Some(newest.target())), cx);
+            } else if host.own.is_none() && host.endpoint.is_some() && is_live(host, self.idle_timeout, now) {
+                // A75-41: a session used it within idle_timeout.
+                bump_if(host.live.set_target(Some(subchannel.target())), cx);
+                host.own = Some(subchannel);
+                self.owned.insert(id, address);
+                taken_over = true;
+            } else if host.own.is_none() {
+                // A75-42: else it goes.
+                bump_if(host.live.set_target(None), cx);
+                if host.is_forgotten() {
+                    self.by_address.remove(&address);
+                }
+            }
+        }
+        taken_over
+    }
+
+    /// A75-25: lets go of what no session has used for idle_timeout.
+    pub(super) fn sweep(&mut self, cx: &mut dyn Cx) {
+        let now = cx.now();
+        let expired = |address: &SocketAddr| {
+            self.by_address.get(address).is_none_or(|host| !is_live(host, self.idle_timeout, now))
+        };
+        let expired: Vec<_> = self.owned.values().copied().filter(expired).collect();
+        expired.into_iter().for_each(|address| self.let_go(address, cx));
+    }
+
+    /// A75-39: when the next of the policy's own subchannels expires, if it has any.
+    pub(super) fn next_expiry(&self) -> Option<Time> {
+        let expiry =
+            |address| self.by_address.get(address)?.live.last_used().map(|at| at + self.idle_timeout);
+        self.owned.values().filter_map(expiry).min()
+    }
+
+    /// How many subchannels only sessions hold.
+    pub(super) fn kept(&self) -> usize {
+        self.owned.len()
+    }
+
+    /// The addresses that sessions have used within idle_timeout, and those that are kept for sessions alone.
+    pub(super) fn describe(&self, now: Time) -> Vec<Detail> {
+        let used =
+            |(_, host): &(&SocketAddr, &Host)| host.own.is_some() || is_live(host, self.idle_timeout, now);
+        let describe =
+            |(address, host): (&SocketAddr, &Host)| host.describe(*address, self.idle_timeout, now);
+        self.by_address.iter().filter(used).map(describe).collect()
+    }
+
+    /// Makes a subchannel of the policy's own, in place of the one that it may have.
+    fn own(&mut self, address: SocketAddr, cx: &mut dyn Cx) {
+        let Some(host) = self.by_address.get_mut(&address) else { return };
+        let Some(endpoint) = &host.endpoint else { return };
+        let subchannel = cx.create_subchannel(SubchannelSpec::new(address, Arc::clone(endpoint)));
+        bump_if(host.live.set_target(Some(subchannel.target())), cx);
+        self.owned.insert(subchannel.id(), address);
+        if let Some(old) = host.own.replace(subchannel) {
+            self.owned.remove(&old.id());
+        }
+    }
+
+    fn let_go(&mut self, address: SocketAddr, cx: &mut dyn Cx) {
+        let Some(host) = self.by_address.get_mut(&address) else { return };
+        if let Some(own) = host.own.take() {
+            self.owned.remove(&own.id());
+            bump_if(host.live.set_target(None), cx);
+        }
+    }
+}
+
+impl Host {
+    /// Whether it is not listed and nobody has a subchannel for it.
+    fn is_forgotten(&self) -> bool {
+        self.endpoint.is_none() && self.own.is_none() && self.lent.is_empty()
+    }
+
+    fn describe(&self, address: SocketAddr, idle_timeout: Duration, now: Time) -> Detail {
+        let state = self.live.state().map_or("no subchannel".to_owned(), |state| state.to_string());
+        let health = match self.endpoint.as_ref().map(|endpoint| endpoint.health) {
+            Some(HealthStatus::Unknown) => "UNKNOWN",
+            Some(HealthStatus::Healthy) => "HEALTHY",
+            Some(HealthStatus::Draining) => "DRAINING",
+            None => "not listed",
+        };
+        let mut detail =
+            Detail::new("session", address.to_string()).with("state", state).with("health", health);
+        if !self.usable {
+            detail = detail.with("usable", false);
+        }
+        if let Some(last_used) = self.live.last_used() {
+            detail = detail.with_seconds("last_used", now.since(last_used));
+            // A75-25: only what the child does not hold goes.
+            if self.own.is_some() {
+                detail = detail.with_seconds("kept_for", (last_used + idle_timeout).since(now));
+            }
+        }
+        detail
+    }
+}
+
+impl Intercept for Hosts {
+    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+        let address = spec.address;
+        let subchannel = cx.create_subchannel(spec);
+        let host = self.by_address.entry(address).or_default();
+        host.lent.push(subchannel.id());
+        bump_if(host.live.set_target(Some(subchannel.target())), cx);
+        // The child has one now: the policy's own is not needed.
+        if let Some(own) = host.own.take() {
+            self.owned.remove(&own.id());
+        }
+        self.lent.lend(subchannel, ())
+    }
+}
+
+/// Whether a session used the host within idle_timeout.
+fn is_live(host: &Host, idle_timeout: Duration, now: Time) -> bool {
+    host.live.last_used().is_some_and(|last_used| last_used + idle_timeout > now)
+}
+
+fn bump_if(awaited: bool, cx: &mut dyn Cx) {
+    if awaited {
+        cx.bump();
+    }
+}
+
+fn health(health: HealthStatus) -> EndpointHealth {
+    match health {
+        HealthStatus::Unknown => EndpointHealth::Unknown,
+        HealthStatus::Healthy => EndpointHealth::Healthy,
+        HealthStatus::Draining => EndpointHealth::Draining,
+    }
+}

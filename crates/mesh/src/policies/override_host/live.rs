@@ -1,0 +1,141 @@
+//! What pickers and the policy know of one address together: atomics, written by the policy and read by picks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use proxyless_balancer::api::{ConnectivityState, PickTarget};
+use proxyless_sans_io::Time;
+
+/// The live state of one address.
+pub(super) struct Live {
+    state: AtomicU8,
+    target: ArcSwapOption<PickTarget>,
+    /// In whole seconds since the epoch, rounded up; [`NEVER`] if no session used it yet.
+    last_used: AtomicU64,
+    /// Whether a pick waits for the state to change.
+    awaited: AtomicBool,
+    /// Whether a wish to connect is on its way to the policy.
+    wished: AtomicBool,
+}
+
+const NO_SUBCHANNEL: u8 = u8::MAX;
+const NEVER: u64 = u64::MAX;
+
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            state: AtomicU8::new(NO_SUBCHANNEL),
+            target: ArcSwapOption::empty(),
+            last_used: AtomicU64::new(NEVER),
+            awaited: AtomicBool::new(false),
+            wished: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Live {
+    /// The state of the subchannel; `None` if there is none.
+    pub(super) fn state(&self) -> Option<ConnectivityState> {
+        use ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
+        // SeqCst here, in `set_state` and in `await_change`: see there.
+        match self.state.load(Ordering::SeqCst) {
+            0 => Some(Idle),
+            1 => Some(Connecting),
+            2 => Some(Ready),
+            3 => Some(TransientFailure),
+            _ => None,
+        }
+    }
+
+    /// What calls use.
+    pub(super) fn target(&self) -> Option<Arc<PickTarget>> {
+        self.target.load_full()
+    }
+
+    /// The policy has another subchannel for the address, or none. `true` if a pick waits for such news.
+    pub(super) fn set_target(&self, target: Option<&Arc<PickTarget>>) -> bool {
+        self.target.store(target.cloned());
+        match (target, self.state()) {
+            (Some(_), None) => self.set_state(Some(ConnectivityState::Idle)),
+            (None, Some(_)) => self.set_state(None),
+            _ => false,
+        }
+    }
+
+    /// The state changed. `true` if a pick waits for that: then waiting RPCs must pick again.
+    pub(super) fn set_state(&self, state: Option<ConnectivityState>) -> bool {
+        let state = match state {
+            Some(ConnectivityState::Idle) => 0,
+            Some(ConnectivityState::Connecting) => 1,
+            Some(ConnectivityState::Ready) => 2,
+            Some(ConnectivityState::TransientFailure) => 3,
+            None => NO_SUBCHANNEL,
+        };
+        // SeqCst: of this store and the swap below, and the store and the load of a pick that begins to wait, at least
+        // one side sees the other. So either the pick sees the new state or it is woken.
+        self.state.swap(state, Ordering::SeqCst) != state && self.awaited.swap(false, Ordering::SeqCst)
+    }
+
+    /// A pick is about to wait for another state. It must look at the state once more after this.
+    pub(super) fn await_change(&self) {
+        self.awaited.store(true, Ordering::SeqCst);
+    }
+
+    /// A wish to connect: true if none is on its way yet.
+    pub(super) fn wish(&self) -> bool {
+        !self.wished.swap(true, Ordering::AcqRel)
+    }
+
+    /// The policy takes the wish.
+    pub(super) fn take_wish(&self) {
+        self.wished.store(false, Ordering::Release);
+    }
+
+    /// A75-36: a session uses the address now. Written only when the second changed, so that the line stays shared.
+    pub(super) fn used(&self, now: Time) {
+        let now = now.since_epoch();
+        // Rounded up: nothing expires before its time.
+        let second = now.as_secs() + u64::from(now.subsec_nanos() > 0);
+        // Relaxed: the number guards nothing.
+        if self.last_used.load(Ordering::Relaxed) != second {
+            self.last_used.store(second, Ordering::Relaxed);
+        }
+    }
+
+    /// A75-24: when a session last used it.
+    pub(super) fn last_used(&self) -> Option<Time> {
+        let second = self.last_used.load(Ordering::Relaxed);
+        (second != NEVER).then(|| Time::from_epoch(Duration::from_secs(second)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a75_24_last_use_is_kept_to_the_second_and_never_early() {
+        let live = Live::default();
+        assert_eq!(live.last_used(), None);
+        let at = |millis| Time::from_epoch(Duration::from_millis(millis));
+        live.used(at(0));
+        assert_eq!(live.last_used(), Some(at(0)));
+        live.used(at(1));
+        assert_eq!(live.last_used(), Some(at(1000)));
+        live.used(at(1000));
+        assert_eq!(live.last_used(), Some(at(1000)));
+    }
+
+    #[test]
+    fn a_change_wakes_those_who_wait_once() {
+        let live = Live::default();
+        let idle = Some(ConnectivityState::Idle);
+        assert!(!live.set_state(idle), "nobody waits");
+        live.await_change();
+        assert!(!live.set_state(idle), "no change");
+        assert!(live.set_state(Some(ConnectivityState::Connecting)));
+        assert!(!live.set_state(idle), "nobody waits any more");
+    }
+}

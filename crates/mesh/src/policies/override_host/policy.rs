@@ -1,0 +1,180 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use proxyless_balancer::api::{
+    Child, ChildIndex, ConfigError, Cx, Detail, Endpoints, InterceptCx, Policy, PolicyNode, Route, RouteBuf,
+    Signal, SubchannelEvent, Timer, Update, config_of,
+};
+use proxyless_sans_io::Time;
+use proxyless_xds::resource::OverrideHostStatus;
+
+use super::config::{NAME, OverrideHostConfig};
+use super::draining::without_draining;
+use super::hosts::Hosts;
+use super::picker::{HostTable, OverrideHostPicker, Wishes};
+
+/// A75-40: the least time between two sweeps.
+const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The policy.
+#[derive(Default)]
+pub(super) struct OverrideHostPolicy {
+    child: Option<Child>,
+    hosts: Hosts,
+    table: Arc<HostTable>,
+    /// What `table` was made from.
+    listed: Option<(Endpoints, OverrideHostStatus)>,
+    control: Option<Control>,
+    sweep: Option<Sweep>,
+    /// When the last sweep was, or the policy began.
+    last_sweep: Time,
+}
+
+/// The policy's end of the wishes of picks.
+struct Control {
+    signal: Signal,
+    queue: Receiver<SocketAddr>,
+    wishes: Arc<Wishes>,
+}
+
+struct Sweep {
+    at: Time,
+    _timer: Timer,
+}
+
+impl Policy for OverrideHostPolicy {
+    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        let config: &OverrideHostConfig = config_of(NAME, &update.config)?;
+        tracing::trace!(target: "xds_override_host_lb", idle_timeout = ?config.idle_timeout, "update");
+        self.start(cx);
+        self.hosts.set_idle_timeout(config.idle_timeout);
+        let listed = (update.endpoints.clone(), config.override_host_status);
+        let changed = self.listed.as_ref() != Some(&listed);
+        if changed {
+            self.hosts.list(&update.endpoints, config.override_host_status, cx);
+            self.listed = Some(listed);
+        }
+        let endpoints = without_draining(&update.endpoints);
+        let update = Update { config: Arc::clone(&config.child), endpoints, ..update.clone() };
+        let child = self.child.get_or_insert_with(|| Child::new(ChildIndex(0), &config.child));
+        let result = child.update(&update, &mut InterceptCx { cx, by: &mut self.hosts });
+        self.hosts.take_returned(cx);
+        if changed {
+            self.hosts.renew_owned(cx);
+            self.table = Arc::new(self.hosts.table());
+            self.publish(cx);
+        }
+        self.arm(cx);
+        self.finish(cx);
+        result
+    }
+
+    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        if self.hosts.on_event(event, cx) {
+            self.descend(route, cx, |child, route, cx| child.on_subchannel(route, event, cx));
+        }
+    }
+
+    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        if route.next().is_some() {
+            return self.descend(route, cx, |child, route, cx| child.on_timer(route, token, cx));
+        }
+        self.sweep = None;
+        self.last_sweep = cx.now();
+        self.hosts.sweep(cx);
+        self.arm(cx);
+    }
+
+    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        if route.next().is_some() {
+            return self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+        }
+        // A75-55: here, not in the pick.
+        let Some(control) = &self.control else { return };
+        control.signal.lower();
+        // See the partner in the picker.
+        fence(Ordering::SeqCst);
+        while let Ok(address) = control.queue.try_recv() {
+            self.hosts.connect(address, cx);
+        }
+        self.arm(cx);
+    }
+
+    fn exit_idle(&mut self, cx: &mut dyn Cx) {
+        if let Some(child) = &mut self.child {
+            child.exit_idle(&mut InterceptCx { cx, by: &mut self.hosts });
+        }
+        self.finish(cx);
+    }
+
+    fn describe(&self, now: Time) -> PolicyNode {
+        let mut node = PolicyNode::above(self.child.as_ref().map(|child| child.describe(now)));
+        node.counters.insert("kept_for_sessions".to_owned(), self.hosts.kept() as u64);
+        node.details = self.hosts.describe(now);
+        if let Some(sweep) = &self.sweep {
+            node.details.push(Detail::new("sweep", "").with_seconds("next_in", sweep.at.since(now)));
+        }
+        node
+    }
+}
+
+impl OverrideHostPolicy {
+    fn start(&mut self, cx: &mut dyn Cx) {
+        if self.control.is_none() {
+            let signal = cx.create_signal(RouteBuf::default(), 0);
+            let (sender, queue) = channel();
+            let wishes = Arc::new(Wishes { raiser: signal.raiser(), queue: sender });
+            self.control = Some(Control { signal, queue, wishes });
+            self.last_sweep = cx.now();
+        }
+    }
+
+    fn descend(
+        &mut self,
+        route: Route<'_>,
+        cx: &mut dyn Cx,
+        f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
+    ) {
+        if let (Some(child), Some((_, rest))) = (&mut self.child, route.next()) {
+            f(child, rest, &mut InterceptCx { cx, by: &mut self.hosts });
+        }
+        self.finish(cx);
+    }
+
+    /// After every call of the child: deals with what it let go of, and publishes what it published.
+    fn finish(&mut self, cx: &mut dyn Cx) {
+        if self.hosts.take_returned(cx) {
+            self.arm(cx);
+        }
+        if self.child.as_mut().is_some_and(Child::take_dirty) {
+            self.publish(cx);
+        }
+    }
+
+    fn publish(&mut self, cx: &mut dyn Cx) {
+        let (Some(child), Some(control)) = (&mut self.child, &self.control) else { return };
+        child.take_dirty();
+        let output = child.output();
+        let picker = OverrideHostPicker {
+            hosts: Arc::clone(&self.table),
+            wishes: Arc::clone(&control.wishes),
+            child: Arc::clone(&output.picker),
+        };
+        cx.publish(output.state, Arc::new(picker));
+    }
+
+    /// A75-38, A75-39: sweeps when the next subchannel may expire, which is idle_timeout after its last use; never
+    /// while there is nothing to sweep.
+    fn arm(&mut self, cx: &mut dyn Cx) {
+        let next = self.hosts.next_expiry().map(|at| at.max(self.last_sweep + MIN_SWEEP_INTERVAL));
+        if next != self.sweep.as_ref().map(|sweep| sweep.at) {
+            self.sweep = next.map(|at| {
+                let delay = at.since(cx.now());
+                Sweep { at, _timer: cx.set_timer(RouteBuf::default(), delay, 0) }
+            });
+        }
+    }
+}

@@ -1,0 +1,24 @@
+use std::sync::Arc;
+
+use proxyless_balancer::api::PolicyConfig;
+use proxyless_balancer::policy_config;
+
+use super::policy::WrrLocality;
+use crate::policies::layer::Layered;
+
+pub(super) const NAME: &str = "xds_wrr_locality_experimental";
+
+/// The configuration of xds_wrr_locality. The weights are not part of it: they come with the endpoints.
+#[derive(Clone, Debug)]
+pub struct WrrLocalityConfig {
+    /// The policy inside each locality.
+    pub child: Arc<dyn PolicyConfig>,
+}
+
+impl PartialEq for WrrLocalityConfig {
+    fn eq(&self, other: &Self) -> bool {
+        *self.child == *other.child
+    }
+}
+
+policy_config!(WrrLocalityConfig, NAME, Layered::<WrrLocality>::default());

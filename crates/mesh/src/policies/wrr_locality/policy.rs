@@ -1,0 +1,25 @@
+use std::sync::Arc;
+
+use proxyless_balancer::api::{ConfigError, Cx, Update, config_of};
+use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig};
+
+use super::config::{NAME, WrrLocalityConfig};
+use crate::policies::layer::{Below, Layer};
+
+/// The policy: only a translator of configurations.
+#[derive(Default)]
+pub(super) struct WrrLocality;
+
+impl Layer for WrrLocality {
+    fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        let WrrLocalityConfig { child } = config_of(NAME, &update.config)?;
+        let localities = update.endpoints.groups().len();
+        tracing::debug!(target: "xds_wrr_locality_lb", localities, "update");
+        // A27-97: each locality gets its share by its own weight.
+        let targets = update.endpoints.groups().iter().map(|group| {
+            (Arc::clone(&group.name), Target { weight: group.weight, config: Arc::clone(child) })
+        });
+        let config = Arc::new(WeightedTargetConfig { targets: targets.collect() });
+        below.update(&Update { config, ..update.clone() }, cx)
+    }
+}

@@ -1,0 +1,116 @@
+//! The clusters of one route, and the choice among them.
+
+use std::sync::Arc;
+
+use proxyless_sans_io::Rng;
+use proxyless_xds::resource::{
+    ClusterSpecifier, CookieSession, FilterOverrides, HttpFilter, VirtualHost, WeightedCluster,
+};
+
+use super::sessions::session;
+use crate::cluster_ref::ClusterRef;
+
+/// The clusters of a route.
+#[derive(Debug)]
+pub(super) struct Clusters {
+    choice: Choice,
+    /// All that the route names, even with weight zero.
+    all: Box<[Arc<ClusterRef>]>,
+}
+
+#[derive(Debug)]
+enum Choice {
+    One(Destination),
+    /// Each destination with the sum of the weights up to and including its own; none of weight zero.
+    Weighted {
+        upto: Box<[(u64, Destination)]>,
+        last: Destination,
+        total: u64,
+    },
+}
+
+/// A cluster, and whether RPCs that were sent there by weight have sessions.
+#[derive(Debug)]
+pub(super) struct Destination {
+    pub(super) cluster: Arc<ClusterRef>,
+    pub(super) session: Option<Arc<CookieSession>>,
+}
+
+/// What filter configs come from, besides the weighted cluster.
+pub(super) struct FilterSource<'a> {
+    pub(super) filters: &'a [HttpFilter],
+    pub(super) route: &'a FilterOverrides,
+    pub(super) virtual_host: &'a VirtualHost,
+}
+
+impl Clusters {
+    /// `None` if there is no cluster to choose.
+    pub(super) fn new<F: FnMut(&Arc<str>) -> Arc<ClusterRef>>(
+        from: &ClusterSpecifier,
+        source: &FilterSource<'_>,
+        claims: &mut Claims<F>,
+    ) -> Option<Self> {
+        let of_host = &source.virtual_host.filter_overrides;
+        let weighted = match from {
+            ClusterSpecifier::Cluster(name) => {
+                let session = session(source.filters, &[source.route, of_host]);
+                let cluster = claims.claim(name);
+                let all = Box::new([Arc::clone(&cluster)]);
+                return Some(Self { choice: Choice::One(Destination { cluster, session }), all });
+            }
+            ClusterSpecifier::Weighted(weighted) => weighted,
+        };
+        let mut total = 0;
+        let (mut upto, mut all) = (Vec::new(), Vec::new());
+        for WeightedCluster { name, weight, filter_overrides } in weighted {
+            let cluster = claims.claim(name);
+            all.push(Arc::clone(&cluster));
+            if *weight > 0 {
+                total += u64::from(*weight);
+                let session = session(source.filters, &[filter_overrides, source.route, of_host]);
+                upto.push((total, Destination { cluster, session }));
+            }
+        }
+        let (_, last) = upto.pop()?;
+        let choice = if upto.is_empty() {
+            Choice::One(last)
+        } else {
+            Choice::Weighted { upto: upto.into(), last, total }
+        };
+        Some(Self { choice, all: all.into() })
+    }
+
+    /// A31: by weight alone, whatever the clusters' states.
+    pub(super) fn choose(&self, rng: &mut Rng) -> &Destination {
+        match &self.choice {
+            Choice::One(destination) => destination,
+            Choice::Weighted { upto, last, total } => {
+                let point = rng.below(*total);
+                let index = upto.partition_point(|(end, _)| *end <= point);
+                upto.get(index).map_or(last, |(_, destination)| destination)
+            }
+        }
+    }
+
+    /// A60: the cluster of this name, if the route has it.
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<ClusterRef>> {
+        self.all.iter().find(|cluster| **cluster.name() == *name)
+    }
+}
+
+/// Hands out one claim per cluster, however many routes name it.
+pub(super) struct Claims<F> {
+    pub(super) cluster_ref: F,
+    pub(super) clusters: Vec<Arc<ClusterRef>>,
+}
+
+impl<F: FnMut(&Arc<str>) -> Arc<ClusterRef>> Claims<F> {
+    fn claim(&mut self, name: &Arc<str>) -> Arc<ClusterRef> {
+        if let Some(known) = self.clusters.iter().find(|cluster| cluster.name() == name) {
+            return Arc::clone(known);
+        }
+        let cluster = (self.cluster_ref)(name);
+        self.clusters.push(Arc::clone(&cluster));
+        cluster
+    }
+}

@@ -1,0 +1,52 @@
+//! One hash policy of a route (gRFC A42).
+
+use http::HeaderMap;
+use proxyless_xds::resource::{HashPolicy, HashPolicyKind, HeaderRewrite};
+use xxhash_rust::xxh64::xxh64;
+
+use super::headers::HeaderSource;
+
+#[derive(Debug)]
+pub(super) struct CompiledHashPolicy {
+    input: Input,
+    terminal: bool,
+}
+
+#[derive(Debug)]
+enum Input {
+    Header { source: HeaderSource, rewrite: Option<HeaderRewrite> },
+    ChannelId,
+}
+
+impl CompiledHashPolicy {
+    pub(super) fn new(policy: &HashPolicy) -> Self {
+        let input = match &policy.kind {
+            HashPolicyKind::Header { name, rewrite } => {
+                Input::Header { source: HeaderSource::new(name), rewrite: rewrite.clone() }
+            }
+            HashPolicyKind::ChannelId => Input::ChannelId,
+        };
+        Self { input, terminal: policy.terminal }
+    }
+
+    pub(super) fn terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// `None` if the request has nothing to hash.
+    pub(super) fn hash(&self, headers: &HeaderMap, channel_id: u64) -> Option<u64> {
+        match &self.input {
+            Input::ChannelId => Some(channel_id),
+            Input::Header { source, rewrite } => {
+                let value = source.value(headers)?;
+                // A42: XXH64 with seed 0.
+                Some(match rewrite {
+                    None => xxh64(value.as_bytes(), 0),
+                    Some(HeaderRewrite { regex, substitution }) => {
+                        xxh64(regex.replace_all(&value, substitution.as_str()).as_bytes(), 0)
+                    }
+                })
+            }
+        }
+    }
+}

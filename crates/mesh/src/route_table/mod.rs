@@ -1,0 +1,190 @@
+//! [`RouteTable`]: from the path and headers of an RPC to its cluster (the ConfigSelector of gRFC A31; matching by A28).
+//!
+//! Built once per configuration, then shared with the data path: selecting takes no lock and, unless a request carries
+//! the same header several times, allocates nothing.
+
+mod clusters;
+mod entry;
+mod hash;
+mod headers;
+mod path;
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use proxyless_balancer::api::{Code, PickError};
+use proxyless_sans_io::Rng;
+use proxyless_xds::resource::{CookieSession, HttpFilter, Route, VirtualHost};
+
+use self::clusters::{Claims, Clusters, FilterSource};
+pub use self::entry::RouteEntry;
+use self::headers::CompiledHeader;
+use self::path::CompiledPath;
+use crate::cluster_ref::ClusterRef;
+
+/// The compiled routes of a virtual host.
+#[derive(Debug)]
+pub struct RouteTable {
+    virtual_host: Arc<str>,
+    routes: Vec<CompiledRoute>,
+    clusters: Vec<Arc<ClusterRef>>,
+}
+
+/// Where an RPC goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Selection<'a> {
+    /// The cluster, for all attempts of the RPC. A clone of it keeps the cluster alive (gRFC A31).
+    pub cluster: &'a Arc<ClusterRef>,
+    /// What the route says besides.
+    pub route: &'a Arc<RouteEntry>,
+    /// The cookie of sessions on this route, if it has sessions (gRFC A55).
+    pub session: Option<&'a Arc<CookieSession>>,
+    clusters: &'a Clusters,
+}
+
+impl<'a> Selection<'a> {
+    /// The cluster of this name, if the route has it, whatever its weight: a session may go there instead (gRFC A60).
+    #[must_use]
+    pub fn cluster_named(&self, name: &str) -> Option<&'a Arc<ClusterRef>> {
+        self.clusters.named(name)
+    }
+}
+
+/// Why an RPC goes nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// A28: no route matches.
+    #[error("no route of virtual host {virtual_host:?} matches {path:?}")]
+    NoMatch {
+        /// The RPC's path.
+        path: String,
+        /// The virtual host.
+        virtual_host: Arc<str>,
+    },
+    /// A36: the route that matches does not forward.
+    #[error(
+        "route {route:?} of virtual host {virtual_host:?} matches {path:?} but does not forward to a cluster"
+    )]
+    NotForwarding {
+        /// The RPC's path.
+        path: String,
+        /// The virtual host.
+        virtual_host: Arc<str>,
+        /// The route's name.
+        route: Arc<str>,
+    },
+}
+
+impl From<RouteError> for PickError {
+    /// A28: UNAVAILABLE, with the details.
+    fn from(error: RouteError) -> Self {
+        Self { code: Code::Unavailable, message: error.to_string() }
+    }
+}
+
+impl RouteTable {
+    /// Compiles the routes of `virtual_host`.
+    ///
+    /// `max_stream_duration` (gRFC A31) and `filters` (gRFC A39) are the listener's. `cluster_ref` gives the claim on a cluster; it is asked once
+    /// for each cluster that a route names, even with weight zero.
+    #[must_use]
+    pub fn new(
+        virtual_host: &VirtualHost,
+        max_stream_duration: Option<Duration>,
+        filters: &[HttpFilter],
+        cluster_ref: impl FnMut(&Arc<str>) -> Arc<ClusterRef>,
+    ) -> Self {
+        let mut claims = Claims { cluster_ref, clusters: Vec::new() };
+        let compile = |route: &Route| {
+            let source = FilterSource { filters, route: &route.filter_overrides, virtual_host };
+            CompiledRoute::new(route, &source, max_stream_duration, &mut claims)
+        };
+        let routes = virtual_host.routes.iter().map(compile).collect();
+        Self { virtual_host: virtual_host.name.as_str().into(), routes, clusters: claims.clusters }
+    }
+
+    /// Every cluster that a route names, each once, in the order of the routes.
+    #[must_use]
+    pub fn clusters(&self) -> &[Arc<ClusterRef>] {
+        &self.clusters
+    }
+
+    /// Finds the route of an RPC, and one of its clusters.
+    ///
+    /// # Errors
+    /// If no route matches, or the one that does has no cluster.
+    pub fn select(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        rng: &mut Rng,
+    ) -> Result<Selection<'_>, RouteError> {
+        // A28: the first match wins.
+        match self.routes.iter().find(|route| route.matches(path, headers, rng)).map(|route| &route.action) {
+            Some(Action::Forward { route, clusters }) => {
+                let chosen = clusters.choose(rng);
+                let session = chosen.session.as_ref();
+                Ok(Selection { cluster: &chosen.cluster, route, session, clusters })
+            }
+            Some(Action::None { name }) => Err(RouteError::NotForwarding {
+                path: path.to_owned(),
+                virtual_host: Arc::clone(&self.virtual_host),
+                route: Arc::clone(name),
+            }),
+            None => Err(RouteError::NoMatch {
+                path: path.to_owned(),
+                virtual_host: Arc::clone(&self.virtual_host),
+            }),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct CompiledRoute {
+    path: CompiledPath,
+    headers: Box<[CompiledHeader]>,
+    /// The share of RPCs that match at all, per million; `None` if all do.
+    fraction: Option<u32>,
+    action: Action,
+}
+
+#[derive(Debug)]
+enum Action {
+    Forward { route: Arc<RouteEntry>, clusters: Clusters },
+    None { name: Arc<str> },
+}
+
+impl CompiledRoute {
+    fn new<F: FnMut(&Arc<str>) -> Arc<ClusterRef>>(
+        route: &Route,
+        source: &FilterSource<'_>,
+        max_stream_duration: Option<Duration>,
+        claims: &mut Claims<F>,
+    ) -> Self {
+        let name: Arc<str> = route.name.as_str().into();
+        let forward = route.action.as_ref().and_then(|action| {
+            let clusters = Clusters::new(&action.cluster, source, claims)?;
+            let entry = RouteEntry::new(Arc::clone(&name), action, source.virtual_host, max_stream_duration);
+            Some(Action::Forward { route: Arc::new(entry), clusters })
+        });
+        Self {
+            path: CompiledPath::new(&route.matcher.path),
+            headers: route.matcher.headers.iter().map(CompiledHeader::new).collect(),
+            fraction: route.matcher.fraction_per_million.filter(|&n| n < MILLION),
+            action: forward.unwrap_or(Action::None { name }),
+        }
+    }
+
+    fn matches(&self, path: &str, headers: &HeaderMap, rng: &mut Rng) -> bool {
+        self.path.matches(path)
+            && self.headers.iter().all(|header| header.matches(headers))
+            && self.fraction.is_none_or(|share| rng.below(u64::from(MILLION)) < u64::from(share))
+    }
+}
+
+const MILLION: u32 = 1_000_000;

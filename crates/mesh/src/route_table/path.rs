@@ -1,0 +1,93 @@
+//! Matching of paths, and of strings in general (gRFC A28, A63).
+
+use proxyless_xds::resource::{PathMatcher, StringMatchKind, StringMatcher};
+use regex::Regex;
+
+/// A path matcher made ready.
+#[derive(Debug)]
+pub(super) struct CompiledPath(CompiledString);
+
+impl CompiledPath {
+    pub(super) fn new(matcher: &PathMatcher) -> Self {
+        Self(match matcher {
+            PathMatcher::Prefix { prefix, case_sensitive } => {
+                CompiledString::Prefix(Text { text: prefix.clone(), ignore_case: !case_sensitive })
+            }
+            PathMatcher::Path { path, case_sensitive } => {
+                CompiledString::Exact(Text { text: path.clone(), ignore_case: !case_sensitive })
+            }
+            PathMatcher::Regex(regex) => whole(regex),
+        })
+    }
+
+    pub(super) fn matches(&self, path: &str) -> bool {
+        self.0.matches(path)
+    }
+}
+
+/// A string matcher made ready.
+#[derive(Debug)]
+pub(super) enum CompiledString {
+    Exact(Text),
+    Prefix(Text),
+    Suffix(Text),
+    Contains(Text),
+    Regex(Regex),
+    Nothing,
+}
+
+/// What is compared with.
+#[derive(Debug)]
+pub(super) struct Text {
+    text: String,
+    ignore_case: bool,
+}
+
+impl CompiledString {
+    pub(super) fn new(StringMatcher { kind, ignore_case }: &StringMatcher) -> Self {
+        let text = |text: &String| Text { text: text.clone(), ignore_case: *ignore_case };
+        match kind {
+            StringMatchKind::Exact(exact) => Self::Exact(text(exact)),
+            StringMatchKind::Prefix(prefix) => Self::Prefix(text(prefix)),
+            StringMatchKind::Suffix(suffix) => Self::Suffix(text(suffix)),
+            StringMatchKind::Contains(part) => Self::Contains(text(part)),
+            StringMatchKind::Regex(regex) => whole(regex),
+        }
+    }
+
+    pub(super) fn matches(&self, value: &str) -> bool {
+        let bytes = value.as_bytes();
+        match self {
+            Self::Exact(text) => text.is(bytes),
+            Self::Prefix(text) => bytes.get(..text.text.len()).is_some_and(|start| text.is(start)),
+            Self::Suffix(text) => {
+                let start = bytes.len().checked_sub(text.text.len());
+                start.and_then(|start| bytes.get(start..)).is_some_and(|end| text.is(end))
+            }
+            Self::Contains(text) if !text.ignore_case => value.contains(&text.text),
+            Self::Contains(text) if text.text.is_empty() => true,
+            Self::Contains(text) => bytes.windows(text.text.len()).any(|part| text.is(part)),
+            Self::Regex(regex) => regex.is_match(value),
+            Self::Nothing => false,
+        }
+    }
+}
+
+impl Text {
+    fn is(&self, bytes: &[u8]) -> bool {
+        match self.ignore_case {
+            true => bytes.eq_ignore_ascii_case(self.text.as_bytes()),
+            false => bytes == self.text.as_bytes(),
+        }
+    }
+}
+
+/// A28: a regex has to match the whole value, not a part of it.
+fn whole(regex: &Regex) -> CompiledString {
+    let regex = regex.as_str();
+    // The newline is for expressions that end in a comment (`x` mode), which would swallow the parenthesis.
+    let whole =
+        Regex::new(&format!(r"\A(?:{regex})\z")).or_else(|_| Regex::new(&format!("\\A(?:{regex}\n)\\z")));
+    // An expression too large to be wrapped matches nothing, rather than too much.
+    whole.map_or(CompiledString::Nothing, CompiledString::Regex)
+}

@@ -1,0 +1,101 @@
+//! Routes built by hand, and the RPCs that they take.
+
+mod hashing;
+mod matching;
+mod selection;
+mod sessions;
+
+use std::sync::mpsc::channel;
+
+use http::{HeaderName, HeaderValue};
+use proxyless_balancer::api::Wake;
+use proxyless_xds::resource::{
+    ClusterSpecifier, FilterOverrides, HeaderMatcher, HeaderValueMatcher, PathMatcher, RouteAction,
+    RouteMatch, StringMatchKind, StringMatcher, WeightedCluster,
+};
+use regex::Regex;
+
+use super::*;
+
+struct Asleep;
+
+impl Wake for Asleep {
+    fn wake(&self) {}
+}
+
+fn claim(name: &Arc<str>) -> Arc<ClusterRef> {
+    Arc::new(ClusterRef::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
+}
+
+fn table(routes: Vec<Route>) -> RouteTable {
+    table_of(&host(routes), None)
+}
+
+fn table_of(host: &VirtualHost, max_stream_duration: Option<Duration>) -> RouteTable {
+    RouteTable::new(host, max_stream_duration, &[], claim)
+}
+
+fn host(routes: Vec<Route>) -> VirtualHost {
+    VirtualHost {
+        name: "host".into(),
+        domains: vec!["*".into()],
+        routes,
+        retry_policy: None,
+        filter_overrides: FilterOverrides::default(),
+    }
+}
+
+/// A route for everything, to this cluster, which is also its name.
+fn to(cluster: &str) -> Route {
+    let path = PathMatcher::Prefix { prefix: String::new(), case_sensitive: true };
+    Route {
+        name: cluster.into(),
+        matcher: RouteMatch { path, headers: Vec::new(), fraction_per_million: None },
+        action: Some(action(ClusterSpecifier::Cluster(cluster.into()))),
+        filter_overrides: FilterOverrides::default(),
+    }
+}
+
+fn action(cluster: ClusterSpecifier) -> RouteAction {
+    RouteAction {
+        cluster,
+        max_stream_duration: None,
+        hash_policies: Vec::new(),
+        retry_policy: None,
+        auto_host_rewrite: false,
+    }
+}
+
+fn on_path(path: PathMatcher) -> Route {
+    let mut route = to("c");
+    route.matcher.path = path;
+    route
+}
+
+fn on_header(name: &str, value: HeaderValueMatcher, invert: bool) -> Route {
+    let mut route = to("c");
+    route.matcher.headers = vec![HeaderMatcher { name: name.into(), value, invert }];
+    route
+}
+
+fn string(kind: StringMatchKind) -> HeaderValueMatcher {
+    HeaderValueMatcher::String(StringMatcher { kind, ignore_case: false })
+}
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a valid pattern")
+}
+
+fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
+    let pair = |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    list.iter().map(pair).collect()
+}
+
+/// Whether the route takes an RPC.
+fn takes(route: Route, path: &str, headers: &HeaderMap) -> bool {
+    table(vec![route]).select(path, headers, &mut Rng::new(1)).is_ok()
+}
+
+fn cluster_of(table: &RouteTable, path: &str, rng: &mut Rng) -> String {
+    table.select(path, &HeaderMap::new(), rng).expect("a route").cluster.name().to_string()
+}

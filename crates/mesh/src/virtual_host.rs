@@ -1,0 +1,126 @@
+//! Which virtual host serves an authority.
+
+use std::sync::Arc;
+
+use proxyless_xds::resource::{RouteConfiguration, VirtualHost};
+
+/// The virtual host whose domains match `authority` best, if any does.
+///
+/// A27-75: an exact domain beats the longest suffix (`*.example.com`), that the longest prefix (`example.*`), and that
+/// the lone `*`; case does not count. Of equals, the first wins.
+#[must_use]
+pub fn find_virtual_host<'a>(
+    routes: &'a RouteConfiguration,
+    authority: &str,
+) -> Option<&'a Arc<VirtualHost>> {
+    let mut best: Option<(Specificity, &Arc<VirtualHost>)> = None;
+    for host in &routes.virtual_hosts {
+        for specificity in host.domains.iter().filter_map(|domain| match_domain(domain, authority)) {
+            if best.is_none_or(|(so_far, _)| specificity > so_far) {
+                best = Some((specificity, host));
+            }
+        }
+    }
+    best.map(|(_, host)| host)
+}
+
+/// How closely a pattern matched; later variants are closer, longer patterns too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Specificity {
+    Universe,
+    Prefix(usize),
+    Suffix(usize),
+    Exact,
+}
+
+fn match_domain(pattern: &str, authority: &str) -> Option<Specificity> {
+    let (pattern, authority) = (pattern.as_bytes(), authority.as_bytes());
+    match pattern {
+        [b'*'] => Some(Specificity::Universe),
+        // The asterisk stands for at least one character.
+        [b'*', suffix @ ..] => authority
+            .len()
+            .checked_sub(suffix.len())
+            .filter(|&start| start > 0)
+            .and_then(|start| authority.get(start..))
+            .filter(|end| end.eq_ignore_ascii_case(suffix))
+            .map(|_| Specificity::Suffix(pattern.len())),
+        [prefix @ .., b'*'] => authority
+            .get(..prefix.len())
+            .filter(|start| authority.len() > prefix.len() && start.eq_ignore_ascii_case(prefix))
+            .map(|_| Specificity::Prefix(pattern.len())),
+        exact => exact.eq_ignore_ascii_case(authority).then_some(Specificity::Exact),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proxyless_xds::resource::FilterOverrides;
+
+    use super::*;
+
+    fn chosen(hosts: &[(&str, &[&str])], authority: &str) -> Option<String> {
+        let virtual_hosts = hosts.iter().map(|(name, domains)| {
+            let domains = domains.iter().map(ToString::to_string).collect();
+            Arc::new(VirtualHost {
+                name: name.to_string(),
+                domains,
+                routes: Vec::new(),
+                retry_policy: None,
+                filter_overrides: FilterOverrides::default(),
+            })
+        });
+        let routes = RouteConfiguration { virtual_hosts: virtual_hosts.collect() };
+        find_virtual_host(&routes, authority).map(|host| host.name.clone())
+    }
+
+    fn chose(hosts: &[(&str, &[&str])], authority: &str, name: &str) -> bool {
+        chosen(hosts, authority).as_deref() == Some(name)
+    }
+
+    #[test]
+    fn a27_75_exact_then_suffix_then_prefix_then_universe() {
+        let all: &[(&str, &[&str])] =
+            &[("any", &["*"]), ("prefix", &["a.b.*"]), ("suffix", &["*.c"]), ("exact", &["x", "a.b.c"])];
+        assert!(chose(all, "a.b.c", "exact"));
+        assert!(chose(&all[..3], "a.b.c", "suffix"));
+        assert!(chose(&all[..2], "a.b.c", "prefix"));
+        assert!(chose(&all[..1], "a.b.c", "any"));
+    }
+
+    #[test]
+    fn a27_75_longest_pattern_wins_within_a_kind() {
+        let hosts: &[(&str, &[&str])] =
+            &[("s", &["*.c"]), ("long", &["*.b.c"]), ("p", &["q*"]), ("plong", &["q.r*"])];
+        assert!(chose(hosts, "a.b.c", "long"));
+        assert!(chose(hosts, "q.rs", "plong"));
+        assert!(chose(&[("first", &["*.c"]), ("second", &["*.c"])], "a.c", "first"));
+    }
+
+    #[test]
+    fn a27_75_case_does_not_count() {
+        assert!(chose(&[("h", &["Foo.Example.COM"])], "foo.example.com", "h"));
+        assert!(chose(&[("h", &["*.EXAMPLE.com"])], "foo.Example.Com", "h"));
+        assert!(chose(&[("h", &["FOO.*"])], "foo.com", "h"));
+    }
+
+    #[test]
+    fn a27_75_asterisk_stands_for_at_least_one_character() {
+        assert_eq!(chosen(&[("h", &["*.c"])], ".c"), None);
+        assert_eq!(chosen(&[("h", &["a*"])], "a"), None);
+        assert_eq!(chosen(&[("h", &["*long-suffix"])], "x"), None);
+        assert_eq!(chosen(&[("h", &["long-prefix*"])], "x"), None);
+    }
+
+    #[test]
+    fn a27_76_none_matches() {
+        assert_eq!(chosen(&[("h", &["a"]), ("g", &["*.b"])], "c"), None);
+        assert_eq!(chosen(&[], "c"), None);
+    }
+
+    #[test]
+    fn a27_63_port_is_part_of_the_name() {
+        assert_eq!(chosen(&[("h", &["a.b"])], "a.b:80"), None);
+        assert!(chose(&[("h", &["a.b:80"])], "a.b:80", "h"));
+    }
+}

@@ -1,0 +1,76 @@
+//! The names by which policies appear in configurations, errors and logs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proxyless_balancer::api::{Endpoints, PolicyConfig, Update};
+use proxyless_balancer::policies::outlier_detection::{Detection, OutlierDetectionConfig};
+use proxyless_balancer::policies::priority::PriorityConfig;
+use proxyless_balancer::policies::ring_hash::RingHashConfig;
+use proxyless_balancer::policies::round_robin::RoundRobinConfig;
+use proxyless_balancer::policies::weighted_target::WeightedTargetConfig;
+use proxyless_balancer::testing::Bench;
+use proxyless_mesh::policies::cds::{CdsConfig, CdsSettings};
+use proxyless_mesh::policies::cluster_impl::{CircuitRegistry, ClusterImplConfig, LoadRegistry};
+use proxyless_mesh::policies::cluster_manager::ClusterManagerConfig;
+use proxyless_mesh::policies::override_host::OverrideHostConfig;
+use proxyless_mesh::policies::wrr_locality::WrrLocalityConfig;
+use proxyless_xds::resource::OverrideHostStatus;
+
+fn cds(cluster: &str) -> CdsConfig {
+    let settings = CdsSettings {
+        failover_timeout: Duration::from_secs(10),
+        aggregate_backward_compat: false,
+        loads: LoadRegistry::default(),
+        circuits: CircuitRegistry::default(),
+    };
+    CdsConfig { cluster: cluster.into(), lb_policy: None, settings: Arc::new(settings) }
+}
+
+#[test]
+fn a27_08_policies_that_xds_brings_are_named_experimental() {
+    let child: Arc<dyn PolicyConfig> = Arc::new(RoundRobinConfig);
+    let cluster_impl = ClusterImplConfig {
+        cluster: "c".into(),
+        eds_service_name: None,
+        max_requests: 1024,
+        drops: Vec::new(),
+        load_reporting: None,
+        circuits: CircuitRegistry::default(),
+        child: Arc::clone(&child),
+    };
+    let priority = PriorityConfig {
+        children: Default::default(),
+        priorities: Vec::new(),
+        failover_timeout: Duration::from_secs(10),
+    };
+    let outlier_detection =
+        OutlierDetectionConfig { detection: Detection::default(), child: Arc::clone(&child) };
+    let override_host = OverrideHostConfig {
+        override_host_status: OverrideHostStatus::default(),
+        idle_timeout: Duration::from_secs(3600),
+        child: Arc::clone(&child),
+    };
+    let policies: [(Arc<dyn PolicyConfig>, &str); 9] = [
+        (Arc::new(ClusterManagerConfig::default()), "xds_cluster_manager_experimental"),
+        (Arc::new(cds("c")), "cds_experimental"),
+        (Arc::new(outlier_detection), "outlier_detection_experimental"),
+        (Arc::new(cluster_impl), "xds_cluster_impl_experimental"),
+        (Arc::new(override_host), "xds_override_host_experimental"),
+        (Arc::new(priority), "priority_experimental"),
+        (Arc::new(WrrLocalityConfig { child }), "xds_wrr_locality_experimental"),
+        (Arc::new(WeightedTargetConfig { targets: Default::default() }), "weighted_target_experimental"),
+        (Arc::new(RingHashConfig { min_ring_size: 1, max_ring_size: 1 }), "ring_hash_experimental"),
+    ];
+    for (config, name) in policies {
+        assert_eq!(config.policy_name(), name);
+    }
+    assert_eq!(RoundRobinConfig.policy_name(), "round_robin", "older than xDS");
+}
+
+#[test]
+fn a27_08_errors_name_the_policy_so_too() {
+    let update = Update::new(Arc::new(cds("nowhere")), Endpoints::none());
+    let error = Bench::new().try_update(&update).expect_err("a cluster that is not configured");
+    assert_eq!(error.to_string(), "cds_experimental: the configuration has no cluster nowhere");
+}
