@@ -1,0 +1,135 @@
+//! Opening a connection.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use thiserror::Error;
+use tokio::time::{Instant, timeout};
+
+use crate::Address;
+use crate::connection::Connection;
+use crate::connector::{Connector, TcpConnector};
+use crate::error::chain;
+use crate::options::ConnectOptions;
+
+/// No connection came about.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The byte stream could not be opened.
+    #[error("{address}: {}", self.reason())]
+    Io {
+        /// Whereto.
+        address: Address,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is a byte stream, but no HTTP/2 on it.
+    #[error("{address}: {}", self.reason())]
+    Http2 {
+        /// Whereto.
+        address: Address,
+        /// Why.
+        reason: String,
+    },
+    /// It took too long.
+    #[error("{address}: {}", self.reason())]
+    Timeout {
+        /// Whereto.
+        address: Address,
+        /// What was still missing.
+        stage: Stage,
+        /// The connect timeout.
+        after: Duration,
+    },
+}
+
+impl ConnectError {
+    /// What went wrong, without the address.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Io { source, .. } => source.to_string(),
+            Self::Http2 { reason, .. } => format!("HTTP/2 handshake failed: {reason}"),
+            Self::Timeout { stage, after, .. } => format!("{stage} within {after:?}"),
+        }
+    }
+}
+
+/// How far a connection attempt got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// The byte stream was not open yet.
+    Connect,
+    /// The server's SETTINGS had not arrived yet.
+    Settings,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "no connection",
+            Self::Settings => "connected, but no HTTP/2 SETTINGS from the server",
+        })
+    }
+}
+
+/// Connects by TCP or Unix domain socket, and returns when the server's SETTINGS have arrived: that is what gRPC calls
+/// READY. Dropping the future leaves nothing behind.
+///
+/// # Errors
+/// The byte stream cannot be opened, it does not speak HTTP/2, or the timeout passes.
+pub async fn connect<B>(address: &Address, options: &ConnectOptions) -> Result<Connection<B>, ConnectError>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    connect_with(&TcpConnector, address, options).await
+}
+
+/// Like [`connect`], on the byte stream that `connector` opens.
+///
+/// # Errors
+/// The byte stream cannot be opened, it does not speak HTTP/2, or the timeout passes.
+pub async fn connect_with<B>(
+    connector: &dyn Connector,
+    address: &Address,
+    options: &ConnectOptions,
+) -> Result<Connection<B>, ConnectError>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let start = Instant::now();
+    let late =
+        |stage| ConnectError::Timeout { address: address.clone(), stage, after: options.connect_timeout };
+    let failed = |reason| ConnectError::Http2 { address: address.clone(), reason };
+
+    let io = timeout(options.connect_timeout, connector.connect(address))
+        .await
+        .map_err(|_| late(Stage::Connect))?
+        .map_err(|source| ConnectError::Io { address: address.clone(), source })?;
+
+    let handshake = async {
+        let connection = Connection::start(io, options).await.map_err(|error| failed(chain(&error)))?;
+        let attempt = AbortOnDrop(&connection);
+        attempt.0.ready().await.map_err(failed)?;
+        // It borrows, so nothing leaks.
+        std::mem::forget(attempt);
+        Ok(connection)
+    };
+    let left = options.connect_timeout.saturating_sub(start.elapsed());
+    timeout(left, handshake).await.map_err(|_| late(Stage::Settings))?
+}
+
+/// Aborts an attempt that fails or is dropped: without SETTINGS there is nothing to end gracefully.
+struct AbortOnDrop<'a, B>(&'a Connection<B>);
+
+impl<B> Drop for AbortOnDrop<'_, B> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,64 @@
+//! Which addresses of a name to prefer.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// RFC 6724, in short: what cannot be reached goes last, IPv6 comes before IPv4, and otherwise the server's order
+/// stays. Each address is there once.
+pub(super) fn ordered(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    ordered_by(addresses, has_route)
+}
+
+fn ordered_by(
+    addresses: impl IntoIterator<Item = SocketAddr>,
+    reachable: impl Fn(&SocketAddr) -> bool,
+) -> Vec<SocketAddr> {
+    let mut found = Vec::new();
+    for address in addresses {
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    found.sort_by_cached_key(|address| (!reachable(address), address.is_ipv4()));
+    found
+}
+
+/// Whether the system knows a way there. Connecting a UDP socket asks its routing table and sends nothing.
+fn has_route(address: &SocketAddr) -> bool {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    UdpSocket::bind(any).and_then(|socket| socket.connect(address)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn ipv6_comes_first_and_the_servers_order_stays() {
+        let given =
+            addresses(&["10.0.0.2:1", "[2001:db8::2]:1", "10.0.0.1:1", "[2001:db8::1]:1", "10.0.0.2:1"]);
+        let expected = addresses(&["[2001:db8::2]:1", "[2001:db8::1]:1", "10.0.0.2:1", "10.0.0.1:1"]);
+        assert_eq!(ordered_by(given, |_| true), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_reached_goes_last() {
+        let given = addresses(&["[2001:db8::2]:1", "10.0.0.1:1"]);
+        assert_eq!(
+            ordered_by(given.clone(), SocketAddr::is_ipv4),
+            addresses(&["10.0.0.1:1", "[2001:db8::2]:1"])
+        );
+        assert_eq!(ordered_by(given.clone(), |_| false), given, "nothing is left out");
+    }
+
+    #[test]
+    fn the_loopback_is_reachable() {
+        assert!(has_route(&"127.0.0.1:1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,148 @@
+//! DNS as the system is set up: `resolv.conf` and the hosts file.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::net::NetError;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{IntoName, Name, Record, RecordType};
+use hickory_resolver::{Hosts, system_conf};
+use tracing::debug;
+
+use super::order::ordered;
+use super::query::DnsClient;
+use super::{Answer, Resolve, ResolveError, ResolveErrorKind, Resolving};
+
+/// Asks the hosts file, then DNS servers for A and AAAA records.
+///
+/// Servers, search list and options come from the system's configuration, which is read anew for every name, so that a
+/// change needs no restart. Nothing is cached.
+#[derive(Clone, Debug, Default)]
+pub struct SystemResolver {
+    servers: Vec<SocketAddr>,
+    timeout: Option<Duration>,
+    attempts: Option<usize>,
+}
+
+impl SystemResolver {
+    /// A resolver with the system's configuration.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks these servers, and uses no search list; nothing but the hosts file is read from the system.
+    #[must_use]
+    pub fn servers(mut self, servers: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.servers = servers.into_iter().collect();
+        self
+    }
+
+    /// How long a server may take to answer, if not as long as the system says (5 seconds if it says nothing).
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How often servers are asked again after a failure, if not as often as the system says (twice if it says
+    /// nothing).
+    #[must_use]
+    pub fn retries(mut self, retries: usize) -> Self {
+        self.attempts = Some(retries);
+        self
+    }
+
+    async fn look_up(&self, host: &str, port: u16) -> Result<Answer, ResolveError> {
+        if host.contains('%') {
+            return scoped(host, port).await;
+        }
+        let name = host.into_name().map_err(|error| ResolveError::failed(host, error))?;
+        let Setup { hosts, dns } =
+            self.clone().set_up().await.map_err(|why| ResolveError::failed(host, why))?;
+        let fixed = [RecordType::AAAA, RecordType::A].map(|kind| in_hosts(&hosts, &name, kind));
+        let fixed = ordered(fixed.iter().flatten().flat_map(|lookup| addresses(lookup.answers(), port)));
+        if !fixed.is_empty() {
+            return Ok(Answer { addresses: fixed, ttl: None });
+        }
+        let dns = dns.map_err(|error| {
+            let why = format_args!("the system's DNS configuration cannot be used: {error}");
+            ResolveError::failed(host, why)
+        })?;
+        let records = match dns.addresses(name).await {
+            Ok(records) => records,
+            Err(error) => return Err(ResolveError::of_servers(host, dns.into_servers(), &error)),
+        };
+        let addresses = ordered(addresses(&records, port));
+        if addresses.is_empty() {
+            return Err(ResolveError::new(host, ResolveErrorKind::NoAddresses));
+        }
+        // Those of aliases on the way count too.
+        let ttl = records.iter().map(|record| record.ttl).min();
+        debug!(target: "dns_resolver", %host, ?addresses, ?ttl, "resolved");
+        Ok(Answer { addresses, ttl: ttl.map(|ttl| Duration::from_secs(ttl.into())) })
+    }
+
+    /// Reads the system's files, off the tasks of the runtime.
+    async fn set_up(self) -> Result<Setup, String> {
+        let read = move || Setup {
+            hosts: Hosts::from_system().unwrap_or_default(),
+            dns: self.configuration().and_then(|(config, options)| DnsClient::new(config, options)),
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())
+    }
+
+    fn configuration(&self) -> Result<(ResolverConfig, ResolverOpts), NetError> {
+        let (config, mut options) = match self.servers.is_empty() {
+            true => system_conf::read_system_conf()?,
+            false => (self.own_servers(), ResolverOpts::default()),
+        };
+        options.use_hosts_file = ResolveHosts::Never;
+        options.cache_size = 0;
+        options.timeout = self.timeout.unwrap_or(options.timeout);
+        options.attempts = self.attempts.unwrap_or(options.attempts);
+        Ok((config, options))
+    }
+
+    fn own_servers(&self) -> ResolverConfig {
+        let servers = self.servers.iter().map(|server| {
+            let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+                connection.port = server.port();
+                connection
+            });
+            NameServerConfig::new(server.ip(), true, connections.into())
+        });
+        ResolverConfig::from_name_servers(servers.collect())
+    }
+}
+
+impl Resolve for SystemResolver {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Resolving<'a> {
+        Box::pin(self.look_up(host, port))
+    }
+}
+
+/// What the system's files say.
+struct Setup {
+    hosts: Hosts,
+    dns: Result<DnsClient, NetError>,
+}
+
+/// An address with a scope. Only the system knows which number a named scope has.
+async fn scoped(host: &str, port: u16) -> Result<Answer, ResolveError> {
+    let found = tokio::net::lookup_host((host, port)).await;
+    let addresses = found.map_err(|error| ResolveError::failed(host, error))?.collect();
+    Ok(Answer { addresses, ttl: None })
+}
+
+fn in_hosts(hosts: &Hosts, name: &Name, kind: RecordType) -> Option<Lookup> {
+    hosts.lookup_static_host(&Query::query(name.clone(), kind))
+}
+
+fn addresses(records: &[Record], port: u16) -> impl Iterator<Item = SocketAddr> {
+    records.iter().filter_map(move |record| Some(SocketAddr::new(record.data.ip_addr()?, port)))
+}

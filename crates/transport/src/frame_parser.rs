@@ -1,0 +1,354 @@
+//! Finds the few frames of interest in the bytes that a server sends.
+//!
+//! In: the bytes as they arrive, cut anywhere. Out: [`Event`]s. Payloads of other frames are skipped by their length.
+
+use bytes::Bytes;
+
+use crate::go_away::GoAway;
+
+const HEADER: usize = 9;
+const SETTING: usize = 6;
+const SETTINGS: u8 = 0x4;
+const GO_AWAY: u8 = 0x7;
+const ACK: u8 = 0x1;
+const MAX_CONCURRENT_STREAMS: u16 = 0x3;
+/// The fixed part of a GOAWAY, then its debug data.
+const GO_AWAY_FIXED: usize = 8;
+const MAX_DEBUG_DATA: usize = 1024;
+
+/// What the server said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// SETTINGS, with its MAX_CONCURRENT_STREAMS if it has one.
+    Settings { max_concurrent_streams: Option<u32> },
+    /// GOAWAY.
+    GoAway(GoAway),
+    /// The first frame is not SETTINGS, so this is not HTTP/2. Nothing is parsed after this.
+    NotHttp2 { why: &'static str },
+}
+
+/// The parser's place in the stream of frames.
+#[derive(Default)]
+pub(crate) struct FrameParser {
+    state: State,
+    seen_settings: bool,
+}
+
+enum State {
+    /// In a frame header, of which this many bytes are known.
+    Header(Partial<HEADER>),
+    /// In a payload of no interest.
+    Skip(usize),
+    Settings {
+        left: usize,
+        setting: Partial<SETTING>,
+        max_concurrent_streams: Option<u32>,
+    },
+    GoAway {
+        left: usize,
+        payload: Vec<u8>,
+    },
+    /// Not HTTP/2.
+    Lost,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Header(Partial::default())
+    }
+}
+
+impl FrameParser {
+    /// Takes the next bytes in, and tells `sink` what they complete, and how many bytes come after that.
+    pub(crate) fn push(&mut self, mut data: &[u8], mut sink: impl FnMut(Event, usize)) {
+        while !data.is_empty() {
+            let (event, rest) = self.step(data);
+            data = rest;
+            if let Some(event) = event {
+                sink(event, rest.len());
+            }
+        }
+    }
+
+    /// Uses up some of `data`, at least one byte. Returns what that completes, and the rest.
+    fn step<'a>(&mut self, data: &'a [u8]) -> (Option<Event>, &'a [u8]) {
+        match &mut self.state {
+            State::Lost => (None, &[]),
+            State::Skip(left) => {
+                let (skipped, rest) = split(data, *left);
+                *left -= skipped.len();
+                if *left == 0 {
+                    self.state = State::default();
+                }
+                (None, rest)
+            }
+            State::Header(header) => {
+                let (complete, rest) = header.fill(data);
+                (complete.and_then(|header| self.begin(header)), rest)
+            }
+            State::Settings { left, setting, max_concurrent_streams } => {
+                let (mut payload, rest) = split(data, *left);
+                *left -= payload.len();
+                while !payload.is_empty() {
+                    let (complete, more) = setting.fill(payload);
+                    payload = more;
+                    if let Some([a, b, value @ ..]) = complete
+                        && u16::from_be_bytes([a, b]) == MAX_CONCURRENT_STREAMS
+                    {
+                        // The last of several wins.
+                        *max_concurrent_streams = Some(u32::from_be_bytes(value));
+                    }
+                }
+                if *left > 0 {
+                    return (None, rest);
+                }
+                let event = Event::Settings { max_concurrent_streams: *max_concurrent_streams };
+                self.state = State::default();
+                (Some(event), rest)
+            }
+            State::GoAway { left, payload } => {
+                let (bytes, rest) = split(data, *left);
+                *left -= bytes.len();
+                let room = (GO_AWAY_FIXED + MAX_DEBUG_DATA).saturating_sub(payload.len());
+                payload.extend_from_slice(split(bytes, room).0);
+                if *left > 0 {
+                    return (None, rest);
+                }
+                let event = go_away(payload).map(Event::GoAway);
+                self.state = State::default();
+                (event, rest)
+            }
+        }
+    }
+
+    /// A frame header is complete.
+    fn begin(&mut self, header: [u8; HEADER]) -> Option<Event> {
+        let [a, b, c, kind, flags, ..] = header;
+        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        let is_settings = kind == SETTINGS && flags & ACK == 0;
+        // RFC 9113, section 3.4: the server's preface is a SETTINGS frame, which may be empty.
+        if !self.seen_settings && !is_settings {
+            self.state = State::Lost;
+            let why = if header.starts_with(b"HTTP/") {
+                "the server answered with HTTP/1"
+            } else {
+                "the server did not begin with a SETTINGS frame"
+            };
+            return Some(Event::NotHttp2 { why });
+        }
+        self.seen_settings = true;
+        // SETTINGS of an odd length say nothing; hyper will end the connection over them.
+        let is_settings = is_settings && length % SETTING == 0;
+        self.state = match (is_settings, kind, length) {
+            (_, _, 0) => State::default(),
+            (true, ..) => {
+                State::Settings { left: length, setting: Partial::default(), max_concurrent_streams: None }
+            }
+            (_, GO_AWAY, _) => State::GoAway { left: length, payload: Vec::new() },
+            _ => State::Skip(length),
+        };
+        (is_settings && length == 0).then_some(Event::Settings { max_concurrent_streams: None })
+    }
+}
+
+fn go_away(payload: &[u8]) -> Option<GoAway> {
+    let (&[i0, i1, i2, i3, c0, c1, c2, c3], debug_data) = payload.split_first_chunk::<GO_AWAY_FIXED>()?;
+    Some(GoAway {
+        // The first bit is reserved.
+        last_stream_id: u32::from_be_bytes([i0, i1, i2, i3]) & (u32::MAX >> 1),
+        code: u32::from_be_bytes([c0, c1, c2, c3]),
+        debug_data: Bytes::copy_from_slice(debug_data),
+    })
+}
+
+/// At most the first `at` bytes, and the rest.
+fn split(data: &[u8], at: usize) -> (&[u8], &[u8]) {
+    data.split_at_checked(at).unwrap_or((data, &[]))
+}
+
+/// A fixed number of bytes that may arrive in pieces.
+struct Partial<const N: usize> {
+    bytes: [u8; N],
+    filled: usize,
+}
+
+impl<const N: usize> Default for Partial<N> {
+    fn default() -> Self {
+        Self { bytes: [0; N], filled: 0 }
+    }
+}
+
+impl<const N: usize> Partial<N> {
+    /// Takes what is missing from `data`. Returns the bytes once complete (and starts anew), and the rest of `data`.
+    fn fill<'a>(&mut self, data: &'a [u8]) -> (Option<[u8; N]>, &'a [u8]) {
+        let (bytes, rest) = split(data, N - self.filled);
+        for (slot, byte) in self.bytes.iter_mut().skip(self.filled).zip(bytes) {
+            *slot = *byte;
+        }
+        self.filled += bytes.len();
+        if self.filled < N {
+            return (None, rest);
+        }
+        self.filled = 0;
+        (Some(self.bytes), rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+        frame.extend([kind, flags, 0, 0, 0, 0]);
+        frame.extend(payload);
+        frame
+    }
+
+    fn setting(id: u16, value: u32) -> Vec<u8> {
+        [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()
+    }
+
+    fn go_away_payload(last: u32, code: u32, debug: &[u8]) -> Vec<u8> {
+        [&last.to_be_bytes()[..], &code.to_be_bytes(), debug].concat()
+    }
+
+    fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Event> {
+        let mut parser = FrameParser::default();
+        let mut events = Vec::new();
+        for piece in pieces {
+            parser.push(piece, |event, _| events.push(event));
+        }
+        events
+    }
+
+    /// A bit of everything a server may send, and what must come of it.
+    fn conversation() -> (Vec<u8>, Vec<Event>) {
+        let two_settings = [setting(4, 1 << 20), setting(3, 7)].concat();
+        let bytes = [
+            frame(4, 0, &[]),
+            frame(4, ACK, &[]),
+            // A DATA payload that looks like a GOAWAY.
+            frame(0, 0, &frame(7, 0, &go_away_payload(1, 2, b"fake"))),
+            frame(4, 0, &two_settings),
+            frame(6, 0, &[1; 8]),
+            frame(4, 0, &setting(4, 9)),
+            frame(7, 0, &go_away_payload(1 << 31 | 5, 11, b"too_many_pings")),
+            frame(0, 1, &vec![0xff; 70_000]),
+            frame(7, 0, &go_away_payload(3, 0, &[b'x'; 3000])),
+        ]
+        .concat();
+        let events = vec![
+            Event::Settings { max_concurrent_streams: None },
+            Event::Settings { max_concurrent_streams: Some(7) },
+            Event::Settings { max_concurrent_streams: None },
+            Event::GoAway(GoAway {
+                last_stream_id: 5,
+                code: 11,
+                debug_data: Bytes::from_static(b"too_many_pings"),
+            }),
+            Event::GoAway(GoAway {
+                last_stream_id: 3,
+                code: 0,
+                debug_data: vec![b'x'; MAX_DEBUG_DATA].into(),
+            }),
+        ];
+        (bytes, events)
+    }
+
+    #[test]
+    fn finds_settings_and_goaway_only() {
+        let (bytes, events) = conversation();
+        assert_eq!(parse([&bytes[..]]), events);
+    }
+
+    #[test]
+    fn says_where_in_the_bytes_an_event_is() {
+        let bytes =
+            [frame(4, 0, &[]), frame(7, 0, &go_away_payload(1, 0, b"bye")), frame(6, 0, &[1; 8])].concat();
+        let mut rests = Vec::new();
+        FrameParser::default().push(&bytes, |_, rest| rests.push(rest));
+        assert_eq!(rests, [bytes.len() - 9, 17]);
+    }
+
+    #[test]
+    fn frames_may_be_cut_after_every_byte() {
+        let (bytes, events) = conversation();
+        assert_eq!(parse(bytes.chunks(1)), events);
+        for at in (0..bytes.len()).step_by(if bytes.len() > 10_000 { 7 } else { 1 }) {
+            assert_eq!(parse([&bytes[..at], &bytes[at..]]), events, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn frames_may_be_cut_at_random() {
+        let (bytes, events) = conversation();
+        for seed in 1..300_u64 {
+            let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut rest = &bytes[..];
+            let mut pieces = Vec::new();
+            while !rest.is_empty() {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                // Mostly tiny pieces, now and then a large one.
+                let most = if random % 10 == 0 { 60_000 } else { 24 };
+                let (piece, more) = split(rest, 1 + (random >> 8) as usize % most);
+                pieces.push(piece);
+                rest = more;
+            }
+            assert_eq!(parse(pieces), events, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn random_bytes_do_no_harm() {
+        for seed in 1..200_u64 {
+            let mut random = seed;
+            let noise: Vec<u8> = (0..2_000)
+                .map(|_| {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    (random >> 56) as u8
+                })
+                .collect();
+            // Behind a SETTINGS frame, so that parsing goes on.
+            let bytes = [frame(4, 0, &[]), noise].concat();
+            assert_eq!(parse(bytes.chunks(13)), parse([&bytes[..]]), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_speaks_http1_is_recognised() {
+        let events = parse([&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &frame(4, 0, &[])]);
+        assert_eq!(events, [Event::NotHttp2 { why: "the server answered with HTTP/1" }]);
+    }
+
+    #[test]
+    fn the_first_frame_must_be_settings() {
+        for first in [frame(7, 0, &go_away_payload(0, 0, b"")), frame(4, ACK, &[])] {
+            let events = parse([&first[..], &frame(4, 0, &[])]);
+            assert_eq!(events, [Event::NotHttp2 { why: "the server did not begin with a SETTINGS frame" }]);
+        }
+    }
+
+    #[test]
+    fn settings_of_a_wrong_length_are_ignored() {
+        assert_eq!(
+            parse([&frame(4, 0, &[0; 7])[..], &frame(4, 0, &[])]),
+            [Event::Settings { max_concurrent_streams: None }]
+        );
+    }
+
+    #[test]
+    fn a_goaway_too_short_to_be_one_is_ignored() {
+        assert_eq!(
+            parse([&frame(4, 0, &[])[..], &frame(7, 0, &[0; 7]), &frame(4, 0, &setting(3, 1))]),
+            [
+                Event::Settings { max_concurrent_streams: None },
+                Event::Settings { max_concurrent_streams: Some(1) }
+            ]
+        );
+    }
+}

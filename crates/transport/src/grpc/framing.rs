@@ -1,0 +1,161 @@
+//! Length-prefixed messages.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderMap, Response, StatusCode};
+
+use super::codes::{self, code_of_http_status};
+use super::status::Status;
+use crate::body::{Body, BodyError};
+
+const PREFIX: usize = 5;
+/// Management servers send tens of megabytes; a gigabyte is a mistake.
+const MAX_MESSAGE: usize = 1 << 30;
+
+/// A message with its prefix: not compressed, and its length.
+///
+/// A message is at most 4 GiB long; the length of a longer one does not fit.
+pub fn frame(message: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(PREFIX + message.len());
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    framed.put_slice(message);
+    framed.freeze()
+}
+
+/// The messages of a response. Reads no further than it is asked to, so that HTTP/2 flow control reaches the server.
+#[derive(Debug)]
+pub struct MessageReader<T = Body> {
+    body: T,
+    /// What has arrived and was not used yet.
+    chunk: Bytes,
+    /// The beginning of a message that spans chunks, with its prefix.
+    partial: BytesMut,
+    /// The result, once the stream has ended.
+    end: Option<Result<(), Status>>,
+}
+
+impl<T> MessageReader<T>
+where
+    T: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
+{
+    /// Reads the messages of `response`.
+    ///
+    /// # Errors
+    /// The response is no gRPC response, or it is over already with a status other than OK.
+    pub fn new(response: Response<T>) -> Result<Self, Status> {
+        let (head, body) = response.into_parts();
+        let status = Status::from_headers(&head.headers);
+        if head.status != StatusCode::OK {
+            let code = code_of_http_status(head.status.as_u16());
+            return Err(status
+                .unwrap_or_else(|| Status::new(code, format!("the server answered HTTP {}", head.status))));
+        }
+        let content_type = head.headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+        if content_type.is_some_and(|value| !value.starts_with(b"application/grpc")) {
+            let value = String::from_utf8_lossy(content_type.unwrap_or_default());
+            return Err(Status::new(
+                codes::UNKNOWN,
+                format!("the server answered with content-type {value}"),
+            ));
+        }
+        // Trailers-only: the status is in the headers, and nothing follows.
+        let end = status.map(Status::result).transpose()?.map(Ok);
+        Ok(Self { body, chunk: Bytes::new(), partial: BytesMut::new(), end })
+    }
+
+    /// The next message; `None` when the stream has ended with status OK.
+    ///
+    /// # Errors
+    /// The stream has ended otherwise.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next message; `None` when the stream has ended with status OK.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
+        loop {
+            match self.take_message() {
+                Ok(Some(message)) => return Poll::Ready(Ok(Some(message))),
+                Ok(None) => {}
+                Err(status) => {
+                    self.end = Some(Err(status));
+                    self.chunk = Bytes::new();
+                    self.partial = BytesMut::new();
+                }
+            }
+            if let Some(end) = &self.end {
+                return Poll::Ready(end.clone().map(|()| None));
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.chunk = data,
+                    Err(frame) => {
+                        self.end = frame.into_trailers().ok().map(|trailers| self.ended(Some(&trailers)))
+                    }
+                },
+                Some(Err(error)) => self.end = Some(Err(error.into())),
+                None => self.end = Some(self.ended(None)),
+            }
+        }
+    }
+
+    fn ended(&self, trailers: Option<&HeaderMap>) -> Result<(), Status> {
+        let status = trailers.and_then(Status::from_headers);
+        status
+            .unwrap_or_else(|| Status::new(codes::UNKNOWN, "the stream ended without a status"))
+            .result()?;
+        if self.partial.is_empty() {
+            Ok(())
+        } else {
+            Err(Status::internal("the stream ended in the middle of a message"))
+        }
+    }
+
+    /// A message, if all of it has arrived.
+    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            if self.partial.is_empty() {
+                // The common case: the message lies within one chunk and is not copied.
+                let wanted = wanted(&self.chunk)?;
+                if self.chunk.len() >= wanted {
+                    let mut message = self.chunk.split_to(wanted);
+                    let _prefix = message.split_to(PREFIX);
+                    return Ok(Some(message));
+                }
+            }
+            if self.chunk.is_empty() {
+                return Ok(None);
+            }
+            let missing = wanted(&self.partial)? - self.partial.len();
+            let part = self.chunk.split_to(missing.min(self.chunk.len()));
+            self.partial.extend_from_slice(&part);
+            if self.partial.len() >= PREFIX && self.partial.len() == wanted(&self.partial)? {
+                let mut message = self.partial.split().freeze();
+                let _prefix = message.split_to(PREFIX);
+                return Ok(Some(message));
+            }
+        }
+    }
+}
+
+/// How long the message that begins with `start` is with its prefix, or the prefix alone while that is incomplete.
+fn wanted(start: &[u8]) -> Result<usize, Status> {
+    let Some((&[compressed, a, b, c, d], _)) = start.split_first_chunk::<PREFIX>() else { return Ok(PREFIX) };
+    if compressed != 0 {
+        return Err(Status::internal("the server sent a compressed message without being asked to"));
+    }
+    let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+    if length > MAX_MESSAGE {
+        return Err(Status::new(
+            codes::RESOURCE_EXHAUSTED,
+            format!("a message of {length} bytes is too long"),
+        ));
+    }
+    Ok(PREFIX + length)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! How a gRPC stream ended.
+
+use std::fmt;
+
+use http::HeaderMap;
+
+use super::codes;
+use crate::body::BodyError;
+
+/// How a gRPC stream ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The gRPC status code.
+    pub code: i32,
+    /// The explanation, percent-decoded.
+    pub message: String,
+}
+
+impl Status {
+    /// A status.
+    pub fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// The status in trailers, or in the headers of a trailers-only response; `None` if there is none.
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        let code = headers.get("grpc-status")?;
+        // What is no number is no code we know.
+        let code = code.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(codes::UNKNOWN);
+        let message = headers.get("grpc-message").map(|message| percent_decode(message.as_bytes()));
+        Some(Self { code, message: message.unwrap_or_default() })
+    }
+
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(codes::INTERNAL, message)
+    }
+
+    pub(super) fn result(self) -> Result<(), Self> {
+        if self.code == codes::OK { Ok(()) } else { Err(self) }
+    }
+}
+
+impl From<BodyError> for Status {
+    fn from(error: BodyError) -> Self {
+        Self::new(error.reset.map_or(codes::UNAVAILABLE, codes::code_of_reset), error.reason)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(codes::name(self.code))?;
+        if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
+    }
+}
+
+impl std::error::Error for Status {}
+
+/// Undoes `Percent-Byte-Encoded`; what is not valid stays as it is.
+fn percent_decode(text: &[u8]) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, more)) = rest.split_first() {
+        rest = more;
+        let escaped = || {
+            let (&[high, low], after) = more.split_first_chunk::<2>()?;
+            let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            Some((digit(high)? << 4 | digit(low)?, after))
+        };
+        match escaped() {
+            Some((decoded, after)) if byte == b'%' => {
+                bytes.push(decoded);
+                rest = after;
+            }
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(headers: &[(&'static str, &'static str)]) -> Option<Status> {
+        let headers =
+            headers.iter().map(|&(name, value)| (name.parse().expect("name"), value.parse().expect("value")));
+        Status::from_headers(&headers.collect())
+    }
+
+    #[test]
+    fn reads_code_and_message() {
+        assert_eq!(
+            status(&[("grpc-status", "14"), ("grpc-message", "gone%20away: 100%25 %e2%82%ac")]),
+            Some(Status::new(14, "gone away: 100% €"))
+        );
+        assert_eq!(status(&[("grpc-status", "0")]), Some(Status::new(0, "")));
+        assert_eq!(status(&[("grpc-message", "x")]), None);
+    }
+
+    #[test]
+    fn bad_codes_and_escapes_do_no_harm() {
+        assert_eq!(
+            status(&[("grpc-status", "many"), ("grpc-message", "100% %4 %zz %ff")]),
+            Some(Status::new(2, "100% %4 %zz \u{fffd}"))
+        );
+    }
+
+    #[test]
+    fn says_its_code_by_name() {
+        assert_eq!(Status::new(14, "no route").to_string(), "UNAVAILABLE: no route");
+        assert_eq!(Status::new(0, "").to_string(), "OK");
+    }
+}

@@ -1,0 +1,44 @@
+//! HTTP/2 client connections for gRPC, on hyper.
+//!
+//! hyper does the protocol; this crate adds what a gRPC channel must know and hyper does not tell:
+//!
+//! - a connection is READY when the server's SETTINGS have arrived, not before;
+//! - a GOAWAY is seen at once, although other streams still run;
+//! - the server's limit of concurrent streams is waited for in order;
+//! - every failed request says whether it is safe to send again, and why the connection was lost.
+//!
+//! In: an [`Address`], [`ConnectOptions`], optionally one's own [`Connector`]. Out: a [`Connection`], whose end is an
+//! event ([`Connection::left_open`], [`Connection::closed`]). [`grpc`] holds the little of gRPC that raw-bytes streams
+//! need; [`dns`] finds the addresses of host names.
+
+#![forbid(unsafe_code)]
+
+pub use address::Address;
+pub use body::{Body, BodyError};
+pub use connect::{ConnectError, Stage, connect, connect_with};
+pub use connection::{Connection, Reserved};
+pub use connector::{BoxedIo, Connecting, Connector, Io, TcpConnector};
+pub use error::SendError;
+pub use go_away::GoAway;
+pub use options::ConnectOptions;
+pub use state::{ConnectionState, Lost};
+pub use tasks::Tasks;
+
+pub mod dns;
+pub mod grpc;
+
+mod address;
+mod body;
+mod connect;
+mod connection;
+mod connector;
+mod dispatch;
+mod error;
+mod frame_parser;
+mod frame_tap;
+mod go_away;
+mod options;
+mod quota;
+mod state;
+mod stream;
+mod tasks;

@@ -1,0 +1,307 @@
+//! How connections end: GOAWAY, loss, and this side's will. Nothing is left behind.
+
+mod support;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use proxyless_transport::{ConnectOptions, Connection, ConnectionState, Lost, SendError, connect_with};
+use support::{
+    END_STREAM, GOAWAY, Raw, SETTINGS, TestBody, anywhere, connect, listen, ping, pipe, raw, request,
+};
+
+const NO_ERROR: u32 = 0;
+
+#[tokio::test]
+async fn goaway_is_seen_at_once_while_a_stream_lives() {
+    let (connection, mut server) = raw(&[]).await;
+    let live = tokio::spawn(connection.send(ping()));
+    let stream = server.next_request().await;
+    server.go_away(stream, NO_ERROR, b"max_age").await;
+    let reason = "the server sent GOAWAY with NO_ERROR and debug data \"max_age\"".to_owned();
+    assert_eq!(connection.left_open().await, Lost::GoAway(reason.clone()));
+    assert_eq!(connection.state(), ConnectionState::GoingAway { reason });
+    match connection.send(ping()).await.expect_err("no new streams") {
+        SendError::Unsent { request, .. } => assert_eq!(request.body().queued(), ["ping"]),
+        other => panic!("{other:?}"),
+    }
+    // The one in flight is not disturbed.
+    server.respond(stream, 0).await;
+    server.end(stream).await;
+    let body = live.await.expect("no panic").expect("a response").into_body();
+    assert!(body.collect().await.expect("no error").trailers().is_some());
+    server.drained().await;
+    assert_eq!(
+        connection.closed().await,
+        "the connection ended after GOAWAY with NO_ERROR and debug data \"max_age\""
+    );
+    connection.tasks().finished().await;
+}
+
+#[tokio::test]
+async fn streams_above_the_last_one_of_a_goaway_are_refused() {
+    let (connection, mut server) = raw(&[]).await;
+    let covered = tokio::spawn(connection.send(ping()));
+    let last = server.next_request().await;
+    let above = tokio::spawn(connection.send(ping()));
+    server.next_request().await;
+    server.go_away(last, NO_ERROR, b"").await;
+    let error = above.await.expect("no panic").expect_err("not processed");
+    assert!(matches!(error, SendError::Refused { .. }), "{error:?}");
+    server.respond(last, END_STREAM).await;
+    covered.await.expect("no panic").expect("a response");
+}
+
+#[tokio::test]
+async fn too_many_pings_is_recognised() {
+    let (connection, mut server) = raw(&[]).await;
+    server.go_away(0, 11, b"too_many_pings").await;
+    connection.left_open().await;
+    assert!(connection.go_away().expect("a GOAWAY").is_too_many_pings());
+}
+
+/// Servers that shut down gracefully under load: every request is answered, or came back safe to repeat.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn graceful_goaway_under_load_fails_nothing() {
+    for round in 0..20 {
+        let (listener, address) = listen().await;
+        let server = tokio::spawn(async move {
+            let io = listener.accept().await.expect("a client").0;
+            let mut server = h2::server::handshake(io).await.expect("HTTP/2");
+            let mut served = 0;
+            while let Some(next) = server.accept().await {
+                let (request, mut respond) = next.expect("the client ends gracefully");
+                served += 1;
+                if served == 10 + round {
+                    server.graceful_shutdown();
+                }
+                tokio::spawn(async move {
+                    // Not before the request is complete.
+                    let mut body = request.into_body();
+                    while let Some(data) = body.data().await {
+                        data.expect("no error");
+                    }
+                    let response = http::Response::new(());
+                    let mut stream = respond.send_response(response, false).expect("still open");
+                    stream.send_data(Bytes::from_static(b"pong"), true).expect("still open");
+                });
+            }
+            served
+        });
+        let connection = std::sync::Arc::new(connect(&address).await);
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                let connection = std::sync::Arc::clone(&connection);
+                tokio::spawn(async move {
+                    let mut answered = 0;
+                    let mut refused = 0;
+                    loop {
+                        match connection.send(ping()).await {
+                            Ok(response) => {
+                                let body = response.into_body().collect().await.expect("a whole response");
+                                assert_eq!(body.to_bytes(), "pong");
+                                answered += 1;
+                            }
+                            Err(SendError::Refused { .. }) => refused += 1,
+                            Err(SendError::Unsent { request, .. }) => {
+                                assert_eq!(request.body().queued(), ["ping"]);
+                                return (answered, refused);
+                            }
+                            Err(error) => panic!("{error:?}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut answered = 0;
+        for client in clients {
+            answered += client.await.expect("no failure").0;
+        }
+        assert_eq!(server.await.expect("no panic"), answered, "nothing was processed in vain");
+        let closed = connection.closed().await;
+        assert!(closed.contains("GOAWAY with NO_ERROR"), "{closed}");
+        connection.tasks().finished().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up_is_named_as_the_cause() {
+    let (connection, mut server) = raw(&[]).await;
+    let early = tokio::spawn(connection.send(ping()));
+    server.next_request().await;
+    let late = tokio::spawn(connection.send(ping()));
+    let stream = server.next_request().await;
+    server.respond(stream, 0).await;
+    let mut late = late.await.expect("no panic").expect("a response").into_body();
+    // Everything is read, so that the kernel sends FIN and not RST.
+    server.sync().await;
+    drop(server);
+    let cause = "the server closed the connection";
+    assert_eq!(connection.left_open().await, Lost::Closed(cause.into()));
+    assert_eq!(connection.closed().await, cause);
+    match early.await.expect("no panic").expect_err("lost") {
+        SendError::Failed { reset: None, reason } => assert_eq!(reason, cause),
+        other => panic!("{other:?}"),
+    }
+    let error = late.frame().await.expect("an end").expect_err("lost");
+    assert_eq!((error.reset, &*error.reason), (None, cause));
+    assert!(matches!(connection.send(ping()).await, Err(SendError::Unsent { .. })));
+    connection.tasks().finished().await;
+}
+
+#[tokio::test]
+async fn a_connection_reset_is_named_as_the_cause() {
+    let (connection, mut server) = raw(&[]).await;
+    let sent = tokio::spawn(connection.send(ping()));
+    server.next_request().await;
+    server.0.set_zero_linger().expect("an option of every TCP socket");
+    drop(server);
+    let closed = connection.closed().await;
+    assert!(closed.contains("failed: Connection reset by peer"), "{closed}");
+    match sent.await.expect("no panic").expect_err("lost") {
+        SendError::Failed { reset: None, reason } => assert_eq!(reason, closed),
+        other => panic!("{other:?}"),
+    }
+    connection.tasks().finished().await;
+}
+
+#[tokio::test]
+async fn a_goaway_with_an_error_is_part_of_the_cause() {
+    let (connection, mut server) = raw(&[]).await;
+    let sent = tokio::spawn(connection.send(ping()));
+    let stream = server.next_request().await;
+    server.sync().await;
+    server.go_away(stream, 2, b"bug").await;
+    drop(server);
+    let cause = "the server closed the connection after GOAWAY with INTERNAL_ERROR and debug data \"bug\"";
+    assert_eq!(connection.closed().await, cause);
+    match sent.await.expect("no panic").expect_err("lost") {
+        SendError::Failed { reset: None, reason } => assert_eq!(reason, cause),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn close_gracefully_lets_streams_finish() {
+    let (connection, mut server) = raw(&[]).await;
+    let (feed, body) = TestBody::open();
+    let sent = tokio::spawn(connection.send(request(body)));
+    let stream = server.next_request().await;
+    connection.close_gracefully();
+    assert_eq!(connection.left_open().await, Lost::GoAway("the client is closing the connection".into()));
+    assert!(matches!(connection.send(ping()).await, Err(SendError::Unsent { .. })));
+    // Both directions go on.
+    feed.send(Bytes::from_static(b"more")).expect("still open");
+    assert_eq!(server.read_kind(support::DATA).await.payload, b"more");
+    drop(feed);
+    server.respond(stream, 0).await;
+    server.end(stream).await;
+    let body = sent.await.expect("no panic").expect("a response").into_body();
+    assert!(body.collect().await.expect("no error").trailers().is_some());
+    server.read_kind(GOAWAY).await;
+    server.drained().await;
+    assert_eq!(connection.closed().await, "the client closed the connection");
+    connection.tasks().finished().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_that_is_dropped_leaves_nothing_behind() {
+    let (connection, mut server) = raw(&[]).await;
+    let tasks = connection.tasks().clone();
+    assert_eq!(tasks.live(), 2);
+    drop(connection);
+    server.drained().await;
+    tasks.finished().await;
+}
+
+#[tokio::test]
+async fn requests_leave_no_tasks_behind() {
+    let (connection, mut server) = raw(&[]).await;
+    for _ in 0..10 {
+        let sent = tokio::spawn(connection.send(ping()));
+        let stream = server.next_request().await;
+        server.respond(stream, END_STREAM).await;
+        sent.await.expect("no panic").expect("a response");
+    }
+    let tasks = connection.tasks().clone();
+    drop(connection);
+    server.drained().await;
+    tasks.finished().await;
+}
+
+#[tokio::test]
+async fn abort_ends_everything_now() {
+    let (connection, mut server) = raw(&[]).await;
+    let (feed, body) = TestBody::open();
+    let sent = tokio::spawn(connection.send(request(body)));
+    let stream = server.next_request().await;
+    server.respond(stream, 0).await;
+    let mut body = sent.await.expect("no panic").expect("a response").into_body();
+    let waiting = tokio::spawn(connection.send(ping()));
+    server.next_request().await;
+    connection.abort();
+    let cause = "the client aborted the connection";
+    assert_eq!(connection.state(), ConnectionState::Closed { reason: cause.into() });
+    let error = body.frame().await.expect("an end").expect_err("aborted");
+    assert_eq!((error.reset, &*error.reason), (None, cause));
+    match waiting.await.expect("no panic").expect_err("aborted") {
+        SendError::Failed { reset: None, reason } => assert_eq!(reason, cause),
+        other => panic!("{other:?}"),
+    }
+    feed.closed().await;
+    server.drained().await;
+    connection.tasks().finished().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_keepalive_ends_the_connection() {
+    let (connector, server) = pipe();
+    let options = ConnectOptions {
+        keepalive_interval: Some(Duration::from_secs(30)),
+        keepalive_timeout: Duration::from_secs(5),
+        keepalive_while_idle: true,
+        ..ConnectOptions::default()
+    };
+    let address = anywhere();
+    let server = async {
+        let mut server = Raw::begin(server).await;
+        server.write(SETTINGS, 0, 0, &[]).await;
+        server
+    };
+    let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+    let connection: Connection<TestBody> = connection.expect("READY");
+    let before = tokio::time::Instant::now();
+    let waiting = tokio::spawn(connection.send(ping()));
+    let stream = server.next_request().await;
+    server.respond(stream, 0).await;
+    let mut body = waiting.await.expect("no panic").expect("a response").into_body();
+    let waiting = tokio::spawn(connection.send(ping()));
+    server.read_kind(support::PING).await;
+    let cause = "keepalive: no answer to a PING within 5s";
+    assert_eq!(connection.closed().await, cause);
+    assert!(before.elapsed() >= Duration::from_secs(35), "{:?}", before.elapsed());
+    match waiting.await.expect("no panic").expect_err("lost") {
+        SendError::Failed { reset: None, reason } => assert_eq!(reason, cause),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(body.frame().await.expect("an end").expect_err("lost").reason, cause);
+    connection.tasks().finished().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_without_keepalive_is_left_alone() {
+    let (connector, server) = pipe();
+    let address = anywhere();
+    let options = ConnectOptions::default();
+    let server = async {
+        let mut server = Raw::begin(server).await;
+        server.write(SETTINGS, 0, 0, &[]).await;
+        server
+    };
+    let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+    let connection: Connection<TestBody> = connection.expect("READY");
+    tokio::time::advance(Duration::from_secs(100_000)).await;
+    assert!(server.sync().await.iter().all(|frame| frame.kind != support::PING));
+    assert!(connection.is_open());
+}
