@@ -1,0 +1,356 @@
+//! A scripted xDS management server: tests set its resources, hurt its streams and read back what clients asked.
+
+mod load;
+mod load_service;
+mod load_state;
+mod request;
+mod resource;
+mod service;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use envoy_types::pb::{envoy::service::discovery::v3::DiscoveryResponse, google::protobuf::Any};
+use tokio::time::Instant;
+use tonic::Status;
+
+pub use load::{Load, LoadReport};
+pub use request::Request;
+pub use resource::{AGGREGATE, CDS, EDS, LDS, RDS, Resource, Selector, pack};
+
+use crate::{
+    observed::{Observed, PATIENCE, TimedOut},
+    server::Server,
+};
+use load_service::Lrs;
+use load_state::LoadState;
+use service::{Ads, Services};
+use state::{Change, State};
+
+/// An ADS server (state of the world), which also takes load reports (LRS), on a port of the loopback interface. It ends when dropped.
+///
+/// A response of listeners or clusters holds all that the stream subscribes to, so leaving one out deletes it; of
+/// other types it holds what changed. Each type has one version, which grows with every change; each response has a
+/// nonce of its own. A name that is not known is not answered.
+#[derive(Debug)]
+pub struct ControlPlane {
+    state: Arc<Observed<State>>,
+    loads: Arc<Observed<LoadState>>,
+    server: Server<Services>,
+    patience: Duration,
+}
+
+impl ControlPlane {
+    /// Starts an empty server on a free port.
+    ///
+    /// # Errors
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let state = Arc::new(Observed::new(State::default()));
+        let loads = Arc::new(Observed::new(LoadState::default()));
+        let server = Server::start(Services { ads: Ads(state.clone()), lrs: Lrs(loads.clone()) })?;
+        Ok(Self { state, loads, server, patience: PATIENCE })
+    }
+
+    /// Sets how long the `wait_` functions wait at most: 10 seconds unless told.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// A bootstrap configuration for clients of this server.
+    pub fn bootstrap_json(&self) -> String {
+        format!(
+            r#"{{
+  "xds_servers": [
+    {{
+      "server_uri": "{}",
+      "channel_creds": [{{ "type": "insecure" }}],
+      "server_features": ["xds_v3"]
+    }}
+  ],
+  "node": {{
+    "id": "testkit-node",
+    "cluster": "testkit",
+    "locality": {{ "region": "region", "zone": "zone", "sub_zone": "sub-zone" }}
+  }}
+}}"#,
+            self.address()
+        )
+    }
+
+    // -- resources ----------------------------------------------------------
+
+    /// Adds or replaces a resource.
+    pub fn set(&self, resource: impl Into<Resource>) {
+        self.set_all([resource.into()]);
+    }
+
+    /// Adds or replaces resources at once: one new version per type, and at most one response per type and stream.
+    pub fn set_all(&self, resources: impl IntoIterator<Item = Resource>) {
+        let changes = resources.into_iter().map(Change::Set).collect();
+        self.state.update(|s| s.change(changes));
+    }
+
+    /// Removes a resource. Clients learn of it by its absence from the next list, for types where that says something.
+    pub fn remove(&self, type_url: &str, name: &str) {
+        self.change(|batch| batch.remove(type_url, name));
+    }
+
+    /// Applies several additions and removals at once.
+    ///
+    /// ```
+    /// # use proxyless_testkit::{CDS, ControlPlane, resources};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let control_plane = ControlPlane::start().await?;
+    /// control_plane.change(|batch| {
+    ///     batch.set(resources::eds_cluster("new"));
+    ///     batch.remove(CDS, "old");
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn change(&self, fill: impl FnOnce(&mut Batch)) {
+        let mut batch = Batch { changes: Vec::new() };
+        fill(&mut batch);
+        self.state.update(|s| s.change(batch.changes));
+    }
+
+    /// Replaces a resource by one that cannot be decoded.
+    pub fn corrupt(&self, type_url: &str, name: &str) {
+        self.set(Resource::garbage(type_url, name));
+    }
+
+    /// The current version of a type.
+    pub fn version(&self, type_url: &str) -> String {
+        self.state.read(|s| s.version(type_url))
+    }
+
+    /// Hides changes until [`release`](Self::release): a type gets no response at all, a single resource stays as it
+    /// is now (which may be: unknown).
+    pub fn withhold(&self, selector: impl Into<Selector>) {
+        self.state.update(|s| s.withhold(selector.into()));
+    }
+
+    /// Ends [`withhold`](Self::withhold) and sends what was kept back.
+    pub fn release(&self, selector: impl Into<Selector>) {
+        self.state.update(|s| s.release(selector.into()));
+    }
+
+    // -- streams ------------------------------------------------------------
+
+    /// Sends these resources on every open stream, whatever the streams subscribe to. Returns their nonces.
+    pub fn send(&self, type_url: &str, resources: &[Any]) -> Vec<String> {
+        self.state.update(|s| s.send(type_url, resources))
+    }
+
+    /// Sends a response as it is on every open stream.
+    pub fn send_response(&self, response: &DiscoveryResponse) {
+        self.state.update(|s| s.send_response(response));
+    }
+
+    /// Sends bytes on every open stream, which need not be a response.
+    pub fn send_bytes(&self, bytes: impl Into<Bytes>) {
+        let bytes = bytes.into();
+        self.state.update(|s| s.send_outgoing(&Ok(Some(bytes))));
+    }
+
+    /// Ends every open stream with status OK.
+    pub fn close_streams(&self) {
+        self.state.update(|s| s.send_outgoing(&Ok(None)));
+    }
+
+    /// Ends every open stream with this status.
+    pub fn fail_streams(&self, status: Status) {
+        self.state.update(|s| s.send_outgoing(&Err(status)));
+    }
+
+    /// From now on new streams fail at once with this status; open ones go on.
+    pub fn refuse_streams(&self, status: Status) {
+        self.state.update(|s| s.refusal = Some(status));
+    }
+
+    /// Ends [`refuse_streams`](Self::refuse_streams).
+    pub fn accept_streams(&self) {
+        self.state.update(|s| s.refusal = None);
+    }
+
+    /// Sends a GOAWAY on every connection.
+    pub fn goaway(&self) {
+        self.server.goaway();
+    }
+
+    /// Closes the port and resets every connection. Resources and log stay.
+    pub async fn stop(&self) {
+        self.server.stop().await;
+    }
+
+    /// Listens again on the same port after [`stop`](Self::stop).
+    ///
+    /// # Errors
+    /// When the port cannot be bound.
+    pub async fn restart(&self) -> io::Result<()> {
+        self.server.restart()
+    }
+
+    // -- observation --------------------------------------------------------
+
+    /// How many streams are open.
+    pub fn open_streams(&self) -> usize {
+        self.state.read(State::open_streams)
+    }
+
+    /// How many streams were ever opened, refused ones included.
+    pub fn streams_opened(&self) -> u64 {
+        self.state.read(|s| s.streams_opened)
+    }
+
+    /// How many connections are open.
+    pub fn connections(&self) -> usize {
+        self.server.connections().read(|c| c.open)
+    }
+
+    /// The names of this type that open streams subscribe to.
+    pub fn subscriptions(&self, type_url: &str) -> BTreeSet<String> {
+        self.state.read(|s| s.subscriptions(type_url))
+    }
+
+    /// Every request so far, oldest first.
+    pub fn requests(&self) -> Vec<Arc<Request>> {
+        self.state.read(|s| s.requests.clone())
+    }
+
+    /// Waits for a request that matches, among those that came and those to come.
+    ///
+    /// # Errors
+    /// When none comes in time.
+    pub async fn wait_for_request(
+        &self,
+        matches: impl FnMut(&Request) -> bool,
+    ) -> Result<Arc<Request>, TimedOut> {
+        self.wait_for_request_after(0, matches).await
+    }
+
+    /// Like [`wait_for_request`](Self::wait_for_request), but passes over the first `skip` requests of the log.
+    ///
+    /// # Errors
+    /// When none comes in time.
+    pub async fn wait_for_request_after(
+        &self,
+        skip: usize,
+        mut matches: impl FnMut(&Request) -> bool,
+    ) -> Result<Arc<Request>, TimedOut> {
+        let deadline = Instant::now() + self.patience;
+        let mut next = skip;
+        loop {
+            // `matches` is the caller's code, so it runs on a copy, outside of the lock.
+            let fresh = |s: &State| {
+                let fresh: Vec<Arc<Request>> = s.requests.iter().skip(next).cloned().collect();
+                (!fresh.is_empty()).then_some(fresh)
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let fresh = self.state.wait(left, "a matching request", fresh, describe).await;
+            let fresh = fresh.map_err(|error| error.after(self.patience))?;
+            next += fresh.len();
+            if let Some(found) = fresh.into_iter().find(|request| matches(request)) {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Waits until the newest response of this type is accepted on every stream that got one.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_ack(&self, type_url: &str) -> Result<Arc<Request>, TimedOut> {
+        self.wait(&format!("an ACK of {type_url}"), |s| s.ack(type_url)).await
+    }
+
+    /// Waits until the newest response of this type is rejected on some stream.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_nack(&self, type_url: &str) -> Result<Arc<Request>, TimedOut> {
+        self.wait(&format!("a NACK of {type_url}"), |s| s.nack(type_url)).await
+    }
+
+    /// Waits until exactly these names of a type are subscribed to.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_subscriptions(&self, type_url: &str, names: &[&str]) -> Result<(), TimedOut> {
+        let wanted: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
+        let what = format!("subscriptions to {wanted:?} of {type_url}");
+        self.wait(&what, |s| (s.subscriptions(type_url) == wanted).then_some(())).await
+    }
+
+    /// Waits until this many streams are open.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_open_streams(&self, count: usize) -> Result<(), TimedOut> {
+        self.wait(&format!("{count} open streams"), |s| (s.open_streams() == count).then_some(())).await
+    }
+
+    /// Waits until at least this many streams were opened since the start, refused ones included.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_streams_opened(&self, count: u64) -> Result<(), TimedOut> {
+        self.wait(&format!("{count} streams"), |s| (s.streams_opened >= count).then_some(())).await
+    }
+
+    async fn wait<R>(&self, what: &str, find: impl FnMut(&State) -> Option<R>) -> Result<R, TimedOut> {
+        self.state.wait(self.patience, what, find, describe).await
+    }
+}
+
+/// Changes that are applied at once; see [`ControlPlane::change`].
+#[derive(Debug)]
+pub struct Batch {
+    changes: Vec<Change>,
+}
+
+impl Batch {
+    /// Adds or replaces a resource.
+    pub fn set(&mut self, resource: impl Into<Resource>) {
+        self.changes.push(Change::Set(resource.into()));
+    }
+
+    /// Removes a resource.
+    pub fn remove(&mut self, type_url: &str, name: &str) {
+        self.changes.push(Change::Remove(type_url.into(), name.into()));
+    }
+}
+
+/// What a wait that failed says of the state.
+fn describe(state: &State) -> String {
+    let last: Vec<String> = state
+        .requests
+        .iter()
+        .rev()
+        .take(5)
+        .map(|r| {
+            let short = r.type_url().rsplit('.').next().unwrap_or_default();
+            let error = r.error().map_or(String::new(), |e| format!(" error={:?}", e.message));
+            format!("{short} {:?} version={:?} nonce={:?}{error}", r.names(), r.version(), r.nonce())
+        })
+        .collect();
+    format!(
+        "{} requests on {} streams ({} open), the last ones (newest first): [{}]",
+        state.requests.len(),
+        state.streams_opened,
+        state.open_streams(),
+        last.join("; ")
+    )
+}

@@ -1,0 +1,56 @@
+//! One request of a client, as the log keeps it.
+
+use envoy_types::pb::{envoy::service::discovery::v3::DiscoveryRequest, google::rpc::Status};
+
+/// A `DiscoveryRequest` that arrived.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    stream: u64,
+    message: DiscoveryRequest,
+}
+
+impl Request {
+    pub(crate) fn new(stream: u64, message: DiscoveryRequest) -> Self {
+        Self { stream, message }
+    }
+
+    /// The number of the stream that carried it; the first one is 1.
+    pub fn stream(&self) -> u64 {
+        self.stream
+    }
+
+    /// The type that it is about.
+    pub fn type_url(&self) -> &str {
+        &self.message.type_url
+    }
+
+    /// The names that the client subscribes to, as they came.
+    pub fn names(&self) -> &[String] {
+        &self.message.resource_names
+    }
+
+    /// The last version that the client accepted.
+    pub fn version(&self) -> &str {
+        &self.message.version_info
+    }
+
+    /// The nonce of the response that it answers; empty in the first request of a stream and type.
+    pub fn nonce(&self) -> &str {
+        &self.message.response_nonce
+    }
+
+    /// Why the client rejects that response, if it does.
+    pub fn error(&self) -> Option<&Status> {
+        self.message.error_detail.as_ref()
+    }
+
+    /// Whether it rejects a response.
+    pub fn is_nack(&self) -> bool {
+        self.message.error_detail.is_some()
+    }
+
+    /// Everything.
+    pub fn message(&self) -> &DiscoveryRequest {
+        &self.message
+    }
+}

@@ -1,0 +1,139 @@
+//! What the server serves, and the ADS service: maps streams to inputs of [`State`] and its outboxes to streams, without a task of its own.
+
+use std::{
+    future::{Ready, ready},
+    marker::PhantomData,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready as ready_or_pending},
+};
+
+use bytes::{BufMut, Bytes};
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tonic::{
+    Status, Streaming,
+    body::Body,
+    codec::{Codec, EncodeBuf, Encoder},
+    server::{Grpc, StreamingService},
+};
+use tonic_prost::ProstDecoder;
+
+use super::{
+    load_service::{Lrs, STREAM_LOAD_STATS},
+    state::{Outgoing, State},
+};
+use crate::{observed::Observed, server::Handler};
+
+const STATE_OF_THE_WORLD: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+
+/// All that the server serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Services {
+    pub(super) ads: Ads,
+    pub(super) lrs: Lrs,
+}
+
+impl Handler for Services {
+    async fn handle(&self, _peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+        match request.uri().path() {
+            STATE_OF_THE_WORLD => grpc().streaming(self.ads.clone(), request).await,
+            STREAM_LOAD_STATS => grpc().streaming(self.lrs.clone(), request).await,
+            path => Status::unimplemented(format!("{path} is not served here")).into_http(),
+        }
+    }
+}
+
+fn grpc<M: Message + Default + 'static>() -> Grpc<RawCodec<M>> {
+    Grpc::new(RawCodec(PhantomData)).apply_max_message_size_config(Some(usize::MAX), Some(usize::MAX))
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Ads(pub(crate) Arc<Observed<State>>);
+
+impl StreamingService<DiscoveryRequest> for Ads {
+    type Response = Bytes;
+    type ResponseStream = AdsStream;
+    type Future = Ready<Result<tonic::Response<AdsStream>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<Streaming<DiscoveryRequest>>) -> Self::Future {
+        let opened = self.0.update(State::open);
+        ready(opened.map(|(number, outbox)| {
+            let state = self.0.clone();
+            tonic::Response::new(AdsStream { number, state, requests: request.into_inner(), outbox })
+        }))
+    }
+}
+
+/// One stream. Polling for responses also takes the requests in.
+#[derive(Debug)]
+pub(crate) struct AdsStream {
+    number: u64,
+    state: Arc<Observed<State>>,
+    requests: Streaming<DiscoveryRequest>,
+    outbox: mpsc::UnboundedReceiver<Outgoing>,
+}
+
+impl Stream for AdsStream {
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match Pin::new(&mut self.requests).poll_next(cx) {
+                Poll::Ready(Some(Ok(request))) => self.state.update(|s| s.on_request(self.number, request)),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(match ready_or_pending!(self.outbox.poll_recv(cx)) {
+            Some(Ok(Some(response))) => Some(Ok(response)),
+            Some(Err(status)) => Some(Err(status)),
+            Some(Ok(None)) | None => None,
+        })
+    }
+}
+
+impl Drop for AdsStream {
+    fn drop(&mut self) {
+        self.state.update(|s| s.close(self.number));
+    }
+}
+
+/// Takes requests apart and leaves responses as they are, so that they can be anything.
+#[derive(Debug)]
+struct RawCodec<M>(PhantomData<fn() -> M>);
+
+impl<M: Message + Default + 'static> Codec for RawCodec<M> {
+    type Encode = Bytes;
+    type Decode = M;
+    type Encoder = RawEncoder;
+    type Decoder = ProstDecoder<M>;
+
+    fn encoder(&mut self) -> RawEncoder {
+        RawEncoder
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstDecoder::default()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RawEncoder;
+
+impl Encoder for RawEncoder {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(item);
+        Ok(())
+    }
+}

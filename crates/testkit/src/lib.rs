@@ -1,0 +1,48 @@
+//! An xDS control plane and gRPC backends that run inside a test.
+//!
+//! Tests set resources on a [`ControlPlane`], point a client at it by its [bootstrap](ControlPlane::bootstrap_json),
+//! and then hurt things: backends are killed, hang or send GOAWAY, the control plane withholds resources, sends
+//! nonsense or goes away. Everything runs on ports of the loopback interface that nobody else gets, every wait looks
+//! at state and has a time limit, and everything ends when dropped.
+//!
+//! ```
+//! use proxyless_testkit::{Backend, ControlPlane, EDS, resources::*};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (near, far) = (Backend::start("near").await?, Backend::start("far").await?);
+//! let control_plane = ControlPlane::start().await?;
+//! control_plane.set_all([
+//!     listener("greeter", "greeter-route").into(),
+//!     simple_route_config("greeter-route", "greeter-cluster").into(),
+//!     eds_cluster("greeter-cluster").into(),
+//!     priorities("greeter-cluster", [[&near], [&far]]).into(),
+//! ]);
+//! assert!(control_plane.bootstrap_json().contains(&control_plane.address().to_string()));
+//!
+//! // Here a client of `xds:///greeter` starts; its RPCs reach `near`. Then:
+//! near.kill().await;
+//! // ... they reach `far`, until the endpoints change:
+//! near.restart().await?;
+//! control_plane.set(priorities("greeter-cluster", [[&near]]));
+//! assert_eq!(control_plane.version(EDS), "2");
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod control_plane;
+pub mod echo;
+mod observed;
+pub mod resources;
+mod server;
+mod sinks;
+
+pub use backend::{Backend, Call};
+pub use control_plane::{
+    AGGREGATE, Batch, CDS, ControlPlane, EDS, LDS, Load, LoadReport, RDS, Request, Resource, Selector,
+};
+pub use observed::TimedOut;
+pub use sinks::{BlackHole, DeadAddress, dead_address};

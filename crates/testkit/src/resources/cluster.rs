@@ -1,0 +1,141 @@
+use envoy_types::pb::{
+    envoy::{
+        config::{
+            cluster::v3::{
+                CircuitBreakers, Cluster, LoadBalancingPolicy, OutlierDetection,
+                circuit_breakers::Thresholds,
+                cluster::{ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig},
+                load_balancing_policy::Policy,
+            },
+            core::v3::{
+                ConfigSource, HealthStatus, HealthStatusSet, TypedExtensionConfig,
+                config_source::ConfigSourceSpecifier,
+            },
+            endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints},
+        },
+        extensions::clusters::aggregate::v3::{AggregateClusterResource, ClusterConfig},
+    },
+    google::protobuf::UInt32Value,
+};
+use prost::Name;
+
+use super::{ads_source, endpoint::named_endpoint, pack};
+use crate::control_plane::Resource;
+
+/// A cluster with its endpoints by EDS, under the cluster's name unless [`ClusterExt::eds_service_name`] is used.
+pub fn eds_cluster(name: &str) -> Cluster {
+    Cluster {
+        name: name.into(),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
+        eds_cluster_config: Some(EdsClusterConfig { eds_config: Some(ads_source()), ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+/// A cluster whose one endpoint is a name that DNS resolves.
+pub fn logical_dns_cluster(name: &str, host: &str, port: u16) -> Cluster {
+    let endpoints =
+        LocalityLbEndpoints { lb_endpoints: vec![named_endpoint(host, port)], ..Default::default() };
+    Cluster {
+        name: name.into(),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::LogicalDns.into())),
+        load_assignment: Some(ClusterLoadAssignment { endpoints: vec![endpoints], ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+/// A cluster made of others, the first ones preferred (A37).
+pub fn aggregate_cluster<'a>(name: &str, children: impl IntoIterator<Item = &'a str>) -> Cluster {
+    custom_cluster(name, "envoy.clusters.aggregate", &cluster_config(children))
+}
+
+/// A cluster made of others that are listed in an [`aggregate_resource`] (A99).
+pub fn aggregate_resource_cluster(name: &str, resource_name: &str) -> Cluster {
+    let config =
+        AggregateClusterResource { config_source: Some(ads_source()), resource_name: resource_name.into() };
+    custom_cluster(name, "envoy.clusters.aggregate_resource", &config)
+}
+
+/// The children of an [`aggregate_resource_cluster`] as a resource of its own (A99). The message has no name, so it
+/// comes inside a discovery `Resource`.
+pub fn aggregate_resource<'a>(name: &str, children: impl IntoIterator<Item = &'a str>) -> Resource {
+    Resource::wrapped(name, &cluster_config(children))
+}
+
+fn cluster_config<'a>(children: impl IntoIterator<Item = &'a str>) -> ClusterConfig {
+    ClusterConfig { clusters: children.into_iter().map(String::from).collect() }
+}
+
+fn custom_cluster<M: Name>(name: &str, type_name: &str, config: &M) -> Cluster {
+    let cluster_type = CustomClusterType { name: type_name.into(), typed_config: Some(pack(config)) };
+    Cluster {
+        name: name.into(),
+        cluster_discovery_type: Some(ClusterDiscoveryType::ClusterType(cluster_type)),
+        ..Default::default()
+    }
+}
+
+/// Further settings of a cluster.
+pub trait ClusterExt {
+    /// The name of its endpoint assignment.
+    #[must_use]
+    fn eds_service_name(self, name: &str) -> Self;
+    /// A load balancing policy; a client uses the first that it knows.
+    #[must_use]
+    fn lb_policy(self, policy: TypedExtensionConfig) -> Self;
+    /// The most RPCs at once (circuit breaking).
+    #[must_use]
+    fn max_requests(self, limit: u32) -> Self;
+    /// Ejection of endpoints that fail.
+    #[must_use]
+    fn outlier_detection(self, config: OutlierDetection) -> Self;
+    /// The health that endpoints must have to serve their sessions (A55).
+    #[must_use]
+    fn override_host_status(self, statuses: impl IntoIterator<Item = HealthStatus>) -> Self;
+    /// Load reports to the same server.
+    #[must_use]
+    fn report_load(self) -> Self;
+}
+
+impl ClusterExt for Cluster {
+    fn eds_service_name(mut self, name: &str) -> Self {
+        self.eds_cluster_config.get_or_insert_default().service_name = name.into();
+        self
+    }
+
+    fn lb_policy(mut self, policy: TypedExtensionConfig) -> Self {
+        let policies = &mut self.load_balancing_policy.get_or_insert_default().policies;
+        policies.push(Policy { typed_extension_config: Some(policy) });
+        self
+    }
+
+    fn max_requests(mut self, limit: u32) -> Self {
+        let threshold = Thresholds { max_requests: Some(UInt32Value { value: limit }), ..Default::default() };
+        self.circuit_breakers = Some(CircuitBreakers { thresholds: vec![threshold], ..Default::default() });
+        self
+    }
+
+    fn outlier_detection(mut self, config: OutlierDetection) -> Self {
+        self.outlier_detection = Some(config);
+        self
+    }
+
+    fn override_host_status(mut self, statuses: impl IntoIterator<Item = HealthStatus>) -> Self {
+        let statuses = statuses.into_iter().map(Into::into).collect();
+        let config = self.common_lb_config.get_or_insert_default();
+        config.override_host_status = Some(HealthStatusSet { statuses });
+        self
+    }
+
+    fn report_load(mut self) -> Self {
+        self.lrs_server = Some(ConfigSource {
+            config_source_specifier: Some(ConfigSourceSpecifier::Self_(Default::default())),
+            ..Default::default()
+        });
+        self
+    }
+}
+
+pub(super) fn one_policy(policy: TypedExtensionConfig) -> LoadBalancingPolicy {
+    LoadBalancingPolicy { policies: vec![Policy { typed_extension_config: Some(policy) }] }
+}

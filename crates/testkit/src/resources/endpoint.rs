@@ -1,0 +1,196 @@
+use std::net::SocketAddr;
+
+use envoy_types::pb::{
+    envoy::config::{
+        core::v3::{
+            Address, HealthStatus, Locality, SocketAddress, address::Address as AddressKind,
+            socket_address::PortSpecifier,
+        },
+        endpoint::v3::{
+            ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
+            cluster_load_assignment::policy::DropOverload, endpoint::AdditionalAddress,
+            lb_endpoint::HostIdentifier,
+        },
+    },
+    google::protobuf::UInt32Value,
+};
+
+use super::per_million;
+use crate::{Backend, BlackHole, DeadAddress};
+
+/// The endpoints of a cluster.
+pub fn assignment(
+    name: &str,
+    localities: impl IntoIterator<Item = LocalityLbEndpoints>,
+) -> ClusterLoadAssignment {
+    ClusterLoadAssignment {
+        cluster_name: name.into(),
+        endpoints: localities.into_iter().collect(),
+        ..Default::default()
+    }
+}
+
+/// An assignment with one locality per priority, from the highest down.
+pub fn priorities<G>(name: &str, groups: impl IntoIterator<Item = G>) -> ClusterLoadAssignment
+where
+    G: IntoIterator,
+    G::Item: IntoEndpoint,
+{
+    let localities = (0..).zip(groups).map(|(priority, group): (u32, G)| {
+        locality(&format!("priority-{priority}"), group).priority(priority)
+    });
+    assignment(name, localities)
+}
+
+/// Further settings of an assignment.
+pub trait AssignmentExt {
+    /// Drops this share of the requests, under this category.
+    #[must_use]
+    fn drops(self, category: &str, per_million: u32) -> Self;
+}
+
+impl AssignmentExt for ClusterLoadAssignment {
+    fn drops(mut self, category: &str, share: u32) -> Self {
+        self.policy
+            .get_or_insert_default()
+            .drop_overloads
+            .push(DropOverload { category: category.into(), drop_percentage: Some(per_million(share)) });
+        self
+    }
+}
+
+/// Endpoints of one zone, of weight 1 and priority 0.
+pub fn locality<E: IntoEndpoint>(zone: &str, endpoints: impl IntoIterator<Item = E>) -> LocalityLbEndpoints {
+    LocalityLbEndpoints {
+        locality: Some(Locality { region: "region".into(), zone: zone.into(), sub_zone: String::new() }),
+        lb_endpoints: endpoints.into_iter().map(IntoEndpoint::into_endpoint).collect(),
+        ..Default::default()
+    }
+    .weight(1)
+}
+
+/// Further settings of a locality.
+pub trait LocalityExt {
+    /// Its weight among the localities of its priority.
+    #[must_use]
+    fn weight(self, weight: u32) -> Self;
+    /// No weight, which takes the locality out.
+    #[must_use]
+    fn without_weight(self) -> Self;
+    /// Its priority; 0 is the highest.
+    #[must_use]
+    fn priority(self, priority: u32) -> Self;
+    /// Its region.
+    #[must_use]
+    fn region(self, region: &str) -> Self;
+}
+
+impl LocalityExt for LocalityLbEndpoints {
+    fn weight(mut self, weight: u32) -> Self {
+        self.load_balancing_weight = Some(UInt32Value { value: weight });
+        self
+    }
+
+    fn without_weight(mut self) -> Self {
+        self.load_balancing_weight = None;
+        self
+    }
+
+    fn priority(mut self, priority: u32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    fn region(mut self, region: &str) -> Self {
+        self.locality.get_or_insert_default().region = region.into();
+        self
+    }
+}
+
+/// An endpoint; [`EndpointExt`] says more of it.
+pub fn endpoint(address: impl IntoEndpoint) -> LbEndpoint {
+    address.into_endpoint()
+}
+
+/// Further settings of an endpoint.
+pub trait EndpointExt {
+    /// Its weight within the locality.
+    #[must_use]
+    fn weight(self, weight: u32) -> Self;
+    /// What the control plane says of its health.
+    #[must_use]
+    fn health(self, health: HealthStatus) -> Self;
+    /// Another address of it.
+    #[must_use]
+    fn additional_address(self, address: SocketAddr) -> Self;
+}
+
+impl EndpointExt for LbEndpoint {
+    fn weight(mut self, weight: u32) -> Self {
+        self.load_balancing_weight = Some(UInt32Value { value: weight });
+        self
+    }
+
+    fn health(mut self, health: HealthStatus) -> Self {
+        self.health_status = health.into();
+        self
+    }
+
+    fn additional_address(mut self, address: SocketAddr) -> Self {
+        if let Some(HostIdentifier::Endpoint(endpoint)) = &mut self.host_identifier {
+            let address = socket_address(&address.ip().to_string(), address.port());
+            endpoint.additional_addresses.push(AdditionalAddress { address: Some(address) });
+        }
+        self
+    }
+}
+
+/// What can stand as an endpoint in a locality.
+pub trait IntoEndpoint {
+    /// The endpoint as a message.
+    fn into_endpoint(self) -> LbEndpoint;
+}
+
+impl IntoEndpoint for LbEndpoint {
+    fn into_endpoint(self) -> LbEndpoint {
+        self
+    }
+}
+
+impl IntoEndpoint for SocketAddr {
+    fn into_endpoint(self) -> LbEndpoint {
+        named_endpoint(&self.ip().to_string(), self.port())
+    }
+}
+
+impl IntoEndpoint for &Backend {
+    fn into_endpoint(self) -> LbEndpoint {
+        self.address().into_endpoint()
+    }
+}
+
+impl IntoEndpoint for &BlackHole {
+    fn into_endpoint(self) -> LbEndpoint {
+        self.address().into_endpoint()
+    }
+}
+
+impl IntoEndpoint for &DeadAddress {
+    fn into_endpoint(self) -> LbEndpoint {
+        self.address().into_endpoint()
+    }
+}
+
+pub(super) fn named_endpoint(host: &str, port: u16) -> LbEndpoint {
+    let endpoint = Endpoint { address: Some(socket_address(host, port)), ..Default::default() };
+    LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..Default::default() }
+}
+
+fn socket_address(host: &str, port: u16) -> Address {
+    let address = SocketAddress {
+        address: host.into(),
+        port_specifier: Some(PortSpecifier::PortValue(port.into())),
+        ..Default::default()
+    };
+    Address { address: Some(AddressKind::SocketAddress(address)) }
+}

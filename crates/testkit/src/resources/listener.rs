@@ -1,0 +1,82 @@
+use envoy_types::pb::envoy::{
+    config::{
+        listener::v3::{ApiListener, Listener},
+        route::v3::RouteConfiguration,
+    },
+    extensions::filters::{
+        http::router::v3::Router,
+        network::http_connection_manager::v3::{
+            HttpConnectionManager, HttpFilter, Rds, http_connection_manager::RouteSpecifier,
+            http_filter::ConfigType,
+        },
+    },
+};
+use prost::Name;
+
+use super::{ads_source, pack};
+
+/// Where a listener has its routes from.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RouteSource {
+    /// A route configuration of this name, by RDS.
+    Rds(String),
+    /// These.
+    Inline(Box<RouteConfiguration>),
+}
+
+impl From<&str> for RouteSource {
+    fn from(name: &str) -> Self {
+        Self::Rds(name.into())
+    }
+}
+
+impl From<String> for RouteSource {
+    fn from(name: String) -> Self {
+        Self::Rds(name)
+    }
+}
+
+impl From<RouteConfiguration> for RouteSource {
+    fn from(routes: RouteConfiguration) -> Self {
+        Self::Inline(Box::new(routes))
+    }
+}
+
+/// An API listener, as gRPC clients use them. `routes` is a name for RDS, or a route configuration.
+pub fn listener(name: &str, routes: impl Into<RouteSource>) -> Listener {
+    listener_with(name, &connection_manager(routes))
+}
+
+/// An API listener with this connection manager.
+pub fn listener_with(name: &str, manager: &HttpConnectionManager) -> Listener {
+    Listener {
+        name: name.into(),
+        api_listener: Some(ApiListener { api_listener: Some(pack(manager)) }),
+        ..Default::default()
+    }
+}
+
+/// A connection manager with these routes and the router as its only filter.
+pub fn connection_manager(routes: impl Into<RouteSource>) -> HttpConnectionManager {
+    let specifier = match routes.into() {
+        RouteSource::Rds(route_config_name) => {
+            RouteSpecifier::Rds(Rds { config_source: Some(ads_source()), route_config_name })
+        }
+        RouteSource::Inline(routes) => RouteSpecifier::RouteConfig(*routes),
+    };
+    HttpConnectionManager {
+        http_filters: vec![http_filter("router", &Router::default())],
+        route_specifier: Some(specifier),
+        ..Default::default()
+    }
+}
+
+/// An HTTP filter. The router must stay the last one of a connection manager.
+pub fn http_filter<M: Name>(name: &str, config: &M) -> HttpFilter {
+    HttpFilter {
+        name: name.into(),
+        config_type: Some(ConfigType::TypedConfig(pack(config))),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,75 @@
+//! Builders for xDS resources: short calls in tests, full messages out.
+//!
+//! Functions make messages that a gRPC client accepts; the `…Ext` traits change one aspect of them. What these do not
+//! cover is set on the message itself.
+//!
+//! ```
+//! use proxyless_testkit::resources::*;
+//!
+//! let near = "127.0.0.1:5001".parse::<std::net::SocketAddr>()?;
+//! let far = "127.0.0.1:5002".parse::<std::net::SocketAddr>()?;
+//! let _ = listener("greeter", "greeter-route");
+//! let _ = route_config("greeter-route", [virtual_host(["*"], [route("greeter-cluster").prefix("/hello.")])]);
+//! let _ = eds_cluster("greeter-cluster").lb_policy(round_robin());
+//! let _ = assignment("greeter-cluster", [locality("near", [near]), locality("far", [far]).priority(1)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod cluster;
+mod endpoint;
+mod listener;
+mod policy;
+mod route;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use envoy_types::pb::{
+    envoy::{
+        config::core::v3::{AggregatedConfigSource, ConfigSource, config_source::ConfigSourceSpecifier},
+        r#type::v3::{FractionalPercent, fractional_percent::DenominatorType},
+    },
+    google::protobuf,
+};
+
+pub use crate::control_plane::pack;
+pub use cluster::{
+    ClusterExt, aggregate_cluster, aggregate_resource, aggregate_resource_cluster, eds_cluster,
+    logical_dns_cluster,
+};
+pub use endpoint::{
+    AssignmentExt, EndpointExt, IntoEndpoint, LocalityExt, assignment, endpoint, locality, priorities,
+};
+pub use envoy_types::pb::envoy::config::core::v3::HealthStatus;
+pub use listener::{RouteSource, connection_manager, http_filter, listener, listener_with};
+pub use policy::{
+    OutlierDetectionExt, extension, least_request, outlier_detection, pick_first, ring_hash, round_robin,
+    wrr_locality,
+};
+pub use route::{
+    HeaderExt, RouteExt, header, route, route_config, simple_route_config, virtual_host, weighted_route,
+};
+pub use session::{ConnectionManagerExt, no_stateful_session, stateful_session, stateful_session_with};
+
+/// The config source that says: by the same ADS stream.
+pub fn ads_source() -> ConfigSource {
+    ConfigSource {
+        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        ..Default::default()
+    }
+}
+
+/// A share, in millionths.
+pub fn per_million(numerator: u32) -> FractionalPercent {
+    FractionalPercent { numerator, denominator: DenominatorType::Million.into() }
+}
+
+/// A duration as protobuf has it; the longest of its kind when it does not fit.
+pub fn duration(duration: Duration) -> protobuf::Duration {
+    protobuf::Duration {
+        seconds: duration.as_secs().try_into().unwrap_or(i64::MAX),
+        nanos: duration.subsec_nanos().try_into().unwrap_or(0),
+    }
+}

@@ -1,0 +1,91 @@
+use std::time::Duration;
+
+use envoy_types::pb::{
+    envoy::{
+        config::{cluster::v3::OutlierDetection, core::v3::TypedExtensionConfig},
+        extensions::load_balancing_policies::{
+            least_request::v3::LeastRequest,
+            pick_first::v3::PickFirst,
+            ring_hash::v3::{RingHash, ring_hash::HashFunction},
+            round_robin::v3::RoundRobin,
+            wrr_locality::v3::WrrLocality,
+        },
+    },
+    google::protobuf::{UInt32Value, UInt64Value},
+};
+use prost::Name;
+
+use super::{cluster::one_policy, duration, pack};
+
+/// A typed extension config, such as a load balancing policy.
+pub fn extension<M: Name>(name: &str, config: &M) -> TypedExtensionConfig {
+    TypedExtensionConfig { name: name.into(), typed_config: Some(pack(config)) }
+}
+
+/// The policy `round_robin`.
+pub fn round_robin() -> TypedExtensionConfig {
+    extension("round_robin", &RoundRobin::default())
+}
+
+/// The policy `pick_first`, without shuffling.
+pub fn pick_first() -> TypedExtensionConfig {
+    extension("pick_first", &PickFirst::default())
+}
+
+/// The policy `ring_hash` with rings of these sizes.
+pub fn ring_hash(sizes: std::ops::RangeInclusive<u64>) -> TypedExtensionConfig {
+    let config = RingHash {
+        hash_function: HashFunction::XxHash.into(),
+        minimum_ring_size: Some(UInt64Value { value: *sizes.start() }),
+        maximum_ring_size: Some(UInt64Value { value: *sizes.end() }),
+        ..Default::default()
+    };
+    extension("ring_hash", &config)
+}
+
+/// The policy `least_request` with this many choices per pick.
+pub fn least_request(choices: u32) -> TypedExtensionConfig {
+    let config = LeastRequest { choice_count: Some(UInt32Value { value: choices }), ..Default::default() };
+    extension("least_request", &config)
+}
+
+/// Localities by their weights, and this policy in each.
+pub fn wrr_locality(child: TypedExtensionConfig) -> TypedExtensionConfig {
+    extension("wrr_locality", &WrrLocality { endpoint_picking_policy: Some(one_policy(child)) })
+}
+
+/// Outlier detection that runs this often and ejects for this long; what ejects is set on the message.
+pub fn outlier_detection(interval: Duration, ejection: Duration) -> OutlierDetection {
+    OutlierDetection {
+        interval: Some(duration(interval)),
+        base_ejection_time: Some(duration(ejection)),
+        ..Default::default()
+    }
+}
+
+/// What outlier detection ejects.
+pub trait OutlierDetectionExt {
+    /// Endpoints that fail more than `threshold` percent of at least `volume` RPCs in an interval, if at least `hosts`
+    /// endpoints had that many. The comparison of success rates, which is on by default, is turned off.
+    #[must_use]
+    fn failure_percentage(self, threshold: u32, hosts: u32, volume: u32) -> Self;
+    /// No more than this share of the endpoints.
+    #[must_use]
+    fn max_ejection_percent(self, percent: u32) -> Self;
+}
+
+impl OutlierDetectionExt for OutlierDetection {
+    fn failure_percentage(mut self, threshold: u32, hosts: u32, volume: u32) -> Self {
+        self.failure_percentage_threshold = Some(UInt32Value { value: threshold });
+        self.failure_percentage_minimum_hosts = Some(UInt32Value { value: hosts });
+        self.failure_percentage_request_volume = Some(UInt32Value { value: volume });
+        self.enforcing_failure_percentage = Some(UInt32Value { value: 100 });
+        self.enforcing_success_rate = Some(UInt32Value { value: 0 });
+        self
+    }
+
+    fn max_ejection_percent(mut self, percent: u32) -> Self {
+        self.max_ejection_percent = Some(UInt32Value { value: percent });
+        self
+    }
+}

@@ -1,0 +1,60 @@
+use std::time::Duration;
+
+use envoy_types::pb::{
+    envoy::{
+        config::core::v3::TypedExtensionConfig,
+        extensions::{
+            filters::{
+                http::stateful_session::v3::{
+                    StatefulSession, StatefulSessionPerRoute, stateful_session_per_route::Override,
+                },
+                network::http_connection_manager::v3::{HttpConnectionManager, HttpFilter},
+            },
+            http::stateful_session::cookie::v3::CookieBasedSessionState,
+        },
+        r#type::http::v3::Cookie,
+    },
+    google::protobuf::Any,
+};
+
+use super::{duration, http_filter, pack};
+
+/// The filter that keeps sessions by a cookie of this name, under the name `stateful_session` (A55).
+pub fn stateful_session(cookie: &str) -> HttpFilter {
+    stateful_session_with(cookie, "", Duration::ZERO)
+}
+
+/// The same, with the cookie's path and time to live.
+pub fn stateful_session_with(cookie: &str, path: &str, ttl: Duration) -> HttpFilter {
+    let cookie = Cookie {
+        name: cookie.into(),
+        path: path.into(),
+        ttl: (!ttl.is_zero()).then(|| duration(ttl)),
+        ..Default::default()
+    };
+    let state = TypedExtensionConfig {
+        name: "cookie".into(),
+        typed_config: Some(pack(&CookieBasedSessionState { cookie: Some(cookie) })),
+    };
+    http_filter("stateful_session", &StatefulSession { session_state: Some(state), ..Default::default() })
+}
+
+/// What turns sessions off in a `typed_per_filter_config`, under the name `stateful_session`.
+pub fn no_stateful_session() -> Any {
+    pack(&StatefulSessionPerRoute { r#override: Some(Override::Disabled(true)) })
+}
+
+/// Further settings of a connection manager.
+pub trait ConnectionManagerExt {
+    /// One more filter, before the router.
+    #[must_use]
+    fn filter(self, filter: HttpFilter) -> Self;
+}
+
+impl ConnectionManagerExt for HttpConnectionManager {
+    fn filter(mut self, filter: HttpFilter) -> Self {
+        let router = self.http_filters.len().saturating_sub(1);
+        self.http_filters.insert(router, filter);
+        self
+    }
+}

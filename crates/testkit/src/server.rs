@@ -1,0 +1,304 @@
+//! The HTTP/2 server below the control plane and the backends: one port of its own on the loopback interface, which
+//! can be closed, opened again, and made to drain its connections.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpSocket, TcpStream},
+    time::Instant,
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+use tonic::body::Body;
+
+use crate::observed::Observed;
+
+/// What answers the requests of a [`Server`].
+pub(crate) trait Handler: Clone + Send + Sync + 'static {
+    fn handle(
+        &self,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// A port of the loopback interface that nobody else gets while this value lives. Connecting to it is refused unless
+/// something listens.
+#[derive(Debug)]
+pub(crate) struct Port {
+    address: SocketAddr,
+    // Bound, but not listening: the kernel gives the number to no one else, and we may listen beside it.
+    _reservation: TcpSocket,
+}
+
+impl Port {
+    pub(crate) fn reserve() -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        Ok(Self { address: socket.local_addr()?, _reservation: socket })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn listen(&self) -> io::Result<TcpListener> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(self.address)?;
+        socket.listen(1024)
+    }
+}
+
+/// How many connections there are, and how they shall end.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    pub(crate) open: usize,
+    /// Ever accepted.
+    pub(crate) accepted: usize,
+    goaways: u64,
+    max_age: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Server<H> {
+    port: Port,
+    handler: H,
+    connections: Arc<Observed<Connections>>,
+    running: Mutex<Option<Running>>,
+}
+
+impl<H: Handler> Server<H> {
+    pub(crate) fn start(handler: H) -> io::Result<Self> {
+        let server = Self {
+            port: Port::reserve()?,
+            handler,
+            connections: Arc::new(Observed::new(Connections::default())),
+            running: Mutex::new(None),
+        };
+        server.restart()?;
+        Ok(server)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    pub(crate) fn connections(&self) -> &Observed<Connections> {
+        &self.connections
+    }
+
+    /// Listens again on the same port, unless it does.
+    pub(crate) fn restart(&self) -> io::Result<()> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.is_none() {
+            let listener = self.port.listen()?;
+            let tasks = Tasks::default();
+            tasks.spawn(accept(listener, self.handler.clone(), self.connections.clone(), tasks.clone()));
+            *running = Some(Running { _cancel: tasks.token.clone().drop_guard(), tasks });
+        }
+        Ok(())
+    }
+
+    /// Closes the port and resets every connection; returns when all of that has happened.
+    pub(crate) async fn stop(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(running) = running {
+            running.tasks.token.cancel();
+            running.tasks.tracker.close();
+            running.tasks.tracker.wait().await;
+        }
+    }
+
+    /// Sends a GOAWAY on every connection; each ends when its RPCs have.
+    pub(crate) fn goaway(&self) {
+        self.connections.update(|c| c.goaways += 1);
+    }
+
+    /// From now on a connection gets a GOAWAY at this age.
+    pub(crate) fn max_age(&self, age: Option<Duration>) {
+        self.connections.update(|c| c.max_age = age);
+    }
+}
+
+/// The tasks between a start and a stop. Dropping it cancels them.
+#[derive(Debug)]
+struct Running {
+    tasks: Tasks,
+    _cancel: DropGuard,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tasks {
+    token: CancellationToken,
+    tracker: TaskTracker,
+}
+
+impl Tasks {
+    fn spawn<F>(&self, future: F)
+    where
+        F: Future + Send + 'static,
+    {
+        let token = self.token.clone();
+        self.tracker.spawn(async move {
+            token.run_until_cancelled_owned(future).await;
+        });
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Tasks
+where
+    F: Future + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.spawn(future);
+    }
+}
+
+async fn accept<H: Handler>(
+    listener: TcpListener,
+    handler: H,
+    connections: Arc<Observed<Connections>>,
+    tasks: Tasks,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let io = Io { stream, killed: tasks.token.clone() };
+                let open = Open::new(connections.clone());
+                tasks.spawn(serve(io, peer, handler.clone(), open, tasks.clone()));
+            }
+            // Running out of descriptors is the usual cause: later connections may succeed.
+            Err(error) => {
+                tracing::debug!(%error, "accept failed");
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+async fn serve<H: Handler>(io: Io, peer: SocketAddr, handler: H, open: Open, tasks: Tasks) {
+    let opened = Instant::now();
+    let service = service_fn(move |request| {
+        let handler = handler.clone();
+        async move { Ok::<_, Infallible>(handler.handle(peer, request).await) }
+    });
+    let connection =
+        http2::Builder::new(tasks).timer(TokioTimer::new()).serve_connection(TokioIo::new(io), service);
+    let mut connection = pin!(connection);
+    let mut draining = false;
+    loop {
+        let age = open.connections.read(|c| c.max_age);
+        tokio::select! {
+            result = connection.as_mut() => {
+                if let Err(error) = result {
+                    tracing::debug!(%peer, %error, "connection ended");
+                }
+                return;
+            }
+            () = open.goaway_or_age_change(age), if !draining => {}
+            () = at(age.map(|age| opened + age)), if !draining => {
+                connection.as_mut().graceful_shutdown();
+                draining = true;
+            }
+        }
+        if !draining && open.goaway_requested() {
+            connection.as_mut().graceful_shutdown();
+            draining = true;
+        }
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Counts a connection as open while it lives.
+struct Open {
+    connections: Arc<Observed<Connections>>,
+    /// The GOAWAYs asked for before this connection came; they are not meant for it.
+    goaways_before: u64,
+}
+
+impl Open {
+    fn new(connections: Arc<Observed<Connections>>) -> Self {
+        let goaways_before = connections.update(|c| {
+            c.open += 1;
+            c.accepted += 1;
+            c.goaways
+        });
+        Self { connections, goaways_before }
+    }
+
+    fn goaway_requested(&self) -> bool {
+        self.connections.read(|c| c.goaways != self.goaways_before)
+    }
+
+    async fn goaway_or_age_change(&self, age: Option<Duration>) {
+        self.connections.until(|c| c.goaways != self.goaways_before || c.max_age != age).await;
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.connections.update(|c| c.open -= 1);
+    }
+}
+
+/// A connection that is reset, not closed in order, when its server is stopped.
+struct Io {
+    stream: TcpStream,
+    killed: CancellationToken,
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        if self.killed.is_cancelled() {
+            // Without it the peer sees an orderly end instead, which is all that an error could mean here.
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,89 @@
+//! Addresses that serve nobody: one that accepts and stays silent, one that refuses.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use tokio::{net::TcpListener, task::AbortHandle};
+
+use crate::{
+    observed::{Observed, PATIENCE, TimedOut},
+    server::Port,
+};
+
+/// A port that accepts connections and never says anything.
+#[derive(Debug)]
+pub struct BlackHole {
+    port: Port,
+    accepted: Arc<Observed<usize>>,
+    task: AbortHandle,
+}
+
+impl BlackHole {
+    /// Starts to listen on a free port of the loopback interface.
+    ///
+    /// # Errors
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let port = Port::reserve()?;
+        let listener = port.listen()?;
+        let accepted = Arc::new(Observed::new(0));
+        let task = tokio::spawn(swallow(listener, accepted.clone())).abort_handle();
+        Ok(Self { port, accepted, task })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// How many connections it has accepted so far.
+    pub fn connections(&self) -> usize {
+        self.accepted.read(|n| *n)
+    }
+
+    /// Waits until at least this many connections were accepted.
+    ///
+    /// # Errors
+    /// When that does not happen in 10 seconds.
+    pub async fn wait_connections(&self, count: usize) -> Result<(), TimedOut> {
+        let enough = |n: &usize| (*n >= count).then_some(());
+        self.accepted.wait(PATIENCE, format!("{count} connections"), enough, usize::to_string).await
+    }
+}
+
+impl Drop for BlackHole {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn swallow(listener: TcpListener, accepted: Arc<Observed<usize>>) {
+    let mut held = Vec::new();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                held.push(stream);
+                accepted.update(|n| *n += 1);
+            }
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// A port where every connection is refused. It stays reserved while this value lives.
+#[derive(Debug)]
+pub struct DeadAddress(Port);
+
+impl DeadAddress {
+    /// Where nobody listens.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
+/// An address of the loopback interface that refuses connections.
+///
+/// # Errors
+/// When no port can be bound.
+pub fn dead_address() -> io::Result<DeadAddress> {
+    Port::reserve().map(DeadAddress)
+}
