@@ -1,0 +1,246 @@
+//! Options of a channel.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::Authority;
+use proxyless_balancer::tree::TreeConfig;
+use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore};
+use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
+use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_transport::dns::{Resolve, SystemResolver};
+use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
+use proxyless_xds::Gates;
+use proxyless_xds::XdsTarget;
+use proxyless_xds::bootstrap::Bootstrap;
+use proxyless_xds::client::NackMode;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::channel::{Shared, XdsChannel};
+use crate::client_pool::{ClientKey, ClientPool, ClientSharing, ClientSource};
+use crate::clock;
+use crate::drive::channel::{Driver, DriverWake};
+use crate::drive::connection::Connections;
+use crate::drive::dns::Lookups;
+use crate::error::ConnectError;
+use crate::snapshot::Published;
+
+/// Builds an [`XdsChannel`] with options.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use proxyless::{Bootstrap, XdsChannel};
+///
+/// let bootstrap = Bootstrap::from_json(r#"{
+///     "xds_servers": [{ "server_uri": "127.0.0.1:18000", "channel_creds": [{ "type": "insecure" }] }],
+///     "node": { "id": "checkout-7" }
+/// }"#)?;
+/// let channel = XdsChannel::builder("xds:///greeter.example:50051").bootstrap(bootstrap).build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct XdsChannelBuilder {
+    target: String,
+    bootstrap: Option<Bootstrap>,
+    sharing: ClientSharing,
+    pool: Option<ClientPool>,
+    nack_mode: NackMode,
+    gates: Option<Gates>,
+    resource_timeout: Option<Duration>,
+    failover_timeout: Duration,
+    connect_timeout: Duration,
+    keepalive: Option<(Duration, Duration)>,
+    connector: Arc<dyn Connector>,
+    dns: DnsConfig,
+    resolver: Arc<dyn Resolve>,
+}
+
+impl XdsChannelBuilder {
+    pub(crate) fn new(target: &str) -> Self {
+        Self {
+            target: target.to_owned(),
+            bootstrap: None,
+            sharing: ClientSharing::default(),
+            pool: None,
+            nack_mode: NackMode::default(),
+            gates: None,
+            resource_timeout: None,
+            failover_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(20),
+            keepalive: None,
+            connector: Arc::new(TcpConnector),
+            dns: DnsConfig::default(),
+            resolver: Arc::new(SystemResolver::new()),
+        }
+    }
+
+    /// The bootstrap to use instead of the one that the environment names.
+    pub fn bootstrap(mut self, bootstrap: Bootstrap) -> Self {
+        self.bootstrap = Some(bootstrap);
+        self
+    }
+
+    /// Whether this channel shares its xDS client with others; by default with all of the same bootstrap.
+    pub fn client_sharing(mut self, sharing: ClientSharing) -> Self {
+        self.sharing = sharing;
+        self
+    }
+
+    /// The clients to share; by default those of the process.
+    pub fn client_pool(mut self, pool: ClientPool) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
+    /// What becomes of the good resources in a response that also has bad ones; by default they are used (gRFC A46).
+    pub fn nack_mode(mut self, mode: NackMode) -> Self {
+        self.nack_mode = mode;
+        self
+    }
+
+    /// Gated behaviour; by default as the environment says.
+    pub fn gates(mut self, gates: Gates) -> Self {
+        self.gates = Some(gates);
+        self
+    }
+
+    /// How long a resource may take to come before it counts as missing (gRFC A57); 15 seconds by default.
+    pub fn resource_timeout(mut self, timeout: Duration) -> Self {
+        self.resource_timeout = Some(timeout);
+        self
+    }
+
+    /// How long a priority may take to connect before the next one is tried (gRFC A56); 10 seconds by default.
+    pub fn failover_timeout(mut self, timeout: Duration) -> Self {
+        self.failover_timeout = timeout;
+        self
+    }
+
+    /// How long a connection attempt may take at least; 20 seconds by default. After failures in a row it may take as
+    /// long as its backoff, two minutes at most.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Probes connections with HTTP/2 PINGs every `interval` while calls run, and drops one that does not answer within
+    /// `timeout`. Off by default: servers may refuse probes that they find too frequent.
+    pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
+        self.keepalive = Some((interval, timeout));
+        self
+    }
+
+    /// Opens the byte streams to backends; plain TCP by default.
+    pub fn connector(mut self, connector: impl Connector + 'static) -> Self {
+        self.connector = Arc::new(connector);
+        self
+    }
+
+    /// Resolves the host names of LOGICAL_DNS clusters; the system's DNS by default.
+    pub fn dns_resolver(mut self, resolver: impl Resolve) -> Self {
+        self.resolver = Arc::new(resolver);
+        self
+    }
+
+    /// When host names are resolved again although no connection failed; never by default, as in gRPC's other
+    /// libraries.
+    pub fn dns_refresh(mut self, refresh: DnsRefresh) -> Self {
+        self.dns.refresh = refresh;
+        self
+    }
+
+    /// The least time between two lookups of a host name because of failed connections; 30 seconds by default.
+    pub fn dns_min_interval(mut self, interval: Duration) -> Self {
+        self.dns.min_resolution_interval = interval;
+        self
+    }
+
+    /// Makes the channel. It stays IDLE until its first RPC.
+    ///
+    /// # Errors
+    /// See [`XdsChannel::connect`].
+    pub fn build(self) -> Result<XdsChannel, ConnectError> {
+        let target = XdsTarget::parse(&self.target)?;
+        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        let variable = |name: &str| std::env::var(name).ok();
+        let bootstrap = match self.bootstrap {
+            Some(bootstrap) => bootstrap,
+            None => Bootstrap::from_env(variable, |path| std::fs::read_to_string(path))?,
+        };
+        let gates = self.gates.unwrap_or_else(|| Gates::from_variables(variable));
+        let name = Arc::clone(target.name());
+        let uri: Arc<str> = Arc::from(self.target.as_str());
+
+        let (server, node) = (Arc::from(bootstrap.server().uri.as_str()), Arc::from(bootstrap.node_id()));
+
+        let wake = Arc::new(DriverWake::default());
+        let core = ChannelCore::new(
+            ChannelConfig {
+                listener_name: Arc::clone(&name),
+                authority: Arc::clone(&name),
+                tree: TreeConfig {
+                    seed: clock::seed(),
+                    connect_timeout: self.connect_timeout,
+                    ..TreeConfig::default()
+                },
+                failover_timeout: self.failover_timeout,
+                dns: self.dns,
+                gates,
+                circuits: CircuitRegistry::global(),
+                seed: clock::seed(),
+            },
+            Arc::clone(&wake) as _,
+        );
+        let pool = self.pool.unwrap_or_else(ClientPool::global);
+        let clients = ClientSource {
+            pool: pool.clone(),
+            key: ClientKey {
+                bootstrap: Arc::new(bootstrap),
+                target: (self.sharing == ClientSharing::PerTarget).then(|| Arc::clone(&uri)),
+                nack_mode: self.nack_mode,
+                gates,
+                resource_timeout: self.resource_timeout,
+            },
+        };
+        let mut options = ConnectOptions::default();
+        if let Some((interval, timeout)) = self.keepalive {
+            options.keepalive_interval = Some(interval);
+            options.keepalive_timeout = timeout;
+        }
+        let (report_sender, reports) = unbounded_channel();
+        let (commands, command_inbox) = unbounded_channel();
+        let published = Arc::new(Published::new());
+        let driver = Driver {
+            id: clock::next_id(),
+            target: Arc::clone(&uri),
+            core,
+            wake,
+            published: Arc::clone(&published),
+            clients,
+            connections: Connections::new(self.connector, options, report_sender),
+            reports,
+            dns: Lookups::new(self.resolver),
+        };
+        pool.list(&commands);
+        runtime.spawn(driver.run(command_inbox));
+        Ok(XdsChannel::new(Shared {
+            target: uri,
+            authority: Authority::try_from(&*name).ok(),
+            server,
+            node,
+            published,
+            channel_id: clock::seed(),
+            commands,
+        }))
+    }
+}
+
+impl fmt::Debug for XdsChannelBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XdsChannelBuilder").field("target", &self.target).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+//! When a failed attempt is followed by another (gRFC A44, A6).
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+use proxyless_balancer::api::Code;
+use proxyless_sans_io::Rng;
+use proxyless_xds::resource::RetryPolicy;
+
+const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// The attempts of one RPC, as its route's policy allows them.
+pub(super) struct Retries<'a> {
+    policy: Option<&'a RetryPolicy>,
+    made: u32,
+    backoff: Duration,
+}
+
+impl<'a> Retries<'a> {
+    pub(super) fn new(policy: Option<&'a RetryPolicy>) -> Self {
+        Self { policy, made: 0, backoff: policy.map_or(Duration::ZERO, |policy| policy.base_interval) }
+    }
+
+    /// How long to wait before the next attempt, after one that ended with this code and these trailers; `None` if it
+    /// was the last.
+    pub(super) fn next(&mut self, code: Code, trailers: &HeaderMap, rng: &mut Rng) -> Option<Duration> {
+        let policy = self.policy?;
+        if self.made >= policy.num_retries || !policy.codes.contains(&(code as u8)) {
+            return None;
+        }
+        self.made += 1;
+        // A6: the server may say when to come back; anything but a number of milliseconds means never.
+        if let Some(pushback) = trailers.get(PUSHBACK) {
+            self.backoff = policy.base_interval;
+            return pushback.to_str().ok()?.parse().ok().map(Duration::from_millis);
+        }
+        let delay = self.backoff.mul_f64(0.8 + 0.4 * rng.unit());
+        self.backoff = (self.backoff * 2).min(policy.max_interval);
+        Some(delay)
+    }
+
+    /// Tells the server how many attempts came before.
+    pub(super) fn write(&self, headers: &mut HeaderMap) {
+        if self.made > 0 {
+            headers.insert(PREVIOUS_ATTEMPTS, HeaderValue::from(self.made));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> RetryPolicy {
+        RetryPolicy {
+            codes: vec![Code::Unavailable as u8],
+            num_retries: 3,
+            base_interval: Duration::from_millis(100),
+            max_interval: Duration::from_millis(150),
+        }
+    }
+
+    #[test]
+    fn a44_only_listed_codes_are_retried_and_only_so_often() {
+        let policy = policy();
+        let mut rng = Rng::new(1);
+        let none = HeaderMap::new();
+        assert_eq!(Retries::new(None).next(Code::Unavailable, &none, &mut rng), None);
+        let mut retries = Retries::new(Some(&policy));
+        assert_eq!(retries.next(Code::Internal, &none, &mut rng), None);
+        for limit in [100, 150, 150] {
+            let delay = retries.next(Code::Unavailable, &none, &mut rng).unwrap().as_millis();
+            assert!((limit * 8 / 10..=limit * 12 / 10).contains(&delay), "{delay} around {limit}");
+        }
+        assert_eq!(retries.next(Code::Unavailable, &none, &mut rng), None);
+        let mut headers = HeaderMap::new();
+        retries.write(&mut headers);
+        assert_eq!(headers[PREVIOUS_ATTEMPTS], "3");
+    }
+
+    #[test]
+    fn a6_pushback_of_the_server_decides() {
+        let policy = policy();
+        let mut rng = Rng::new(1);
+        let mut retries = Retries::new(Some(&policy));
+        let trailers =
+            |text| HeaderMap::from_iter([(PUSHBACK.parse().unwrap(), HeaderValue::from_static(text))]);
+        let delay = retries.next(Code::Unavailable, &trailers("7"), &mut rng);
+        assert_eq!(delay, Some(Duration::from_millis(7)));
+        assert_eq!(retries.next(Code::Unavailable, &trailers("-1"), &mut rng), None);
+        assert_eq!(retries.next(Code::Unavailable, &trailers("soon"), &mut rng), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! The one place where failures become gRPC statuses.
+
+use std::net::SocketAddr;
+
+use proxyless_balancer::api::{Code, PickError};
+use proxyless_transport::{BodyError, SendError, grpc};
+use tonic::Status;
+
+/// The status of a failed pick. Codes that only a server may give become INTERNAL (gRFC A54; X-12).
+pub(crate) fn of_pick(error: &PickError) -> Status {
+    let code = match error.code {
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::DataLoss => Code::Internal,
+        other => other,
+    };
+    Status::new(tonic::Code::from_i32(i32::from(code as u8)), error.message.clone())
+}
+
+/// The status of a request that was sent and not answered.
+pub(crate) fn of_send<B>(error: &SendError<B>, peer: SocketAddr) -> Status {
+    let code = match error {
+        SendError::Failed { reset: Some(reset), .. } => grpc::code_of_reset(*reset),
+        // The connection was lost, or the server refused to look at the request twice.
+        _ => tonic::Code::Unavailable as i32,
+    };
+    Status::new(tonic::Code::from_i32(code), format!("{peer}: {error}"))
+}
+
+/// The status of a response that broke off.
+pub(crate) fn of_body(error: &BodyError) -> Status {
+    let code = error.reset.map_or(tonic::Code::Unavailable as i32, grpc::code_of_reset);
+    Status::new(tonic::Code::from_i32(code), error.to_string())
+}
+
+/// The code with this number on the wire.
+pub(crate) fn code(number: i32) -> Code {
+    match number {
+        0 => Code::Ok,
+        1 => Code::Cancelled,
+        3 => Code::InvalidArgument,
+        4 => Code::DeadlineExceeded,
+        5 => Code::NotFound,
+        6 => Code::AlreadyExists,
+        7 => Code::PermissionDenied,
+        8 => Code::ResourceExhausted,
+        9 => Code::FailedPrecondition,
+        10 => Code::Aborted,
+        11 => Code::OutOfRange,
+        12 => Code::Unimplemented,
+        13 => Code::Internal,
+        14 => Code::Unavailable,
+        15 => Code::DataLoss,
+        16 => Code::Unauthenticated,
+        _ => Code::Unknown,
+    }
+}
+
+/// The status that headers or trailers carry, if they carry one.
+pub(crate) fn in_headers(headers: &http::HeaderMap) -> Option<Code> {
+    let value = headers.get(Status::GRPC_STATUS)?.to_str().ok()?;
+    Some(code(value.parse().unwrap_or(2)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a54_x_12_codes_of_the_control_plane_do_not_pass_as_the_servers() {
+        for (given, seen) in [
+            (Code::NotFound, tonic::Code::Internal),
+            (Code::InvalidArgument, tonic::Code::Internal),
+            (Code::DataLoss, tonic::Code::Internal),
+            (Code::Unavailable, tonic::Code::Unavailable),
+            (Code::PermissionDenied, tonic::Code::PermissionDenied),
+        ] {
+            assert_eq!(of_pick(&PickError { code: given, message: String::new() }).code(), seen);
+        }
+    }
+
+    #[test]
+    fn codes_keep_their_numbers() {
+        assert!((0..=16).all(|number| i32::from(code(number) as u8) == number));
+        assert_eq!(code(99), Code::Unknown);
+    }
+}

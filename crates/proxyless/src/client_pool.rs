@@ -1,0 +1,162 @@
+//! Which channels share an xDS client.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use proxyless_xds::Gates;
+use proxyless_xds::bootstrap::Bootstrap;
+use proxyless_xds::client::{NackMode, XdsCoreConfig};
+use proxyless_xds::lrs::LrsCoreConfig;
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
+use tokio::time::{Instant, timeout_at};
+
+use crate::clock;
+use crate::drive::channel;
+use crate::drive::xds::XdsClient;
+use crate::inspect::{ChannelReport, ClientDump};
+use crate::server::ServerChannel;
+
+/// How long the channels together may take to say what they do.
+const LONGEST_ANSWER: Duration = Duration::from_secs(1);
+
+/// Whether channels with the same bootstrap share one xDS client, and so one ADS stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientSharing {
+    /// One client for all channels of the process that have the same bootstrap and options.
+    #[default]
+    PerProcess,
+    /// One client for each target.
+    PerTarget,
+}
+
+/// The xDS clients that channels share, and the channels themselves, for those who look. A clone is the same pool.
+///
+/// Channels use [`ClientPool::global`] unless they are built with another, which keeps tests apart.
+#[derive(Clone, Default)]
+pub struct ClientPool(Arc<Listed>);
+
+/// Neither clients nor channels are kept alive by being listed.
+#[derive(Default)]
+struct Listed {
+    clients: Mutex<Vec<Entry>>,
+    channels: Mutex<Vec<WeakUnboundedSender<channel::Command>>>,
+}
+
+struct Entry {
+    key: ClientKey,
+    client: Weak<XdsClient>,
+}
+
+/// What clients must have in common to be one.
+#[derive(Clone, PartialEq)]
+pub(crate) struct ClientKey {
+    pub(crate) bootstrap: Arc<Bootstrap>,
+    /// Set where each target has a client of its own.
+    pub(crate) target: Option<Arc<str>>,
+    pub(crate) nack_mode: NackMode,
+    pub(crate) gates: Gates,
+    pub(crate) resource_timeout: Option<Duration>,
+}
+
+impl ClientPool {
+    /// A pool that nothing else shares.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The pool of the process.
+    #[must_use]
+    pub fn global() -> Self {
+        static GLOBAL: std::sync::LazyLock<ClientPool> = std::sync::LazyLock::new(ClientPool::new);
+        GLOBAL.clone()
+    }
+
+    /// What each running client knows of its resources, in the order in which the clients started.
+    pub async fn dump(&self) -> Vec<ClientDump> {
+        let asked: Vec<_> = {
+            let entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            let running = entries.iter().filter_map(|entry| Some((entry, entry.client.upgrade()?)));
+            // The clients themselves are not held: looking at one must not keep it alive.
+            running
+                .map(|(entry, client)| (ClientDump::new(entry.key.target.clone(), &client), client.dump()))
+                .collect()
+        };
+        let mut dumps = Vec::new();
+        for (mut dump, answer) in asked {
+            if let Ok(resources) = answer.await {
+                dump.resources = resources;
+                dumps.push(dump);
+            }
+        }
+        dumps
+    }
+
+    /// What each channel does, in the order in which the channels were made. A channel that does not answer within a
+    /// second is left out: its runtime is not running.
+    pub async fn channels(&self) -> Vec<ChannelReport> {
+        let asked: Vec<_> = {
+            let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            let live = channels.iter().filter_map(WeakUnboundedSender::upgrade);
+            live.map(|commands| channel::ask_for_report(&commands)).collect()
+        };
+        let mut reports = Vec::new();
+        let patience = Instant::now() + LONGEST_ANSWER;
+        for answer in asked {
+            // A channel that ended meanwhile has none.
+            reports.extend(timeout_at(patience, answer).await.ok().flatten());
+        }
+        reports
+    }
+
+    /// Lists a channel by its driver's inbox.
+    pub(crate) fn list(&self, commands: &UnboundedSender<channel::Command>) {
+        let mut channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        channels.retain(|channel| channel.strong_count() > 0);
+        channels.push(commands.downgrade());
+    }
+
+    fn client(&self, key: &ClientKey) -> io::Result<Arc<XdsClient>> {
+        let mut entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|entry| entry.client.strong_count() > 0);
+        let known = entries.iter().find(|entry| entry.key == *key).and_then(|entry| entry.client.upgrade());
+        if let Some(client) = known {
+            return Ok(client);
+        }
+        let client = key.start()?;
+        entries.push(Entry { key: key.clone(), client: Arc::downgrade(&client) });
+        Ok(client)
+    }
+}
+
+impl fmt::Debug for ClientPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientPool")
+    }
+}
+
+impl ClientKey {
+    fn start(&self) -> io::Result<Arc<XdsClient>> {
+        let mut config = XdsCoreConfig::new(&self.bootstrap, self.gates, clock::seed());
+        config.nack_mode = self.nack_mode;
+        if let Some(timeout) = self.resource_timeout {
+            config.resource_timeout = timeout;
+        }
+        let lrs_config = LrsCoreConfig::new(&self.bootstrap, clock::seed());
+        XdsClient::start(config, lrs_config, ServerChannel::new(self.bootstrap.server().target.clone()))
+    }
+}
+
+/// Gives a channel its client when it first needs one (A27-35).
+pub(crate) struct ClientSource {
+    pub(crate) pool: ClientPool,
+    pub(crate) key: ClientKey,
+}
+
+impl ClientSource {
+    pub(crate) fn client(&self) -> io::Result<Arc<XdsClient>> {
+        self.pool.client(&self.key)
+    }
+}

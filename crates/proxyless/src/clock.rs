@@ -1,0 +1,62 @@
+//! Where time and randomness enter: the cores count from an epoch that is the same for the whole process.
+
+use std::cell::Cell;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use proxyless_sans_io::{Rng, Time};
+use tokio::time::Instant;
+
+static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(|| {
+    LazyLock::force(&WALL_EPOCH);
+    std::time::Instant::now()
+});
+
+/// The epoch on the wall's clock, read once: what is shown of one moment does not change when that clock is set.
+static WALL_EPOCH: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
+
+/// The time, as cores count it.
+pub(crate) fn now() -> Time {
+    Time::from_epoch(EPOCH.elapsed())
+}
+
+/// The epoch of [`now`] on the wall's clock.
+pub(crate) fn wall_epoch() -> SystemTime {
+    *WALL_EPOCH
+}
+
+/// A time in seconds since 1970.
+pub(crate) fn unix_seconds(time: Time) -> f64 {
+    let at = wall_epoch() + time.since_epoch();
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// A number that nothing else of this process that people look at has.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Completes when a core's deadline has come; never, if it has none.
+pub(crate) async fn sleep_until(deadline: Option<Time>) {
+    // A deadline beyond what an instant can hold is as good as none.
+    match deadline.and_then(|deadline| EPOCH.checked_add(deadline.since_epoch())) {
+        Some(at) => tokio::time::sleep_until(Instant::from_std(at)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A seed that differs from process to process and from call to call.
+pub(crate) fn seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    // RandomState is the standard library's door to the system's entropy.
+    RandomState::new().build_hasher().finish()
+}
+
+/// Randomness for one RPC, without touching anything that threads share.
+pub(crate) fn rng() -> Rng {
+    thread_local!(static NEXT: Cell<u64> = Cell::new(seed()));
+    // Seeds one odd step apart; the step is not the generator's own, which would make shifted copies of one sequence.
+    Rng::new(NEXT.replace(NEXT.get().wrapping_add(0xd134_2543_de82_ef95)))
+}

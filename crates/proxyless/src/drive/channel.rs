@@ -1,0 +1,239 @@
+//! Runs a `ChannelCore` as a task of the caller's runtime, until the last handle of the channel is gone.
+
+use std::sync::Arc;
+
+use proxyless_balancer::api::{ConnectivityState, Wake};
+use proxyless_mesh::channel_core::{ChannelCore, ChannelEffect, ChannelInput};
+use proxyless_sans_io::Time;
+use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tracing::debug;
+
+use super::connection::{Connections, Report};
+use super::dns::Lookups;
+use super::report::{Ids, report};
+use super::trace::Trace;
+use super::xds::{Subscriber, XdsEvent};
+use crate::client_pool::ClientSource;
+use crate::clock;
+use crate::inspect::ChannelReport;
+use crate::snapshot::Published;
+
+/// What handles of a channel ask of its driver.
+pub(crate) enum Command {
+    ExitIdle,
+    ResetBackoff,
+    Report { answer: oneshot::Sender<ChannelReport> },
+}
+
+/// Asks a channel's driver for a report. There is none if the driver ends first.
+pub(crate) fn ask_for_report(
+    commands: &UnboundedSender<Command>,
+) -> impl Future<Output = Option<ChannelReport>> + use<> {
+    let (answer, report) = oneshot::channel();
+    let asked = commands.send(Command::Report { answer }).is_ok();
+    async move { if asked { report.await.ok() } else { None } }
+}
+
+/// Wakes the driver from the data path: a picker raised a signal, or a cluster's last RPC ended.
+#[derive(Default)]
+pub(crate) struct DriverWake(Notify);
+
+impl Wake for DriverWake {
+    fn wake(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// One channel's driver.
+pub(crate) struct Driver {
+    pub(crate) id: u64,
+    pub(crate) target: Arc<str>,
+    pub(crate) core: ChannelCore,
+    pub(crate) wake: Arc<DriverWake>,
+    pub(crate) published: Arc<Published>,
+    pub(crate) clients: ClientSource,
+    pub(crate) connections: Connections,
+    pub(crate) reports: UnboundedReceiver<Report>,
+    pub(crate) dns: Lookups,
+}
+
+impl Driver {
+    pub(crate) async fn run(self, mut commands: UnboundedReceiver<Command>) {
+        let (events, mut xds_events) = unbounded_channel();
+        let mut running = Running {
+            driver: self,
+            events,
+            subscriber: None,
+            created: clock::now(),
+            trace: Trace::default(),
+            ids: Ids::default(),
+        };
+        loop {
+            running.apply_effects();
+            let deadline = running.driver.core.next_deadline();
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(Command::ExitIdle) => running.handle(ChannelInput::ExitIdle),
+                    Some(Command::ResetBackoff) => running.handle(ChannelInput::ResetBackoff),
+                    Some(Command::Report { answer }) => running.report(answer),
+                    None => break,
+                },
+                Some(event) = xds_events.recv() => running.on_xds(event, &mut xds_events),
+                Some(report) = running.driver.reports.recv() => running.on_report(report),
+                answer = running.driver.dns.next() => running.handle(answer),
+                () = running.driver.wake.0.notified() => running.handle(ChannelInput::Wake),
+                () = clock::sleep_until(deadline) => running.handle(ChannelInput::Tick),
+            }
+        }
+        running.handle(ChannelInput::Shutdown);
+        running.apply_effects();
+        debug!(target: "channel", target_uri = %running.driver.target, "ended");
+    }
+}
+
+/// Also if the runtime drops the driver unfinished, or before it began.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.published.end();
+    }
+}
+
+struct Running {
+    driver: Driver,
+    events: UnboundedSender<XdsEvent>,
+    /// The channel's place at the xDS client; taken when the first watch starts (A27-35).
+    subscriber: Option<Subscriber>,
+    created: Time,
+    trace: Trace,
+    ids: Ids,
+}
+
+impl Running {
+    fn handle(&mut self, input: ChannelInput) {
+        self.trace.input(&input);
+        self.driver.core.handle(clock::now(), input);
+    }
+
+    /// Takes in an event and all that wait behind it: a response with a thousand resources is one step.
+    fn on_xds(&mut self, first: XdsEvent, inbox: &mut UnboundedReceiver<XdsEvent>) {
+        let (mut events, mut tokens) = (Vec::new(), Vec::new());
+        let mut next = Some(first);
+        while let Some(XdsEvent { watch, event, token }) = next {
+            self.driver.published.missing().answered(watch);
+            events.push((watch, event));
+            tokens.push(token);
+            next = inbox.try_recv().ok();
+        }
+        self.handle(ChannelInput::Resources { events });
+        // The follow-up watches are on their way before the tokens are given back.
+        self.apply_effects();
+        drop(tokens);
+    }
+
+    fn report(&mut self, answer: oneshot::Sender<ChannelReport>) {
+        let Self { driver, created, ids, trace, .. } = self;
+        // Whoever asked may have given up.
+        let _ = answer.send(report(driver, *created, ids, trace));
+    }
+
+    fn on_report(&mut self, report: Report) {
+        let address = report.address();
+        if let Some(input) = self.driver.connections.on_report(report) {
+            if let ChannelInput::Connection { connection, event, .. } = &input {
+                self.trace.connection(*connection, address, event);
+            }
+            self.handle(input);
+        }
+    }
+
+    fn apply_effects(&mut self) {
+        while let Some(effect) = self.driver.core.poll_effect() {
+            let connections = &mut self.driver.connections;
+            match effect {
+                ChannelEffect::Watch { watch, resource_type, name } => {
+                    self.trace.watch(watch, resource_type, &name);
+                    match self.subscriber() {
+                        Ok(subscriber) => {
+                            subscriber.watch(watch, resource_type, Arc::clone(&name));
+                            self.driver.published.missing().asked(watch, resource_type, &name);
+                        }
+                        // RPCs fail and say why, instead of waiting for what was never asked for.
+                        Err(why) => {
+                            let bootstrap = &self.driver.clients.key.bootstrap;
+                            let error = ResourceError {
+                                resource_type,
+                                name,
+                                server: bootstrap.server().uri.as_str().into(),
+                                node: bootstrap.node_id().into(),
+                                kind: ResourceErrorKind::Transient(why),
+                            };
+                            let event = WatchEvent::Changed(Err(Arc::new(error)));
+                            self.handle(ChannelInput::Resource { watch, event });
+                        }
+                    }
+                }
+                ChannelEffect::Unwatch { watch } => {
+                    self.driver.published.missing().answered(watch);
+                    self.trace.unwatch(watch);
+                    if let Some(subscriber) = &self.subscriber {
+                        subscriber.unwatch(watch);
+                    }
+                }
+                ChannelEffect::Connect { connection, attempt, address, timeout } => {
+                    self.trace.connecting(connection, address);
+                    connections.connect(connection, attempt, address, timeout);
+                }
+                ChannelEffect::CancelConnect { connection, attempt } => {
+                    connections.cancel(connection, attempt)
+                }
+                ChannelEffect::CloseGracefully { connection, attempt } => {
+                    connections.close_gracefully(connection, attempt);
+                }
+                ChannelEffect::DnsQuery { query, host, port } => {
+                    self.trace.query(query, &host, port);
+                    self.driver.dns.query(query, host, port);
+                }
+                ChannelEffect::DnsCancel { query } => {
+                    self.trace.cancel_query(query);
+                    self.driver.dns.cancel(query);
+                }
+                ChannelEffect::RegisterLoad { store } => {
+                    if let Some(subscriber) = &self.subscriber {
+                        subscriber.register_load(store);
+                    }
+                }
+                ChannelEffect::UnregisterLoad { store } => {
+                    if let Some(subscriber) = &self.subscriber {
+                        subscriber.unregister_load(store);
+                    }
+                }
+                ChannelEffect::Publish(data) => {
+                    debug!(target: "channel", target_uri = %self.driver.target, generation = data.generation,
+                        state = %data.state, "published");
+                    self.trace.state(data.state);
+                    self.driver.published.publish(data);
+                }
+            }
+        }
+    }
+
+    /// The channel's place at the xDS client, or why there is no client.
+    fn subscriber(&mut self) -> Result<&Subscriber, String> {
+        let subscriber = match self.subscriber.take() {
+            Some(subscriber) => subscriber,
+            None => {
+                let client = self.driver.clients.client().map_err(|error| {
+                    tracing::error!(target: "xds_client", %error, "cannot start the xDS client");
+                    format!("cannot start the xDS client: {error}")
+                })?;
+                self.driver.published.set_state(ConnectivityState::Connecting);
+                self.trace.state(ConnectivityState::Connecting);
+                client.join(self.events.clone())
+            }
+        };
+        Ok(self.subscriber.insert(subscriber))
+    }
+}

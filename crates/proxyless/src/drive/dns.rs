@@ -1,0 +1,53 @@
+//! Runs the DNS queries of a channel, each as a task. When to ask is the core's business.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proxyless_mesh::channel_core::ChannelInput;
+use proxyless_mesh::dns::DnsAnswer;
+use proxyless_transport::dns::Resolve;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// The queries of one channel.
+pub(crate) struct Lookups {
+    resolver: Arc<dyn Resolve>,
+    tasks: JoinSet<(u64, Result<DnsAnswer, String>)>,
+    running: BTreeMap<u64, AbortHandle>,
+}
+
+impl Lookups {
+    pub(crate) fn new(resolver: Arc<dyn Resolve>) -> Self {
+        Self { resolver, tasks: JoinSet::new(), running: BTreeMap::new() }
+    }
+
+    pub(crate) fn query(&mut self, query: u64, host: Arc<str>, port: u16) {
+        let resolver = Arc::clone(&self.resolver);
+        let task = self.tasks.spawn(async move {
+            let found = resolver.resolve(&host, port).await;
+            let answer = found.map(|found| DnsAnswer { addresses: found.addresses, ttl: found.ttl });
+            (query, answer.map_err(|error| error.to_string()))
+        });
+        self.running.insert(query, task);
+    }
+
+    pub(crate) fn cancel(&mut self, query: u64) {
+        if let Some(task) = self.running.remove(&query) {
+            task.abort();
+        }
+    }
+
+    /// The next answer; pends while nothing is asked.
+    pub(crate) async fn next(&mut self) -> ChannelInput {
+        loop {
+            match self.tasks.join_next().await {
+                Some(Ok((query, result))) => {
+                    self.running.remove(&query);
+                    return ChannelInput::DnsAnswer { query, result };
+                }
+                // A query that was cancelled. One whose resolver panicked ends at the core's deadline.
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+}

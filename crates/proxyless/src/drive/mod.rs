@@ -1,0 +1,10 @@
+//! The tokio drivers: each is one loop around one core that maps IO to inputs and effects to IO, and decides nothing.
+
+pub(crate) mod channel;
+pub(crate) mod connection;
+pub(crate) mod dns;
+mod lrs;
+mod report;
+pub(crate) mod stream;
+mod trace;
+pub(crate) mod xds;

@@ -1,0 +1,74 @@
+//! What a channel's driver answers when someone looks at the channel.
+
+use std::collections::BTreeMap;
+
+use proxyless_balancer::tree::{ConnectionId, ConnectionNode};
+use proxyless_sans_io::Time;
+
+use super::channel::Driver;
+use super::trace::Trace;
+use crate::clock;
+use crate::inspect::{CallReport, ChannelReport, ConnectionReport, SocketReport};
+
+/// The ids that connections and sockets are shown by; given when they are first shown.
+#[derive(Default)]
+pub(super) struct Ids {
+    connections: BTreeMap<ConnectionId, u64>,
+    sockets: BTreeMap<(ConnectionId, u64), u64>,
+}
+
+impl Ids {
+    fn forget(&mut self, live: &[ConnectionNode]) {
+        let attempts: BTreeMap<_, _> = live.iter().map(|node| (node.connection, node.attempt)).collect();
+        self.connections.retain(|connection, _| attempts.contains_key(connection));
+        self.sockets.retain(|(connection, attempt), _| attempts.get(connection) == Some(&Some(*attempt)));
+    }
+
+    fn connection(&mut self, connection: ConnectionId) -> u64 {
+        *self.connections.entry(connection).or_insert_with(clock::next_id)
+    }
+
+    fn socket(&mut self, connection: ConnectionId, attempt: u64) -> u64 {
+        *self.sockets.entry((connection, attempt)).or_insert_with(clock::next_id)
+    }
+}
+
+pub(super) fn report(driver: &Driver, created: Time, ids: &mut Ids, trace: &Trace) -> ChannelReport {
+    let nodes = driver.core.connections();
+    ids.forget(&nodes);
+    let connections: Vec<_> = nodes.into_iter().map(|node| connection(driver, node, ids)).collect();
+    let tree = driver.core.describe(clock::now());
+    // Connections count attempts; a call that was tried again is still one call.
+    let attempts = tree.calls + driver.published.unsent().counts();
+    let ended = attempts.since(&driver.published.retried().counts());
+    let in_flight = connections.iter().map(|connection| connection.calls.in_flight()).sum();
+    ChannelReport {
+        id: driver.id,
+        target: driver.target.as_ref().to_owned(),
+        state: *driver.published.states().borrow(),
+        created: clock::unix_seconds(created),
+        calls: CallReport::new(ended, in_flight),
+        tree,
+        connections,
+        events: trace.events(|connection| ids.connections.get(&connection).copied()),
+        events_total: trace.total(),
+    }
+}
+
+fn connection(driver: &Driver, node: ConnectionNode, ids: &mut Ids) -> ConnectionReport {
+    let live = node
+        .attempt
+        .and_then(|attempt| Some((attempt, driver.connections.streams(node.connection, attempt)?)));
+    let in_flight = live.map_or(0, |(_, streams)| streams);
+    ConnectionReport {
+        id: ids.connection(node.connection),
+        address: node.address,
+        state: node.state,
+        error: node.error,
+        calls: CallReport::new(node.calls, in_flight),
+        socket: live.map(|(attempt, streams)| SocketReport {
+            id: ids.socket(node.connection, attempt),
+            calls: CallReport::new(node.calls_since_ready, streams),
+        }),
+    }
+}

@@ -1,0 +1,172 @@
+//! The streams of one client to one method of its management server: one task per stream, raw bytes in and out.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use proxyless_transport::grpc;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::AbortHandle;
+use tracing::debug;
+
+use crate::server::ServerChannel;
+
+/// What a stream reports; the driver turns it into an input of its core.
+pub(crate) struct StreamEvent {
+    pub(crate) stream: u64,
+    pub(crate) kind: StreamEventKind,
+}
+
+pub(crate) enum StreamEventKind {
+    /// The connection is there and the call begins.
+    Up,
+    /// HTTP/2 has pulled a request.
+    Sent,
+    Message(Bytes),
+    Down(String),
+}
+
+/// The stream that is open or being opened. A core asks for one at a time.
+pub(crate) struct Streams {
+    server: ServerChannel,
+    method: &'static str,
+    events: UnboundedSender<StreamEvent>,
+    current: Option<Running>,
+}
+
+struct Running {
+    stream: u64,
+    requests: UnboundedSender<Bytes>,
+    reads: UnboundedSender<()>,
+    task: AbortHandle,
+}
+
+impl Streams {
+    /// Streams to `method`, and what they report.
+    pub(crate) fn new(server: ServerChannel, method: &'static str) -> (Self, UnboundedReceiver<StreamEvent>) {
+        let (events, inbox) = unbounded_channel();
+        (Self { server, method, events, current: None }, inbox)
+    }
+
+    pub(crate) fn open(&mut self, stream: u64) {
+        let (requests, request_inbox) = unbounded_channel();
+        let (reads, read_inbox) = unbounded_channel();
+        let reporter = Reporter { stream, events: self.events.clone() };
+        let body = RequestStream { requests: request_inbox, reporter: reporter.clone() };
+        let (server, method) = (self.server.clone(), self.method);
+        let task = tokio::spawn(async move {
+            let reason = run(server, method, body, read_inbox, &reporter).await;
+            debug!(target: "xds_client", method, stream, %reason, "stream ended");
+            reporter.report(StreamEventKind::Down(reason));
+        });
+        self.replace(Some(Running { stream, requests, reads, task: task.abort_handle() }));
+    }
+
+    pub(crate) fn close(&mut self, stream: u64) {
+        if self.current.as_ref().is_some_and(|running| running.stream == stream) {
+            self.replace(None);
+        }
+    }
+
+    pub(crate) fn send(&self, stream: u64, bytes: Bytes) {
+        if let Some(running) = self.running(stream) {
+            // A stream that just ended says so by its own event.
+            let _ = running.requests.send(bytes);
+        }
+    }
+
+    pub(crate) fn read_next(&self, stream: u64) {
+        if let Some(running) = self.running(stream) {
+            let _ = running.reads.send(());
+        }
+    }
+
+    fn running(&self, stream: u64) -> Option<&Running> {
+        self.current.as_ref().filter(|running| running.stream == stream)
+    }
+
+    fn replace(&mut self, new: Option<Running>) {
+        if let Some(old) = std::mem::replace(&mut self.current, new) {
+            old.task.abort();
+        }
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.replace(None);
+    }
+}
+
+/// Opens the stream and reads it to its end, one message per permission. Returns why it ended.
+async fn run(
+    server: ServerChannel,
+    method: &str,
+    body: RequestStream,
+    mut reads: UnboundedReceiver<()>,
+    reporter: &Reporter,
+) -> String {
+    let connection = match server.connect().await {
+        Ok(connection) => connection,
+        Err(reason) => return reason,
+    };
+    let request = server.request(method, body);
+    // Up means that requests can go out, so not before the server allows the stream.
+    let reserved = match connection.reserve().await {
+        Ok(reserved) => reserved,
+        Err(reason) => return reason,
+    };
+    reporter.report(StreamEventKind::Up);
+    let response = match reserved.send(request).await {
+        Ok(response) => response,
+        Err(error) => return error.to_string(),
+    };
+    let mut messages = match grpc::MessageReader::new(response) {
+        Ok(messages) => messages,
+        Err(status) => return status.to_string(),
+    };
+    while reads.recv().await.is_some() {
+        match messages.next().await {
+            Ok(Some(message)) => reporter.report(StreamEventKind::Message(message)),
+            Ok(None) => return "the server ended the stream".into(),
+            Err(status) => return status.to_string(),
+        }
+    }
+    "closed".into()
+}
+
+#[derive(Clone)]
+struct Reporter {
+    stream: u64,
+    events: UnboundedSender<StreamEvent>,
+}
+
+impl Reporter {
+    fn report(&self, kind: StreamEventKind) {
+        // The driver ends before its streams only at shutdown.
+        let _ = self.events.send(StreamEvent { stream: self.stream, kind });
+    }
+}
+
+/// The requests of a stream as an HTTP/2 body. A request counts as sent when HTTP/2 pulls it (gRFC A57).
+pub(crate) struct RequestStream {
+    requests: UnboundedReceiver<Bytes>,
+    reporter: Reporter,
+}
+
+impl Body for RequestStream {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let request = std::task::ready!(self.requests.poll_recv(cx));
+        Poll::Ready(request.map(|bytes| {
+            self.reporter.report(StreamEventKind::Sent);
+            Ok(Frame::data(grpc::frame(&bytes)))
+        }))
+    }
+}

@@ -1,0 +1,198 @@
+//! The last events of a channel: kept as they come, put into words when someone looks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use proxyless_balancer::api::ConnectivityState;
+use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
+use proxyless_mesh::channel_core::ChannelInput;
+use proxyless_sans_io::Time;
+use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
+use proxyless_xds::resource::ResourceType;
+
+use crate::clock;
+use crate::inspect::{Event, Severity};
+
+/// How many events are kept.
+const KEPT: usize = 256;
+
+#[derive(Default)]
+pub(super) struct Trace {
+    entries: VecDeque<(Time, Entry)>,
+    total: u64,
+    state: ConnectivityState,
+    watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
+    queries: BTreeMap<u64, (Arc<str>, u16)>,
+}
+
+enum Entry {
+    State { from: ConnectivityState, to: ConnectivityState },
+    Watch { resource_type: ResourceType, name: Arc<str> },
+    Used { resource_type: ResourceType, name: Arc<str> },
+    Lost(Arc<ResourceError>),
+    Ambient(Arc<ResourceError>),
+    Fine { resource_type: ResourceType, name: Arc<str> },
+    Resolved { host: Arc<str>, port: u16, addresses: usize },
+    Unresolved { host: Arc<str>, port: u16, why: String },
+    Connecting { connection: ConnectionId, address: SocketAddr },
+    Connection { connection: ConnectionId, address: SocketAddr, severity: Severity, what: String },
+}
+
+impl Trace {
+    pub(super) fn state(&mut self, to: ConnectivityState) {
+        let from = std::mem::replace(&mut self.state, to);
+        if from != to {
+            self.push(Entry::State { from, to });
+        }
+    }
+
+    pub(super) fn watch(&mut self, watch: WatchId, resource_type: ResourceType, name: &Arc<str>) {
+        self.watches.insert(watch, (resource_type, Arc::clone(name)));
+        self.push(Entry::Watch { resource_type, name: Arc::clone(name) });
+    }
+
+    pub(super) fn unwatch(&mut self, watch: WatchId) {
+        self.watches.remove(&watch);
+    }
+
+    pub(super) fn query(&mut self, query: u64, host: &Arc<str>, port: u16) {
+        self.queries.insert(query, (Arc::clone(host), port));
+    }
+
+    pub(super) fn cancel_query(&mut self, query: u64) {
+        self.queries.remove(&query);
+    }
+
+    pub(super) fn connecting(&mut self, connection: ConnectionId, address: SocketAddr) {
+        self.push(Entry::Connecting { connection, address });
+    }
+
+    pub(super) fn connection(
+        &mut self,
+        connection: ConnectionId,
+        address: SocketAddr,
+        event: &ConnectionEvent,
+    ) {
+        let (severity, what) = match event {
+            ConnectionEvent::Ready(_) => (Severity::Info, "connected".to_owned()),
+            ConnectionEvent::Failed(why) => (Severity::Warning, format!("cannot connect: {why}")),
+            ConnectionEvent::GoAway(why) => (Severity::Info, format!("going away: {why}")),
+            ConnectionEvent::Closed(why) => (Severity::Warning, format!("connection lost: {why}")),
+        };
+        self.push(Entry::Connection { connection, address, severity, what });
+    }
+
+    /// What the core is about to be told.
+    pub(super) fn input(&mut self, input: &ChannelInput) {
+        match input {
+            ChannelInput::Resource { watch, event } => self.resource(watch, event),
+            ChannelInput::Resources { events } => {
+                events.iter().for_each(|(watch, event)| self.resource(watch, event));
+            }
+            ChannelInput::DnsAnswer { query, result } => {
+                let Some((host, port)) = self.queries.remove(query) else { return };
+                self.push(match result {
+                    Ok(answer) => Entry::Resolved { host, port, addresses: answer.addresses.len() },
+                    Err(why) => Entry::Unresolved { host, port, why: why.clone() },
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn resource(&mut self, watch: &WatchId, event: &WatchEvent) {
+        let Some((resource_type, name)) = self.watches.get(watch).cloned() else { return };
+        self.push(match event {
+            WatchEvent::Changed(Ok(_)) => Entry::Used { resource_type, name },
+            WatchEvent::Changed(Err(error)) => Entry::Lost(Arc::clone(error)),
+            WatchEvent::Ambient(Some(error)) => Entry::Ambient(Arc::clone(error)),
+            WatchEvent::Ambient(None) => Entry::Fine { resource_type, name },
+        });
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The events in words; `id` gives the number that a connection is shown by.
+    pub(super) fn events(&self, mut id: impl FnMut(ConnectionId) -> Option<u64>) -> Vec<Event> {
+        let event = |(time, entry): &(Time, Entry)| {
+            let (severity, connection, what) = entry.describe();
+            let connection = connection.and_then(&mut id);
+            Event { time: clock::unix_seconds(*time), severity, what, connection }
+        };
+        self.entries.iter().map(event).collect()
+    }
+
+    fn push(&mut self, entry: Entry) {
+        if self.entries.len() == KEPT {
+            self.entries.pop_front();
+        }
+        self.entries.push_back((clock::now(), entry));
+        self.total += 1;
+    }
+}
+
+impl Entry {
+    fn describe(&self) -> (Severity, Option<ConnectionId>, String) {
+        let info = |what| (Severity::Info, None, what);
+        match self {
+            Self::State { from, to } => {
+                let bad = *to == ConnectivityState::TransientFailure;
+                (if bad { Severity::Error } else { Severity::Info }, None, format!("channel {from} → {to}"))
+            }
+            Self::Watch { resource_type, name } => info(format!("asked for {} {name}", resource_type.name())),
+            Self::Used { resource_type, name } => info(format!("new {} {name} in use", resource_type.name())),
+            Self::Lost(error) => (Severity::Error, None, error.to_string()),
+            Self::Ambient(error) => {
+                (Severity::Warning, None, format!("{error}; the last good one stays in use"))
+            }
+            Self::Fine { resource_type, name } => {
+                info(format!("{} {name} is fine again", resource_type.name()))
+            }
+            Self::Resolved { host, port, addresses } => {
+                info(format!("{host}:{port} has {addresses} addresses"))
+            }
+            Self::Unresolved { host, port, why } => {
+                (Severity::Warning, None, format!("{host}:{port}: {why}"))
+            }
+            Self::Connecting { connection, address } => {
+                (Severity::Info, Some(*connection), format!("{address}: connecting"))
+            }
+            Self::Connection { connection, address, severity, what } => {
+                (*severity, Some(*connection), format!("{address}: {what}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_events_are_kept_and_all_are_counted() {
+        let mut trace = Trace::default();
+        for i in 0..KEPT as u64 + 10 {
+            trace.connecting(ConnectionId(i), "127.0.0.1:1".parse().unwrap());
+        }
+        let events = trace.events(|connection| Some(connection.0));
+        assert_eq!((events.len(), trace.total()), (KEPT, KEPT as u64 + 10));
+        assert_eq!((events[0].connection, events[KEPT - 1].connection), (Some(10), Some(KEPT as u64 + 9)));
+    }
+
+    #[test]
+    fn a_state_that_stays_is_no_event() {
+        let mut trace = Trace::default();
+        trace.state(ConnectivityState::Connecting);
+        trace.state(ConnectivityState::Connecting);
+        trace.state(ConnectivityState::TransientFailure);
+        let events = trace.events(|_| None);
+        assert_eq!(events.len(), 2);
+        assert_eq!(
+            (events[1].severity, events[1].what.as_str()),
+            (Severity::Error, "channel CONNECTING → TRANSIENT_FAILURE")
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! Runs an `XdsCore`, and the load reports beside it, on a thread of their own.
+//!
+//! A client is shared by channels of any runtime, so it belongs to none of them: it would die with the first caller's
+//! runtime, and decoding megabytes must not stall user tasks. The thread starts with the first watch and ends with the
+//! last handle.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use proxyless_sans_io::Time;
+use proxyless_xds::client::{Effect, Input, ResourceDump, WatchEvent, WatchId, XdsCore, XdsCoreConfig};
+use proxyless_xds::lrs::{self, LoadStore, LrsCoreConfig};
+use proxyless_xds::resource::ResourceType;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tracing::{debug, info};
+
+use super::lrs::LoadReports;
+use super::stream::{StreamEvent, StreamEventKind, Streams};
+use crate::clock;
+use crate::server::ServerChannel;
+
+/// How long a channel may take to act on an event before the client reads on without it. A channel whose runtime nobody
+/// runs must not hold up the channels of other runtimes.
+const TOKEN_PATIENCE: Duration = Duration::from_secs(5);
+
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+
+/// A share in a running xDS client. Its thread ends when the last share is dropped.
+pub(crate) struct XdsClient {
+    commands: UnboundedSender<Command>,
+    channels: AtomicU64,
+    server_uri: Arc<str>,
+    node: Bytes,
+}
+
+/// One channel's connection to the client; dropping it ends the channel's watches.
+pub(crate) struct Subscriber {
+    client: Arc<XdsClient>,
+    channel: u64,
+}
+
+/// What a channel is told.
+pub(crate) struct XdsEvent {
+    /// The channel's own name for the watch.
+    pub(crate) watch: WatchId,
+    pub(crate) event: WatchEvent,
+    /// Dropped when the channel has acted on the event: the client reads its next response only then.
+    pub(crate) token: Option<ReadToken>,
+}
+
+/// A share in the right to read the next response.
+pub(crate) struct ReadToken {
+    id: u64,
+    commands: UnboundedSender<Command>,
+}
+
+impl Drop for ReadToken {
+    fn drop(&mut self) {
+        // A client that is gone reads nothing more.
+        let _ = self.commands.send(Command::TokenReleased { id: self.id });
+    }
+}
+
+enum Command {
+    Join { channel: u64, events: UnboundedSender<XdsEvent> },
+    Leave { channel: u64 },
+    Watch { channel: u64, watch: WatchId, resource_type: ResourceType, name: Arc<str> },
+    Unwatch { channel: u64, watch: WatchId },
+    TokenReleased { id: u64 },
+    RegisterLoad { channel: u64, store: Arc<LoadStore> },
+    UnregisterLoad { channel: u64, store: Arc<LoadStore> },
+    Dump { answer: oneshot::Sender<Vec<ResourceDump>> },
+}
+
+impl XdsClient {
+    /// Starts a client for one management server.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub(crate) fn start(
+        config: XdsCoreConfig,
+        lrs_config: LrsCoreConfig,
+        server: ServerChannel,
+    ) -> std::io::Result<Arc<Self>> {
+        let (commands, inbox) = unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // The driver's own sender is weak: the inbox closes with the last handle.
+        let weak = commands.downgrade();
+        let (server_uri, node) = (Arc::clone(&config.server_uri), config.node.clone());
+        std::thread::Builder::new().name("xds-client".into()).spawn(move || {
+            info!(target: "xds_client", server = %config.server_uri, node = %config.node_id, "started");
+            runtime.block_on(Driver::new(config, lrs_config, server, weak).run(inbox));
+        })?;
+        Ok(Arc::new(Self { commands, channels: AtomicU64::new(0), server_uri, node }))
+    }
+
+    /// Joins a channel: its events go to `events`.
+    pub(crate) fn join(self: &Arc<Self>, events: UnboundedSender<XdsEvent>) -> Subscriber {
+        let channel = self.channels.fetch_add(1, Ordering::Relaxed);
+        self.tell(Command::Join { channel, events });
+        Subscriber { client: Arc::clone(self), channel }
+    }
+
+    /// The management server.
+    pub(crate) fn server_uri(&self) -> &Arc<str> {
+        &self.server_uri
+    }
+
+    /// The encoded `Node`, as the server gets it.
+    pub(crate) fn node(&self) -> &Bytes {
+        &self.node
+    }
+
+    /// Asks for all resources, as they are between two events. There is no answer if the client ends first.
+    pub(crate) fn dump(&self) -> oneshot::Receiver<Vec<ResourceDump>> {
+        let (answer, dump) = oneshot::channel();
+        self.tell(Command::Dump { answer });
+        dump
+    }
+
+    fn tell(&self, command: Command) {
+        // The driver runs as long as a handle lives; it cannot be gone here unless its thread panicked.
+        let _ = self.commands.send(command);
+    }
+}
+
+impl Subscriber {
+    pub(crate) fn watch(&self, watch: WatchId, resource_type: ResourceType, name: Arc<str>) {
+        self.client.tell(Command::Watch { channel: self.channel, watch, resource_type, name });
+    }
+
+    pub(crate) fn unwatch(&self, watch: WatchId) {
+        self.client.tell(Command::Unwatch { channel: self.channel, watch });
+    }
+
+    /// Has the load of this store reported (A27-41).
+    pub(crate) fn register_load(&self, store: Arc<LoadStore>) {
+        self.client.tell(Command::RegisterLoad { channel: self.channel, store });
+    }
+
+    pub(crate) fn unregister_load(&self, store: Arc<LoadStore>) {
+        self.client.tell(Command::UnregisterLoad { channel: self.channel, store });
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.client.tell(Command::Leave { channel: self.channel });
+    }
+}
+
+struct Driver {
+    core: XdsCore,
+    streams: Streams,
+    stream_events: UnboundedReceiver<StreamEvent>,
+    load_reports: LoadReports,
+    tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
+    channels: BTreeMap<u64, UnboundedSender<XdsEvent>>,
+    /// Each channel numbers its watches itself; the core needs one numbering.
+    watches: BTreeMap<(u64, WatchId), WatchId>,
+    watchers: BTreeMap<WatchId, (u64, WatchId)>,
+    next_watch: u64,
+    /// Events that channels have not acted on: the core's token, and until when that is waited for. Ids grow with time.
+    outstanding: BTreeMap<u64, (u64, Time)>,
+    next_token: u64,
+}
+
+impl Driver {
+    fn new(
+        config: XdsCoreConfig,
+        lrs_config: LrsCoreConfig,
+        server: ServerChannel,
+        tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
+    ) -> Self {
+        let (streams, stream_events) = Streams::new(server.clone(), METHOD);
+        Self {
+            core: XdsCore::new(config),
+            streams,
+            stream_events,
+            load_reports: LoadReports::new(lrs_config, server),
+            tokens,
+            channels: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            watchers: BTreeMap::new(),
+            next_watch: 0,
+            outstanding: BTreeMap::new(),
+            next_token: 0,
+        }
+    }
+
+    async fn run(mut self, mut inbox: UnboundedReceiver<Command>) {
+        loop {
+            self.apply_effects();
+            let deadline = self.core.next_deadline();
+            let report_deadline = self.load_reports.next_deadline();
+            let token_deadline = self.outstanding.values().next().map(|(_, until)| *until);
+            tokio::select! {
+                command = inbox.recv() => match command {
+                    Some(command) => self.on_command(command),
+                    None => break,
+                },
+                Some(event) = self.stream_events.recv() => self.handle(input(event)),
+                event = self.load_reports.next_event() => self.load_reports.handle(event),
+                () = clock::sleep_until(deadline) => self.handle(Input::Tick),
+                () = clock::sleep_until(token_deadline) => self.read_on(),
+                () = clock::sleep_until(report_deadline) => self.load_reports.handle(lrs::Input::Tick),
+            }
+        }
+        debug!(target: "xds_client", "ended");
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.core.handle(clock::now(), input);
+    }
+
+    fn on_command(&mut self, command: Command) {
+        match command {
+            Command::Join { channel, events } => {
+                self.channels.insert(channel, events);
+            }
+            Command::Leave { channel } => {
+                self.channels.remove(&channel);
+                let of_channel = (channel, WatchId(0))..=(channel, WatchId(u64::MAX));
+                let left: Vec<_> = self.watches.range(of_channel).map(|((_, watch), _)| *watch).collect();
+                left.into_iter().for_each(|watch| self.unwatch(channel, watch));
+                self.load_reports.leave(channel);
+            }
+            Command::Watch { channel, watch, resource_type, name } => {
+                self.next_watch += 1;
+                let id = WatchId(self.next_watch);
+                self.watches.insert((channel, watch), id);
+                self.watchers.insert(id, (channel, watch));
+                self.handle(Input::Watch { id, resource_type, name });
+            }
+            Command::Unwatch { channel, watch } => self.unwatch(channel, watch),
+            Command::TokenReleased { id } => self.release(id),
+            Command::RegisterLoad { channel, store } => self.load_reports.register(channel, store),
+            Command::UnregisterLoad { channel, store } => self.load_reports.unregister(channel, store),
+            // Whoever asked may have given up.
+            Command::Dump { answer } => drop(answer.send(self.core.dump())),
+        }
+    }
+
+    fn unwatch(&mut self, channel: u64, watch: WatchId) {
+        if let Some(id) = self.watches.remove(&(channel, watch)) {
+            self.watchers.remove(&id);
+            self.handle(Input::Unwatch { id });
+        }
+    }
+
+    fn apply_effects(&mut self) {
+        while let Some(effect) = self.core.poll_effect() {
+            match effect {
+                Effect::OpenStream { stream } => self.streams.open(stream),
+                Effect::CloseStream { stream } => self.streams.close(stream),
+                Effect::Send { stream, bytes } => self.streams.send(stream, bytes),
+                Effect::ReadNext { stream } => self.streams.read_next(stream),
+                Effect::Notify { watch, event, token } => self.notify(watch, event, token),
+            }
+        }
+    }
+
+    /// A channel has acted on an event, unless that was no longer waited for.
+    fn release(&mut self, id: u64) {
+        if let Some((token, _)) = self.outstanding.remove(&id) {
+            self.handle(Input::TokenReleased { token });
+        }
+    }
+
+    /// Stops waiting for channels that took too long.
+    fn read_on(&mut self) {
+        let now = clock::now();
+        while let Some(late) = self.outstanding.first_entry().filter(|first| first.get().1 <= now) {
+            let (token, _) = late.remove();
+            debug!(target: "xds_client", "a channel is slow to act on a resource; reading on without it");
+            self.handle(Input::TokenReleased { token });
+        }
+    }
+
+    fn notify(&mut self, id: WatchId, event: WatchEvent, token: Option<u64>) {
+        let Some(commands) = self.tokens.upgrade() else { return };
+        let token = token.map(|token| {
+            self.next_token += 1;
+            self.outstanding.insert(self.next_token, (token, clock::now() + TOKEN_PATIENCE));
+            ReadToken { id: self.next_token, commands }
+        });
+        // Where nobody listens any more the token is dropped right here, which releases it.
+        if let Some((channel, watch)) = self.watchers.get(&id)
+            && let Some(events) = self.channels.get(channel)
+        {
+            let _ = events.send(XdsEvent { watch: *watch, event, token });
+        }
+    }
+}
+
+fn input(StreamEvent { stream, kind }: StreamEvent) -> Input {
+    match kind {
+        StreamEventKind::Up => Input::StreamUp { stream },
+        StreamEventKind::Sent => Input::SendDone { stream },
+        StreamEventKind::Message(bytes) => Input::Message { stream, bytes },
+        StreamEventKind::Down(reason) => Input::StreamDown { stream, reason },
+    }
+}

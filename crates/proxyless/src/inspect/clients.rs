@@ -1,0 +1,43 @@
+//! xDS clients and their resources.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use proxyless_sans_io::Time;
+use proxyless_xds::client::ResourceDump;
+
+use crate::clock;
+use crate::drive::xds::XdsClient;
+
+/// One xDS client and its resources; see [`ClientPool::dump`](crate::ClientPool::dump).
+#[derive(Clone, Debug)]
+pub struct ClientDump {
+    /// The target that the client is for; `None` if channels share it.
+    pub scope: Option<Arc<str>>,
+    /// The URI of the management server.
+    pub server_uri: Arc<str>,
+    /// The encoded `envoy.config.core.v3.Node`, as the management server gets it (A40-29 to A40-31).
+    pub node: Bytes,
+    /// Every resource that is watched, by type and name.
+    pub resources: Vec<ResourceDump>,
+    epoch: SystemTime,
+}
+
+impl ClientDump {
+    pub(crate) fn new(scope: Option<Arc<str>>, client: &XdsClient) -> Self {
+        Self {
+            scope,
+            server_uri: Arc::clone(client.server_uri()),
+            node: client.node().clone(),
+            resources: Vec::new(),
+            epoch: clock::wall_epoch(),
+        }
+    }
+
+    /// A time of the dump on the wall's clock.
+    #[must_use]
+    pub fn wall_time(&self, time: Time) -> SystemTime {
+        self.epoch.checked_add(time.since_epoch()).unwrap_or(self.epoch)
+    }
+}

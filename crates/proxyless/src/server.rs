@@ -1,0 +1,93 @@
+//! The connection to a management server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Version};
+use proxyless_transport::{Address, ConnectOptions, Connection};
+use proxyless_xds::bootstrap::ServerTarget;
+use tokio::sync::Mutex;
+use tracing::debug;
+
+use crate::drive::stream::RequestStream;
+use crate::user_agent;
+
+/// How often a quiet connection is probed; servers commonly refuse probes more often than every five minutes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A management server, and the live connection to it if there is one. Clones share the connection.
+#[derive(Clone)]
+pub(crate) struct ServerChannel {
+    target: Arc<ServerTarget>,
+    connection: Arc<Mutex<Option<Arc<Connection<RequestStream>>>>>,
+}
+
+impl ServerChannel {
+    pub(crate) fn new(target: ServerTarget) -> Self {
+        Self { target: Arc::new(target), connection: Arc::default() }
+    }
+
+    /// The live connection, or a new one.
+    ///
+    /// # Errors
+    /// Why no address of the server could be connected to.
+    pub(crate) async fn connect(&self) -> Result<Arc<Connection<RequestStream>>, String> {
+        let mut current = self.connection.lock().await;
+        if let Some(connection) = current.as_ref().filter(|connection| connection.is_open()) {
+            return Ok(Arc::clone(connection));
+        }
+        *current = None;
+        let options = ConnectOptions {
+            connect_timeout: CONNECT_TIMEOUT,
+            keepalive_interval: Some(KEEPALIVE_INTERVAL),
+            keepalive_timeout: KEEPALIVE_TIMEOUT,
+            keepalive_while_idle: true,
+            ..ConnectOptions::default()
+        };
+        let mut failures = Vec::new();
+        for address in self.addresses().await? {
+            match proxyless_transport::connect(&address, &options).await {
+                Ok(connection) => {
+                    debug!(target: "xds_client", server = %self.target, %address, "connected");
+                    return Ok(Arc::clone(current.insert(Arc::new(connection))));
+                }
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        Err(failures.join("; "))
+    }
+
+    /// A gRPC request to the server.
+    pub(crate) fn request(&self, method: &str, body: RequestStream) -> Request<RequestStream> {
+        let mut request = Request::new(body);
+        *request.method_mut() = http::Method::POST;
+        *request.version_mut() = Version::HTTP_2;
+        let uri = http::Uri::builder()
+            .scheme("http")
+            .authority(self.target.authority())
+            .path_and_query(method)
+            .build();
+        // An authority that is no URI authority cannot come out of a validated bootstrap; the path alone still works.
+        *request.uri_mut() = uri.unwrap_or_else(|_| http::Uri::from_static("http://localhost"));
+        let headers = request.headers_mut();
+        headers.insert("content-type", http::HeaderValue::from_static("application/grpc"));
+        headers.insert("te", http::HeaderValue::from_static("trailers"));
+        headers.insert("user-agent", user_agent::header(None));
+        request
+    }
+
+    async fn addresses(&self) -> Result<Vec<Address>, String> {
+        match &*self.target {
+            ServerTarget::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
+            ServerTarget::Addresses(addresses) => Ok(addresses.iter().copied().map(Address::Tcp).collect()),
+            ServerTarget::Dns { host, port } => {
+                let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+                let found = found.map_err(|error| format!("cannot resolve {host}: {error}"))?;
+                let found: Vec<_> = found.map(Address::Tcp).collect();
+                if found.is_empty() { Err(format!("{host} has no address")) } else { Ok(found) }
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What the data path reads: one immutable snapshot of routes and pickers, replaced as a whole.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use proxyless_balancer::api::{CallCounter, ConnectivityState};
+use proxyless_mesh::channel_core::DataPlane;
+use proxyless_xds::client::WatchId;
+use proxyless_xds::resource::ResourceType;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// One generation of the channel's configuration.
+pub(crate) struct Snapshot {
+    /// Routes and pickers; `None` before the first configuration came.
+    pub(crate) data: Option<DataPlane>,
+    /// Ends the wait of calls that found nothing usable in this generation. Each generation wakes its own waiters only.
+    pub(crate) superseded: CancellationToken,
+}
+
+/// Where the channel's driver publishes and calls read.
+pub(crate) struct Published {
+    current: ArcSwap<Snapshot>,
+    state: watch::Sender<ConnectivityState>,
+    /// Whether the channel has been asked to leave IDLE.
+    started: AtomicBool,
+    /// Set when the channel's driver is gone: nothing will be published any more.
+    ended: AtomicBool,
+    /// What the channel has asked for and not been told of yet, for the errors of calls that waited for it.
+    missing: Missing,
+    unsent: CallCounter,
+    retried: CallCounter,
+}
+
+/// Resources that the management server has not answered for.
+///
+/// Locked by the driver, and by calls only when they have failed and say why.
+#[derive(Default)]
+pub(crate) struct Missing(Mutex<BTreeMap<WatchId, Asked>>);
+
+struct Asked {
+    kind: ResourceType,
+    name: Arc<str>,
+    since: Instant,
+}
+
+impl Missing {
+    pub(crate) fn asked(&self, watch: WatchId, kind: ResourceType, name: &Arc<str>) {
+        self.lock().insert(watch, Asked { kind, name: Arc::clone(name), since: Instant::now() });
+    }
+
+    pub(crate) fn answered(&self, watch: WatchId) {
+        self.lock().remove(&watch);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<WatchId, Asked>> {
+        // The map is whole whenever the lock is free, whoever panicked while holding it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// A status message is a header: a mesh of a thousand clusters must not fill it.
+        const MOST: usize = 5;
+        let resources = self.lock();
+        for Asked { kind, name, since } in resources.values().take(MOST) {
+            write!(f, "; {} {name}, asked for {:.1?} ago, has not come", kind.name(), since.elapsed())?;
+        }
+        match resources.len().saturating_sub(MOST) {
+            0 => Ok(()),
+            more => write!(f, "; nor have {more} other resources"),
+        }
+    }
+}
+
+impl Published {
+    pub(crate) fn new() -> Self {
+        let snapshot = Snapshot { data: None, superseded: CancellationToken::new() };
+        Self {
+            current: ArcSwap::from_pointee(snapshot),
+            state: watch::Sender::new(ConnectivityState::Idle),
+            started: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            missing: Missing::default(),
+            unsent: CallCounter::default(),
+            retried: CallCounter::default(),
+        }
+    }
+
+    /// Counts the calls that failed without a connection; the others are counted by their connections.
+    pub(crate) fn unsent(&self) -> &CallCounter {
+        &self.unsent
+    }
+
+    /// Counts the attempts that failed without ending their calls.
+    pub(crate) fn retried(&self) -> &CallCounter {
+        &self.retried
+    }
+
+    /// The newest snapshot. The guard must not be held across an await.
+    pub(crate) fn load(&self) -> arc_swap::Guard<Arc<Snapshot>> {
+        self.current.load()
+    }
+
+    /// Puts a new snapshot in place, then wakes those who wait on the old one. Whoever sees the new state finds the
+    /// snapshot that it belongs to.
+    pub(crate) fn publish(&self, data: DataPlane) {
+        let state = data.state;
+        let new = Snapshot { data: Some(data), superseded: CancellationToken::new() };
+        let old = self.current.swap(Arc::new(new));
+        self.set_state(state);
+        old.superseded.cancel();
+    }
+
+    /// The driver is gone: wakes those who would wait for ever.
+    pub(crate) fn end(&self) {
+        // Release, with Acquire in `has_ended`: who is woken by the cancellation sees the flag.
+        self.ended.store(true, Ordering::Release);
+        self.current.load().superseded.cancel();
+    }
+
+    /// Whether no other snapshot will come.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Sets the state without a new configuration.
+    pub(crate) fn set_state(&self, state: ConnectivityState) {
+        self.state.send_if_modified(|current| std::mem::replace(current, state) != state);
+    }
+
+    /// A view of the state.
+    pub(crate) fn states(&self) -> watch::Receiver<ConnectivityState> {
+        self.state.subscribe()
+    }
+
+    /// What is being waited for.
+    pub(crate) fn missing(&self) -> &Missing {
+        &self.missing
+    }
+
+    /// Whether the caller is the first to make the channel leave IDLE.
+    pub(crate) fn start(&self) -> bool {
+        // The load keeps the line shared on every later call.
+        !self.started.load(Ordering::Relaxed) && !self.started.swap(true, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_what_is_missing_but_not_all_of_a_thousand() {
+        let missing = Missing::default();
+        for number in 0..1000 {
+            missing.asked(WatchId(number), ResourceType::Cluster, &format!("c{number}").into());
+        }
+        let text = missing.to_string();
+        assert!(
+            text.contains("; Cluster c0, asked for ") && text.ends_with("; nor have 995 other resources")
+        );
+        assert!(text.len() < 500, "{text}");
+        (1..1000).for_each(|number| missing.answered(WatchId(number)));
+        let text = missing.to_string();
+        assert!(text.starts_with("; Cluster c0, ") && text.ends_with(" has not come"), "{text}");
+        missing.answered(WatchId(0));
+        assert_eq!(missing.to_string(), "");
+    }
+}

@@ -1,0 +1,116 @@
+//! What can be seen of running channels.
+
+mod common;
+
+use common::*;
+use proxyless::inspect::{CallReport, Severity};
+use proxyless::{ClientPool, ConnectivityState, XdsChannel};
+use proxyless_testkit::resources::*;
+use proxyless_testkit::{Backend, CDS};
+use tonic::Code;
+
+#[tokio::test]
+async fn a_report_has_calls_tree_connections_and_events() -> TestResult {
+    let backend = Backend::start("a").await?;
+    let plane = mesh(&[&backend]).await;
+    let channel = channel(&plane);
+    let idle = channel.report().await.ok_or("no report")?;
+    assert_eq!((idle.state, idle.connections.len(), idle.events.len()), (ConnectivityState::Idle, 0, 0));
+    ask(&channel).await?;
+    ask(&channel).await?;
+    backend.fail_with(Code::Internal);
+    ask(&channel).await.unwrap_err();
+
+    let report = channel.report().await.ok_or("no report")?;
+    assert_eq!(report.calls, CallReport { started: 3, succeeded: 2, failed: 1 });
+    assert_eq!(report.id, idle.id);
+    let [connection] = &report.connections[..] else { panic!("{report:?}") };
+    assert_eq!((connection.address, connection.state), (backend.address(), ConnectivityState::Ready));
+    assert_eq!(connection.calls, report.calls);
+    assert_eq!(connection.socket.as_ref().map(|socket| socket.calls), Some(report.calls));
+    let text = report.tree.to_string();
+    for part in ["any path → cluster", "xds_cluster_impl_experimental READY", &backend.address().to_string()]
+    {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let told: Vec<_> = report.events.iter().map(|event| event.what.as_str()).collect();
+    for part in ["asked for Listener", "new ClusterLoadAssignment cluster in use", "connected", "→ READY"] {
+        assert!(told.iter().any(|what| what.contains(part)), "{part} is missing in {told:#?}");
+    }
+    assert!(report.events.is_sorted_by(|a, b| a.time <= b.time));
+    Ok(())
+}
+
+#[tokio::test]
+async fn calls_in_flight_and_calls_without_a_connection_are_counted() -> TestResult {
+    let backend = Backend::start("a").await?;
+    let plane = mesh(&[&backend]).await;
+    let channel = channel(&plane);
+    ask(&channel).await?;
+    backend.hang();
+    let call = tokio::spawn({
+        let channel = channel.clone();
+        async move { ask(&channel).await }
+    });
+    backend.wait_in_flight(1).await?;
+    let calls = channel.report().await.ok_or("no report")?.calls;
+    assert_eq!((calls, calls.in_flight()), (CallReport { started: 2, succeeded: 1, failed: 0 }, 1));
+    backend.resume();
+    call.await??;
+
+    plane.remove(CDS, "cluster");
+    let failed = async { while ask(&channel).await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, failed).await?;
+    let report = channel.report().await.ok_or("no report")?;
+    assert_eq!(report.calls.failed, 1);
+    assert_eq!(report.calls.in_flight(), 0);
+    let error = report.events.iter().find(|event| event.severity == Severity::Error).ok_or("no error")?;
+    assert!(error.what.contains("Cluster cluster: does not exist"), "{}", error.what);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pool_lists_its_channels_and_keeps_none_alive() -> TestResult {
+    let backend = Backend::start("a").await?;
+    let plane = mesh(&[&backend]).await;
+    plane.set(listener("other.example", "route"));
+    let pool = ClientPool::new();
+    let build = |target: &str| {
+        XdsChannel::builder(target).bootstrap(bootstrap(&plane)).client_pool(pool.clone()).build().unwrap()
+    };
+    let (one, two) = (build(&format!("xds:///{SERVICE}")), build("xds:///other.example"));
+    ask(&one).await?;
+    ask(&two).await?;
+    let reports = pool.channels().await;
+    let targets: Vec<_> = reports.iter().map(|report| report.target.as_str()).collect();
+    assert_eq!(targets, [one.target(), two.target()]);
+    let mut ids: Vec<_> = reports.iter().flat_map(|r| [r.id, r.connections[0].id]).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 4, "ids are the process's own");
+    assert_eq!(pool.channels().await[0].connections[0].id, reports[0].connections[0].id, "ids stay");
+    drop(one);
+    assert_eq!(pool.channels().await.len(), 1);
+    drop(two);
+    assert!(pool.channels().await.is_empty());
+    backend.wait_connections(0).await?;
+    Ok(())
+}
+
+/// A runtime that nobody runs, as a synchronous program has it between two calls, does not hold the others up.
+#[test]
+fn a_channel_that_cannot_answer_is_left_out() -> TestResult {
+    let servers = tokio::runtime::Runtime::new()?;
+    let backend = servers.block_on(Backend::start("a"))?;
+    let plane = servers.block_on(mesh(&[&backend]));
+    let pool = ClientPool::new();
+    let build = |target: &str| {
+        XdsChannel::builder(target).bootstrap(bootstrap(&plane)).client_pool(pool.clone()).build().unwrap()
+    };
+    let resting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _silent = resting.block_on(async { build("xds:///silent.example") });
+    let live = servers.block_on(async { build(&format!("xds:///{SERVICE}")) });
+    let reports = servers.block_on(async { tokio::time::timeout(PATIENCE, pool.channels()).await })?;
+    assert_eq!(reports.iter().map(|report| report.target.as_str()).collect::<Vec<_>>(), [live.target()]);
+    Ok(())
+}
