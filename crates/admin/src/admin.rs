@@ -1,0 +1,160 @@
+//! All admin services together (gRFC A38).
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use axum::Router;
+use proxyless::ClientPool;
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tonic::transport::Server;
+
+use crate::channelz::Channelz;
+use crate::csds::Csds;
+use crate::{guard, page};
+
+/// Serves the admin services of the process on a port of the loopback interface; 0 takes any free one.
+///
+/// # Errors
+/// If the port cannot be had.
+pub async fn serve(port: u16) -> io::Result<AdminServer> {
+    Admin::default().serve(port).await
+}
+
+/// Adds the admin services of the process to those of another server.
+#[must_use]
+pub fn add_to(routes: Routes) -> Routes {
+    Admin::default().add_to(routes)
+}
+
+/// The admin services, with options.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Admin {
+    clients: ClientPool,
+    health: Health,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Served,
+    LeftOut,
+}
+
+impl Default for Admin {
+    /// Shows all clients and channels of the process.
+    fn default() -> Self {
+        Self { clients: ClientPool::global(), health: Health::Served }
+    }
+}
+
+impl Admin {
+    /// Shows the clients and channels of this pool instead of the process's.
+    pub fn client_pool(mut self, pool: ClientPool) -> Self {
+        self.clients = pool;
+        self
+    }
+
+    /// Leaves the health service out, for servers that have one of their own.
+    pub fn without_health(mut self) -> Self {
+        self.health = Health::LeftOut;
+        self
+    }
+
+    /// Adds the services to those of another server.
+    #[must_use]
+    pub fn add_to(self, mut routes: Routes) -> Routes {
+        let router = routes.axum_router_mut();
+        *router = std::mem::take(router).merge(self.router());
+        routes
+    }
+
+    /// Serves them on a port of the loopback interface; 0 takes any free one.
+    ///
+    /// # Errors
+    /// If the port cannot be had.
+    pub async fn serve(self, port: u16) -> io::Result<AdminServer> {
+        self.serve_on((Ipv4Addr::LOCALHOST, port).into()).await
+    }
+
+    /// Serves them on this address. They have no authentication: whoever reaches the address reads the configuration
+    /// of the mesh.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub async fn serve_on(self, address: SocketAddr) -> io::Result<AdminServer> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        if address.ip().is_loopback() {
+            tracing::info!(%address, "admin services, for this machine only");
+        } else {
+            tracing::warn!(%address, "admin services, without authentication, beyond this machine");
+        }
+        let mut router = self.add_to(Routes::default());
+        let root = page::root().route_layer(axum::middleware::from_fn(guard::local_only));
+        *router.axum_router_mut() = std::mem::take(router.axum_router_mut()).merge(root);
+        // Browsers speak HTTP/1 to servers without TLS.
+        let server = Server::builder().accept_http1(true).add_routes(router);
+        let serving = server.serve_with_incoming(TcpListenerStream::new(listener));
+        let task = tokio::spawn(async move {
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "admin services ended");
+            }
+        });
+        Ok(AdminServer { address, task: task.abort_handle() })
+    }
+
+    fn router(self) -> Router {
+        let mut router = page::router(&self.clients);
+        router = route(router, Csds::new(self.clients.clone()).into_service());
+        router = route(router, Channelz::new(self.clients).into_service());
+        if self.health == Health::Served {
+            router = route(router, tonic_health::server::health_reporter().1);
+        }
+        // Only our own routes, not those of the server that they are added to.
+        router.route_layer(axum::middleware::from_fn(guard::local_only))
+    }
+}
+
+/// Adds a gRPC service.
+fn route<S>(router: Router, service: S) -> Router
+where
+    S: Service<
+            http::Request<axum::body::Body>,
+            Response = http::Response<Body>,
+            Error = std::convert::Infallible,
+        > + NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+{
+    router.route_service(&format!("/{}/{{*rest}}", S::NAME), service)
+}
+
+/// Running admin services; they end when this is dropped.
+#[derive(Debug)]
+pub struct AdminServer {
+    address: SocketAddr,
+    task: AbortHandle,
+}
+
+impl AdminServer {
+    /// Where they are.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for AdminServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

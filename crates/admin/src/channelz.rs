@@ -1,0 +1,249 @@
+//! channelz v1 (gRFC A14): channels, their subchannels and sockets, calls, and what happened to them.
+//!
+//! The time of the last call is left out: it would cost every call.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::SystemTime;
+
+use prost_types::Timestamp;
+use proxyless::inspect::{CallReport, ChannelReport, ConnectionReport, Detail, Event, Severity};
+use proxyless::{ClientPool, ConnectivityState};
+use tonic::{Request, Response, Status};
+
+use crate::channelz_proto::address::TcpIpAddress;
+use crate::channelz_proto::channel_connectivity_state::State;
+use crate::channelz_proto::channel_trace_event::ChildRef;
+use crate::channelz_proto::channelz_server::{self, ChannelzServer};
+use crate::channelz_proto::{
+    Address, Channel, ChannelConnectivityState, ChannelData, ChannelRef, ChannelTrace, ChannelTraceEvent,
+    GetChannelRequest, GetChannelResponse, GetServerRequest, GetServerResponse, GetServerSocketsRequest,
+    GetServerSocketsResponse, GetServersRequest, GetServersResponse, GetSocketRequest, GetSocketResponse,
+    GetSubchannelRequest, GetSubchannelResponse, GetTopChannelsRequest, GetTopChannelsResponse, Socket,
+    SocketData, SocketRef, Subchannel, SubchannelRef, address, channel_trace_event,
+};
+use crate::resources::unix_seconds;
+
+/// How many channels one answer has at most, unless the request says less.
+const MAX_RESULTS: usize = 100;
+
+/// `grpc.channelz.v1.Channelz`: shows channels of this library; servers are not its business.
+#[derive(Clone, Debug)]
+pub struct Channelz {
+    clients: ClientPool,
+}
+
+impl Channelz {
+    /// Shows the channels of a pool: [`ClientPool::global`] is that of the process.
+    #[must_use]
+    pub fn new(clients: ClientPool) -> Self {
+        Self { clients }
+    }
+
+    pub(crate) fn into_service(self) -> ChannelzServer<Self> {
+        ChannelzServer::new(self)
+    }
+
+    async fn find_connection<T>(
+        &self,
+        what: &str,
+        id: i64,
+        find: impl Fn(&ChannelReport, &ConnectionReport) -> Option<T>,
+    ) -> Result<T, Status> {
+        let channels = self.clients.channels().await;
+        let connections =
+            channels.iter().flat_map(|channel| channel.connections.iter().map(move |c| (channel, c)));
+        let mut found = connections.filter_map(|(channel, connection)| find(channel, connection));
+        found.next().ok_or_else(|| Status::not_found(format!("there is no {what} {id}")))
+    }
+}
+
+#[tonic::async_trait]
+impl channelz_server::Channelz for Channelz {
+    async fn get_top_channels(
+        &self,
+        request: Request<GetTopChannelsRequest>,
+    ) -> Result<Response<GetTopChannelsResponse>, Status> {
+        let GetTopChannelsRequest { start_channel_id, max_results } = request.into_inner();
+        let limit = usize::try_from(max_results).ok().filter(|max| (1..MAX_RESULTS).contains(max));
+        let mut channels = self.clients.channels().await;
+        channels.retain(|channel| number(channel.id) >= start_channel_id);
+        let end = channels.len() <= limit.unwrap_or(MAX_RESULTS);
+        channels.truncate(limit.unwrap_or(MAX_RESULTS));
+        Ok(Response::new(GetTopChannelsResponse { channel: channels.iter().map(channel).collect(), end }))
+    }
+
+    async fn get_channel(
+        &self,
+        request: Request<GetChannelRequest>,
+    ) -> Result<Response<GetChannelResponse>, Status> {
+        let id = request.into_inner().channel_id;
+        let channels = self.clients.channels().await;
+        let found = channels.iter().find(|channel| number(channel.id) == id);
+        let found = found.ok_or_else(|| Status::not_found(format!("there is no channel {id}")))?;
+        Ok(Response::new(GetChannelResponse { channel: Some(channel(found)) }))
+    }
+
+    async fn get_subchannel(
+        &self,
+        request: Request<GetSubchannelRequest>,
+    ) -> Result<Response<GetSubchannelResponse>, Status> {
+        let id = request.into_inner().subchannel_id;
+        let find = |channel: &ChannelReport, connection: &ConnectionReport| {
+            (number(connection.id) == id).then(|| subchannel(channel, connection))
+        };
+        let found = self.find_connection("subchannel", id, find).await?;
+        Ok(Response::new(GetSubchannelResponse { subchannel: Some(found) }))
+    }
+
+    async fn get_socket(
+        &self,
+        request: Request<GetSocketRequest>,
+    ) -> Result<Response<GetSocketResponse>, Status> {
+        let id = request.into_inner().socket_id;
+        let find = |_: &ChannelReport, connection: &ConnectionReport| {
+            let live = connection.socket.as_ref().filter(|live| number(live.id) == id)?;
+            Some(socket(connection.address, live.id, live.calls))
+        };
+        let found = self.find_connection("socket", id, find).await?;
+        Ok(Response::new(GetSocketResponse { socket: Some(found) }))
+    }
+
+    async fn get_servers(
+        &self,
+        _: Request<GetServersRequest>,
+    ) -> Result<Response<GetServersResponse>, Status> {
+        Ok(Response::new(GetServersResponse { end: true }))
+    }
+
+    async fn get_server(
+        &self,
+        request: Request<GetServerRequest>,
+    ) -> Result<Response<GetServerResponse>, Status> {
+        Err(Status::not_found(format!("there is no server {}", request.get_ref().server_id)))
+    }
+
+    async fn get_server_sockets(
+        &self,
+        request: Request<GetServerSocketsRequest>,
+    ) -> Result<Response<GetServerSocketsResponse>, Status> {
+        Err(Status::not_found(format!("there is no server {}", request.get_ref().server_id)))
+    }
+}
+
+fn channel(report: &ChannelReport) -> Channel {
+    let trace = ChannelTrace {
+        num_events_logged: number(report.events_total),
+        creation_timestamp: Some(timestamp(report.created)),
+        events: report.events.iter().map(|event| trace_event(event, report)).collect(),
+    };
+    Channel {
+        r#ref: Some(ChannelRef { channel_id: number(report.id), name: report.target.clone() }),
+        data: Some(data(report.state, report.target.clone(), report.calls, trace)),
+        subchannel_ref: report.connections.iter().map(subchannel_ref).collect(),
+    }
+}
+
+fn subchannel(channel: &ChannelReport, report: &ConnectionReport) -> Subchannel {
+    // A subchannel's events are those of its channel that are about it.
+    let own = channel.events.iter().filter(|event| event.connection == Some(report.id));
+    let own = own.map(|event| ChannelTraceEvent { child_ref: None, ..trace_event(event, channel) });
+    let events: Vec<_> = own.chain(details(channel, report.address).map(detail_event)).collect();
+    let trace = ChannelTrace {
+        num_events_logged: number(events.len() as u64),
+        creation_timestamp: events.first().and_then(|event| event.timestamp),
+        events,
+    };
+    let sockets = report.socket.iter();
+    Subchannel {
+        r#ref: Some(subchannel_ref(report)),
+        data: Some(data(report.state, report.address.to_string(), report.calls, trace)),
+        socket_ref: sockets.map(|live| socket_ref(report.address, live.id)).collect(),
+    }
+}
+
+fn socket(address: SocketAddr, id: u64, calls: CallReport) -> Socket {
+    let ip_address = match address.ip() {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let tcp = TcpIpAddress { ip_address, port: address.port().into() };
+    Socket {
+        r#ref: Some(socket_ref(address, id)),
+        data: Some(SocketData {
+            streams_started: number(calls.started),
+            streams_succeeded: number(calls.succeeded),
+            streams_failed: number(calls.failed),
+        }),
+        remote: Some(Address { address: Some(address::Address::TcpipAddress(tcp)) }),
+        remote_name: address.to_string(),
+    }
+}
+
+fn data(state: ConnectivityState, target: String, calls: CallReport, trace: ChannelTrace) -> ChannelData {
+    let state = match state {
+        ConnectivityState::Idle => State::Idle,
+        ConnectivityState::Connecting => State::Connecting,
+        ConnectivityState::Ready => State::Ready,
+        ConnectivityState::TransientFailure => State::TransientFailure,
+    };
+    ChannelData {
+        state: Some(ChannelConnectivityState { state: state.into() }),
+        target,
+        trace: Some(trace),
+        calls_started: number(calls.started),
+        calls_succeeded: number(calls.succeeded),
+        calls_failed: number(calls.failed),
+    }
+}
+
+fn trace_event(event: &Event, channel: &ChannelReport) -> ChannelTraceEvent {
+    let severity = match event.severity {
+        Severity::Info => channel_trace_event::Severity::CtInfo,
+        Severity::Warning => channel_trace_event::Severity::CtWarning,
+        Severity::Error => channel_trace_event::Severity::CtError,
+    };
+    let connection = event.connection.and_then(|id| channel.connections.iter().find(|c| c.id == id));
+    ChannelTraceEvent {
+        description: event.what.clone(),
+        severity: severity.into(),
+        timestamp: Some(timestamp(event.time)),
+        child_ref: connection.map(|connection| ChildRef::SubchannelRef(subchannel_ref(connection))),
+    }
+}
+
+/// What policies say of an address now: that it is ejected, that sessions use it.
+fn details(channel: &ChannelReport, address: SocketAddr) -> impl Iterator<Item = &Detail> {
+    let mut details = Vec::new();
+    if let Some(root) = &channel.tree.root {
+        root.walk(&mut |node| details.extend(&node.details));
+    }
+    let address = address.to_string();
+    details.into_iter().filter(move |detail| detail.of.split(',').any(|of| of == address))
+}
+
+/// channelz has no place for it but the trace: it is the last event as long as it is so.
+fn detail_event(detail: &Detail) -> ChannelTraceEvent {
+    ChannelTraceEvent {
+        description: detail.to_string(),
+        severity: channel_trace_event::Severity::CtInfo.into(),
+        timestamp: Some(timestamp(unix_seconds(SystemTime::now()))),
+        child_ref: None,
+    }
+}
+
+fn subchannel_ref(report: &ConnectionReport) -> SubchannelRef {
+    SubchannelRef { subchannel_id: number(report.id), name: report.address.to_string() }
+}
+
+fn socket_ref(address: SocketAddr, id: u64) -> SocketRef {
+    SocketRef { socket_id: number(id), name: address.to_string() }
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn timestamp(unix_seconds: f64) -> Timestamp {
+    // Whole seconds fit well into an i64, the rest into the 30 bits of nanoseconds.
+    Timestamp { seconds: unix_seconds as i64, nanos: (unix_seconds.fract() * 1e9) as i32 }
+}

@@ -1,0 +1,42 @@
+//! The admin services of a gRPC process (gRFC A38), for processes that use [`proxyless`].
+//!
+//! One call serves them on a loopback port of their own:
+//!
+//! ```no_run
+//! # async fn example() -> std::io::Result<()> {
+//! let admin = proxyless_admin::serve(19000).await?; // ends when dropped
+//! println!("see http://{}", admin.address());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! and [`add_to`] adds them to the services of a server that the process has anyway. There is
+//!
+//! * CSDS (gRFC A40): every resource of every xDS client, with its status, version, content and error;
+//! * channelz (gRFC A14): channels, subchannels, sockets, calls and what happened to them;
+//! * gRPC health;
+//! * `/proxyless/`: a page that draws all this and follows it live, and what it is made from as JSON:
+//!   `/proxyless/channels.json` (calls, routes, policy trees, connections, events) and `/proxyless/resources.json`.
+//!
+//! Standard tools (grpcdebug, `proxyless status`) and browsers read it. Nothing here costs RPCs anything while nobody
+//! looks. There is no authentication: keep the port on the loopback interface.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod channelz;
+mod csds;
+mod guard;
+mod page;
+mod resources;
+mod timestamp;
+
+pub use admin::{Admin, AdminServer, add_to, serve};
+pub use channelz::Channelz;
+pub use csds::Csds;
+pub use resources::{ClientResources, ResourceFault, ResourceLine};
+
+/// The messages of channelz, as gRFC A14 defines them.
+#[allow(missing_docs, clippy::enum_variant_names, unreachable_pub, unused_qualifications)]
+pub(crate) mod channelz_proto {
+    tonic::include_proto!("grpc.channelz.v1");
+}

@@ -1,0 +1,63 @@
+//! The live page and the JSON that it is made from.
+
+use std::time::SystemTime;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Redirect};
+use axum::routing::get;
+use http::HeaderName;
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use proxyless::ClientPool;
+use serde::Serialize;
+
+use crate::resources::{ClientResources, unix_seconds};
+
+const PAGE: &str = include_str!("page.html");
+
+/// Nothing from outside, nothing inside other pages.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+    connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+pub(crate) fn router(clients: &ClientPool) -> Router {
+    Router::new()
+        .route("/proxyless/", get(page))
+        .route("/proxyless/channels.json", get(channels))
+        .route("/proxyless/resources.json", get(resources))
+        .with_state(clients.clone())
+}
+
+/// Leads from the root of a server of our own to the page.
+pub(crate) fn root() -> Router {
+    Router::new().route("/", get(|| async { Redirect::temporary("/proxyless/") }))
+}
+
+async fn page() -> impl IntoResponse {
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    (headers, PAGE)
+}
+
+async fn channels(State(clients): State<ClientPool>) -> impl IntoResponse {
+    json(&clients.channels().await)
+}
+
+async fn resources(State(clients): State<ClientPool>) -> impl IntoResponse {
+    let dumps = clients.dump().await;
+    json(&dumps.iter().map(ClientResources::new).collect::<Vec<_>>())
+}
+
+fn json<T: Serialize>(value: &T) -> impl IntoResponse + use<T> {
+    let headers = [
+        (CONTENT_TYPE, "application/json"),
+        (CACHE_CONTROL, "no-store"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    // Rates are calls by the time that passed here, not by that on the way.
+    let time = [(HeaderName::from_static("server-time"), unix_seconds(SystemTime::now()).to_string())];
+    // Maps with keys other than strings would fail; there are none.
+    (headers, time, serde_json::to_vec(value).unwrap_or_default())
+}
