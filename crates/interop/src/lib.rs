@@ -1,0 +1,17 @@
+//! The standard gRPC xDS interop client and server, as gRPC's own tests drive them: the programs
+//! `xds-interop-client` and `xds-interop-server`, with their parts here so that tests reach them.
+//!
+//! The client sends a steady stream of RPCs and counts where they end; the server answers them, and misbehaves when
+//! the `rpc-behavior` header of a request says so.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod flags;
+pub mod server;
+
+/// Messages and services, generated from the `.proto` files.
+#[allow(missing_docs, unused_qualifications, clippy::all)]
+pub mod proto {
+    tonic::include_proto!("grpc.testing");
+}

@@ -1,0 +1,194 @@
+//! The server, as clients see it.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use clap::Parser;
+use proxyless_testkit::Backend;
+use tokio_stream::StreamExt;
+use tonic::{
+    Code, Request, Status,
+    metadata::MetadataMap,
+    transport::{Channel, Endpoint},
+};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use super::{
+    behavior::{Behavior, requested},
+    *,
+};
+use crate::proto::{
+    EchoStatus, Empty, Payload, ResponseParameters, SimpleRequest, StreamingInputCallRequest,
+    StreamingOutputCallRequest, test_service_client::TestServiceClient,
+    xds_update_health_service_client::XdsUpdateHealthServiceClient,
+};
+
+fn identity() -> Identity {
+    Identity { server_id: "id".into(), hostname: "host-a".into() }
+}
+
+async fn start_backend() -> (Backend, TestServiceClient<Channel>) {
+    let backend = Backend::serve("unused", test_routes(identity())).await.unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{}", backend.address())).unwrap();
+    (backend, TestServiceClient::new(endpoint.connect().await.unwrap()))
+}
+
+fn with_behavior(values: &[&str]) -> Request<Empty> {
+    let mut request = Request::new(Empty {});
+    for value in values {
+        request.metadata_mut().append("rpc-behavior", value.parse().unwrap());
+    }
+    request
+}
+
+fn behaviors(value: &str) -> Result<Vec<Behavior>, Status> {
+    let mut metadata = MetadataMap::new();
+    metadata.insert("rpc-behavior", value.parse().unwrap());
+    requested(&metadata, "host-a")
+}
+
+#[test]
+fn behaviors_are_read_in_order() {
+    let all = behaviors("sleep-2,succeed-on-retry-attempt-1,error-code-5,keep-open").unwrap();
+    assert_eq!(
+        all,
+        [
+            Behavior::Sleep(Duration::from_secs(2)),
+            Behavior::SucceedOnAttempt(1),
+            Behavior::Fail(Code::NotFound),
+            Behavior::KeepOpen,
+        ]
+    );
+}
+
+#[test]
+fn a_behavior_may_be_for_one_host_only() {
+    assert_eq!(behaviors("hostname=host-b error-code-5").unwrap(), []);
+    let both = behaviors("hostname=host-a error-code-5,sleep-1").unwrap();
+    assert_eq!(both, [Behavior::Fail(Code::NotFound), Behavior::Sleep(Duration::from_secs(1))]);
+}
+
+#[test]
+fn a_behavior_that_nobody_knows_is_an_error() {
+    for unknown in ["dance", "sleep-long", "error-code-", ""] {
+        assert_eq!(behaviors(unknown).unwrap_err().code(), Code::InvalidArgument, "{unknown:?}");
+    }
+}
+
+#[tokio::test]
+async fn unary_calls_name_the_server_and_carry_payload() {
+    let (_backend, mut client) = start_backend().await;
+    let request = SimpleRequest { response_size: 5, fill_server_id: true, ..Default::default() };
+    let response = client.unary_call(request).await.unwrap().into_inner();
+    assert_eq!((response.server_id.as_str(), response.hostname.as_str()), ("id", "host-a"));
+    assert_eq!(response.payload.unwrap().body.len(), 5);
+
+    let status = EchoStatus { code: Code::DataLoss as i32, message: "as asked".into() };
+    let request = SimpleRequest { response_status: Some(status), ..Default::default() };
+    let status = client.unary_call(request).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::DataLoss, "as asked"));
+
+    let request = SimpleRequest { response_size: -1, ..Default::default() };
+    assert_eq!(client.unary_call(request).await.unwrap_err().code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn the_behavior_header_is_obeyed() {
+    let (backend, mut client) = start_backend().await;
+    let status = client.empty_call(with_behavior(&["error-code-8"])).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    client.empty_call(with_behavior(&["hostname=other error-code-8"])).await.unwrap();
+    client.empty_call(with_behavior(&["succeed-on-retry-attempt-0", "error-code-8"])).await.unwrap();
+    let status =
+        client.empty_call(with_behavior(&["succeed-on-retry-attempt-1,error-code-8"])).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+
+    let mut other = client.clone();
+    let open = tokio::spawn(async move { other.empty_call(with_behavior(&["keep-open"])).await });
+    backend.wait_in_flight(1).await.unwrap();
+    assert!(!open.is_finished());
+    open.abort();
+    backend.wait_in_flight(0).await.unwrap();
+}
+
+#[tokio::test]
+async fn streams_carry_what_they_are_asked_for() {
+    let (_backend, mut client) = start_backend().await;
+    let sizes = |sizes: &[i32]| StreamingOutputCallRequest {
+        response_parameters: sizes
+            .iter()
+            .map(|size| ResponseParameters { size: *size, interval_us: 1, ..Default::default() })
+            .collect(),
+        ..Default::default()
+    };
+    let lengths = |response: tonic::Response<tonic::Streaming<_>>| async {
+        let stream = response.into_inner();
+        let length = |r: Result<crate::proto::StreamingOutputCallResponse, Status>| {
+            r.unwrap().payload.unwrap().body.len()
+        };
+        stream.map(length).collect::<Vec<_>>().await
+    };
+    let output = client.streaming_output_call(sizes(&[3, 1])).await.unwrap();
+    assert_eq!(output.metadata().get("hostname").unwrap(), "host-a");
+    assert_eq!(lengths(output).await, [3, 1]);
+
+    let duplex = client.full_duplex_call(tokio_stream::iter([sizes(&[1, 2]), sizes(&[]), sizes(&[4])]));
+    assert_eq!(lengths(duplex.await.unwrap()).await, [1, 2, 4]);
+
+    let part = |size| StreamingInputCallRequest {
+        payload: Some(Payload { body: vec![0; size], ..Default::default() }),
+        ..Default::default()
+    };
+    let input = client.streaming_input_call(tokio_stream::iter([part(2), part(5)])).await.unwrap();
+    assert_eq!(input.into_inner().aggregated_payload_size, 7);
+
+    let mut failing = sizes(&[1]);
+    failing.response_status = Some(EchoStatus { code: Code::Aborted as i32, message: String::new() });
+    let mut stream = client.streaming_output_call(failing).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    assert_eq!(stream.message().await.unwrap_err().code(), Code::Aborted);
+}
+
+#[test]
+fn flags_name_what_is_not_supported() {
+    let refusal = |flag: &str| ServerFlags::try_parse_from(["server", flag]).unwrap_err().to_string();
+    assert!(refusal("--secure_mode=true").contains("--secure_mode=true is not supported"));
+    assert!(refusal("--address_type=IPV5").contains("IPV4_IPV6"));
+    assert!(refusal("--metrics_mode=IN_BAND").contains("NONE"));
+    let flags = ServerFlags::try_parse_from(["server", "--address_type=IPV4", "--server_id", "me"]).unwrap();
+    assert_eq!((flags.address_type, flags.server_id.as_str()), (AddressType::Ipv4, "me"));
+}
+
+#[tokio::test]
+async fn health_is_on_the_maintenance_port_and_can_be_changed() {
+    let ports = [(); 2].map(|()| proxyless_testkit::dead_address().unwrap());
+    let arguments = [
+        "server".to_owned(),
+        "--address_type=IPV4".to_owned(),
+        format!("--port={}", ports[0].address().port()),
+        format!("--maintenance_port={}", ports[1].address().port()),
+    ];
+    let serving = start(&ServerFlags::try_parse_from(arguments).unwrap()).await.unwrap();
+    let server = tokio::spawn(serving);
+    let connect =
+        |port: u16| Endpoint::from_shared(format!("http://{}:{port}", Ipv4Addr::LOCALHOST)).unwrap();
+    let maintenance = connect(ports[1].address().port()).connect().await.unwrap();
+    let mut health = HealthClient::new(maintenance.clone());
+    let check = HealthCheckRequest { service: String::new() };
+    assert_eq!(health.check(check.clone()).await.unwrap().into_inner().status, 1);
+    XdsUpdateHealthServiceClient::new(maintenance).set_not_serving(Empty {}).await.unwrap();
+    assert_eq!(health.check(check).await.unwrap().into_inner().status, 2);
+
+    let main = connect(ports[0].address().port()).connect().await.unwrap();
+    TestServiceClient::new(main).empty_call(Empty {}).await.unwrap();
+    server.abort();
+}
+
+#[tokio::test]
+async fn one_port_can_do_for_everything() {
+    let routes = merge(test_routes(identity()), maintenance_routes().await);
+    let backend = Backend::serve("x", routes).await.unwrap();
+    let channel = Endpoint::from_shared(format!("http://{}", backend.address())).unwrap().connect_lazy();
+    TestServiceClient::new(channel.clone()).empty_call(Empty {}).await.unwrap();
+    let check = HealthCheckRequest { service: "grpc.testing.TestService".into() };
+    assert_eq!(HealthClient::new(channel).check(check).await.unwrap().into_inner().status, 1);
+}
