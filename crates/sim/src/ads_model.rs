@@ -1,0 +1,182 @@
+//! What a management server may expect of a client: an independent, small account of the ADS protocol.
+//!
+//! It sees each response when the client reads it, and each request when the client writes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use proxyless_xds::resource::ResourceType;
+
+use crate::invariants::Violation;
+
+/// A response as the client should see it.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// Its type.
+    pub resource_type: ResourceType,
+    /// Its version.
+    pub version: String,
+    /// Its nonce.
+    pub nonce: String,
+    /// Whether one of its resources is bad, so that it must be NACKed.
+    pub bad: bool,
+}
+
+/// What is known of the client.
+#[derive(Debug, Default)]
+pub struct AdsModel {
+    /// The version that the client accepted last, by type. Outlives streams.
+    accepted: BTreeMap<ResourceType, String>,
+    types: BTreeMap<ResourceType, TypeState>,
+    requests: usize,
+    is_open: bool,
+}
+
+/// A type on the present stream.
+#[derive(Debug, Default)]
+struct TypeState {
+    /// Responses that the client has read, in order.
+    read: Vec<Response>,
+    /// How many of them it has answered.
+    answered: usize,
+    /// The names of its last request; `None` before the first.
+    names: Option<BTreeSet<String>>,
+}
+
+impl AdsModel {
+    /// A stream begins: nothing of the last one counts but the accepted versions.
+    pub fn opened(&mut self) {
+        for (resource_type, state) in std::mem::take(&mut self.types) {
+            // What the client could not answer any more it has accepted nevertheless.
+            let unanswered = state.read.into_iter().skip(state.answered);
+            if let Some(last) = unanswered.rev().find(|response| !response.bad) {
+                self.accepted.insert(resource_type, last.version);
+            }
+        }
+        self.requests = 0;
+        self.is_open = true;
+    }
+
+    /// The client has closed the stream.
+    pub fn closed(&mut self) {
+        self.is_open = false;
+    }
+
+    /// The client reads a response.
+    pub fn read(&mut self, response: Response) {
+        self.types.entry(response.resource_type).or_default().read.push(response);
+    }
+
+    /// The client writes a request.
+    ///
+    /// # Errors
+    /// If it must not.
+    pub fn written(&mut self, request: &DiscoveryRequest) -> Result<(), Violation> {
+        let wrong = |rule, why: String| Err(Violation::new(rule, format!("{why}: {}", describe(request))));
+        self.requests += 1;
+        if !self.is_open {
+            return wrong("requests go to open streams", "no stream is open".into());
+        }
+        // A27-61: the node is in the first request of a stream.
+        if request.node.is_some() != (self.requests == 1) {
+            return wrong("the node is in the first request only", format!("request {}", self.requests));
+        }
+        let Some(resource_type) = ResourceType::from_type_url(&request.type_url) else {
+            return wrong("requests are of a known type", "unknown".into());
+        };
+        let accepted = self.accepted.entry(resource_type).or_default();
+        let state = self.types.entry(resource_type).or_default();
+        let names: BTreeSet<String> = request.resource_names.iter().cloned().collect();
+        if names.len() != request.resource_names.len() {
+            return wrong("names are listed once", "twice".into());
+        }
+        let first = state.names.is_none();
+        let old_names = state.names.replace(names);
+        if first {
+            // An empty list in the first request would mean everything; a nonce belongs to another stream.
+            if request.resource_names.is_empty() {
+                return wrong("the first request of a type has names", "wildcard".into());
+            }
+            if !request.response_nonce.is_empty() || request.error_detail.is_some() {
+                return wrong("the first request of a type answers nothing", "answer".into());
+            }
+            // A client that has nothing any more may ask without version.
+            if !request.version_info.is_empty() && request.version_info != *accepted {
+                return wrong("versions outlive streams", format!("accepted was {accepted:?}"));
+            }
+            accepted.clone_from(&request.version_info);
+            return Ok(());
+        }
+        let next = state.read.get(state.answered);
+        if let Some(response) = next.filter(|response| response.nonce == request.response_nonce) {
+            state.answered += 1;
+            let nacked = request
+                .error_detail
+                .as_ref()
+                .is_some_and(|error| error.code != 0 && !error.message.is_empty());
+            if nacked != response.bad || request.error_detail.is_some() != response.bad {
+                return wrong("bad responses are NACKed, good ones are ACKed", format!("{response:?}"));
+            }
+            if !response.bad {
+                accepted.clone_from(&response.version);
+            }
+            if request.version_info != *accepted {
+                return wrong("an ACK has the new version, a NACK the old", format!("{accepted:?} expected"));
+            }
+            return Ok(());
+        }
+        let last = state.answered.checked_sub(1).and_then(|last| state.read.get(last));
+        if request.response_nonce != last.map_or("", |response| &response.nonce) {
+            return wrong("nonces are those of the newest response", format!("last answered {last:?}"));
+        }
+        if old_names == state.names {
+            return wrong("requests say something new", "repetition".into());
+        }
+        if request.error_detail.is_some() || request.version_info != *accepted {
+            return wrong("a change of names keeps the version", format!("{accepted:?} expected"));
+        }
+        Ok(())
+    }
+
+    /// Nothing is under way: everything is answered, and what is asked for is what is watched.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn at_rest(&self, watched: &BTreeSet<(ResourceType, String)>) -> Result<(), Violation> {
+        // The stream of a client that watches nothing may have ended in any way.
+        if watched.is_empty() {
+            return Ok(());
+        }
+        Violation::unless(self.is_open, "who watches has a stream", || format!("{watched:?}"))?;
+        let asked = self.types.iter().flat_map(|(&resource_type, state)| {
+            state.names.iter().flatten().map(move |name| (resource_type, name.clone()))
+        });
+        let asked: BTreeSet<_> = asked.collect();
+        if asked != *watched {
+            return Err(Violation::new(
+                "subscriptions are what is watched",
+                format!("{asked:?} instead of {watched:?}"),
+            ));
+        }
+        for (resource_type, state) in &self.types {
+            if state.answered != state.read.len() {
+                let (answered, read) = (state.answered, state.read.len());
+                let detail = format!("{}: {answered} of {read}", resource_type.name());
+                return Err(Violation::new("every response is answered", detail));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A request in one line.
+pub(crate) fn describe(request: &DiscoveryRequest) -> String {
+    let kind = ResourceType::from_type_url(&request.type_url).map_or("?", ResourceType::name);
+    let error =
+        request.error_detail.as_ref().map_or(String::new(), |error| format!(" NACK {:?}", error.message));
+    let (names, version, nonce) = (&request.resource_names, &request.version_info, &request.response_nonce);
+    format!("{kind} {names:?} version {version:?} nonce {nonce:?}{error}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+//! RPCs: they route, pick, wait, run and end, as the data path's would.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use proxyless_balancer::api::{
+    CallAttributes, CallTicket, Code, Pick, PickArgs, PickError, PickResult, PickTarget,
+};
+use proxyless_mesh::channel_core::DataPlane;
+use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_sans_io::{Rng, Time};
+
+use crate::ledger::{Ledger, Place};
+use crate::script::CallSpec;
+
+/// What a connection slot holds in the simulator.
+#[derive(Clone, Copy, Debug)]
+pub struct Wire {
+    /// The attempt that made the connection.
+    pub attempt: u64,
+}
+
+/// What came of routing and picking.
+#[derive(Debug)]
+pub enum Picked {
+    /// It has a connection.
+    Started {
+        /// The call.
+        flight: Flight,
+        /// The attempt that made the connection.
+        attempt: u64,
+        /// Where it goes.
+        address: SocketAddr,
+    },
+    /// It waits for the next snapshot.
+    Waits,
+    /// It fails, unless it waits for ready.
+    Fails(String),
+    /// It fails.
+    Dropped(String),
+}
+
+impl Picked {
+    /// In a few words.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Started { address, .. } => format!("to {address}"),
+            Self::Waits => "waits".into(),
+            Self::Fails(why) => format!("fails: {why}"),
+            Self::Dropped(why) => format!("is dropped: {why}"),
+        }
+    }
+}
+
+/// A call that was sent, and where its load is counted.
+#[derive(Debug)]
+pub struct Flight {
+    ticket: CallTicket,
+    place: Option<Place>,
+    /// How many load reports there were when it began.
+    reports: u64,
+}
+
+impl Flight {
+    /// Sends a call.
+    pub(crate) fn start(pick: Pick) -> Self {
+        Self { ticket: CallTicket::start(pick), place: None, reports: 0 }
+    }
+
+    pub(crate) fn target(&self) -> &PickTarget {
+        self.ticket.target()
+    }
+
+    /// Notes where the load is counted.
+    pub(crate) fn count_in(&mut self, place: Place, ledger: &mut Ledger) {
+        ledger.issued(&place);
+        self.place = Some(place);
+        self.reports = ledger.reports;
+    }
+
+    /// The call ended by itself.
+    pub(crate) fn finish(self, code: Code, ledger: &mut Ledger) {
+        self.ticket.finish(code);
+        if let Some(place) = self.place {
+            if code == Code::Ok { ledger.succeeded(&place) } else { ledger.failed(&place) }
+        }
+    }
+
+    /// The caller gave up: that is a failure.
+    pub(crate) fn give_up(self, ledger: &mut Ledger) {
+        drop(self.ticket);
+        if let Some(place) = self.place {
+            ledger.failed(&place);
+        }
+    }
+
+    /// The call was not sent after all: it counts nowhere.
+    pub(crate) fn withdraw(self, ledger: &mut Ledger) {
+        self.ticket.unsent();
+        if let Some(place) = self.place {
+            ledger.withdrawn(&place, self.reports);
+        }
+    }
+}
+
+/// Chooses the cluster of an RPC, unless one was chosen before: that stays (gRFC A31).
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn route(
+    plane: &DataPlane,
+    chosen: Option<Arc<ClusterRef>>,
+    path: &str,
+    rng: &mut Rng,
+) -> Result<Arc<ClusterRef>, String> {
+    if let Some(chosen) = chosen {
+        return Ok(chosen);
+    }
+    let table = plane.routes.as_ref().map_err(|error| error.message.clone())?;
+    match table.select(path, &HeaderMap::new(), rng) {
+        Ok(selection) => Ok(Arc::clone(selection.cluster)),
+        Err(error) => Err(PickError::from(error).message),
+    }
+}
+
+/// Asks the picker; the attributes come back with what it wrote there.
+pub(crate) fn ask(
+    plane: &DataPlane,
+    path: &str,
+    attributes: CallAttributes,
+    rng: &mut Rng,
+) -> (PickResult, CallAttributes) {
+    let headers = HeaderMap::new();
+    let mut args = PickArgs { path, headers: &headers, attributes, rng };
+    let result = plane.picker.pick(&mut args);
+    (result, args.attributes)
+}
+
+/// Starts the call, if there is a connection for it.
+pub(crate) fn start(result: PickResult) -> Picked {
+    match result {
+        PickResult::Queue => Picked::Waits,
+        PickResult::Fail(error) => Picked::Fails(error.message.clone()),
+        PickResult::Drop(error) => Picked::Dropped(error.message.clone()),
+        PickResult::Complete(pick) => {
+            let wire = pick.target.slot.load().and_then(|connection| connection.downcast::<Wire>().ok());
+            // The connection vanished after the pick: a new snapshot is on its way.
+            let Some(wire) = wire else { return Picked::Waits };
+            let address = pick.target.address;
+            Picked::Started { flight: Flight::start(pick), attempt: wire.attempt, address }
+        }
+    }
+}
+
+/// All calls that have not ended.
+#[derive(Debug, Default)]
+pub struct Calls {
+    live: BTreeMap<u64, Call>,
+    begun: u64,
+    /// How many ended well.
+    pub succeeded: u64,
+    /// How many did not.
+    pub failed: u64,
+    /// The reason of the last failure.
+    pub last_failure: Option<String>,
+    /// What they did, and what was reported of it.
+    pub ledger: Ledger,
+}
+
+/// A call.
+#[derive(Debug)]
+pub struct Call {
+    /// What it is.
+    pub spec: CallSpec,
+    /// The channel that it is on.
+    pub epoch: u64,
+    /// Its cluster, once it is chosen; kept alive as long as the call lives.
+    pub cluster: Option<Arc<ClusterRef>>,
+    /// The connection that it runs on.
+    pub running: Option<Running>,
+    /// How often it was sent.
+    pub sent: u32,
+    /// Since when it waits, or last waited.
+    pub waits_since: Time,
+    /// Whether the last pick failed, and it waits for ready.
+    pub out_of_luck: bool,
+}
+
+/// Where a call runs.
+#[derive(Debug)]
+pub struct Running {
+    /// The call itself.
+    pub flight: Flight,
+    /// The connection's attempt.
+    pub attempt: u64,
+    /// The backend.
+    pub address: SocketAddr,
+}
+
+/// How a call ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With OK.
+    Well,
+    /// With an error, for this reason.
+    Badly(String),
+    /// The caller gave up.
+    GivenUp,
+}
+
+impl Calls {
+    /// A call begins, and waits.
+    pub fn begin(&mut self, spec: CallSpec, epoch: u64, now: Time) -> u64 {
+        self.begun += 1;
+        let call =
+            Call { spec, epoch, cluster: None, running: None, sent: 0, waits_since: now, out_of_luck: false };
+        self.live.insert(self.begun, call);
+        self.begun
+    }
+
+    /// A call that has not ended.
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Call> {
+        self.live.get_mut(&id)
+    }
+
+    /// A call that has not ended.
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<&Call> {
+        self.live.get(&id)
+    }
+
+    /// The calls of a channel that wait.
+    pub fn waiting(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
+        let waiting = self.live.iter().map(|(&id, call)| (id, call));
+        waiting.filter(move |(_, call)| call.epoch == epoch && call.running.is_none())
+    }
+
+    /// The calls of a channel on a connection.
+    #[must_use]
+    pub fn on_connection(&self, epoch: u64, attempt: u64) -> Vec<u64> {
+        let is_there =
+            |call: &Call| call.epoch == epoch && call.running.as_ref().is_some_and(|r| r.attempt == attempt);
+        self.live.iter().filter(|(_, call)| is_there(call)).map(|(&id, _)| id).collect()
+    }
+
+    /// The calls of a channel.
+    #[must_use]
+    pub fn of_channel(&self, epoch: u64) -> Vec<u64> {
+        self.live.iter().filter(|(_, call)| call.epoch == epoch).map(|(&id, _)| id).collect()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// A call ends.
+    pub fn end(&mut self, id: u64, end: End) {
+        let Some(call) = self.live.remove(&id) else { return };
+        let flight = call.running.map(|running| running.flight);
+        match end {
+            End::Well => {
+                self.succeeded += 1;
+                if let Some(flight) = flight {
+                    flight.finish(Code::Ok, &mut self.ledger);
+                }
+            }
+            End::Badly(why) => {
+                self.failed += 1;
+                self.last_failure = Some(why);
+                if let Some(flight) = flight {
+                    flight.finish(Code::Unavailable, &mut self.ledger);
+                }
+            }
+            End::GivenUp => {
+                self.failed += 1;
+                if let Some(flight) = flight {
+                    flight.give_up(&mut self.ledger);
+                }
+            }
+        }
+    }
+
+    /// All callers give up.
+    pub fn end_all(&mut self) {
+        for id in self.live.keys().copied().collect::<Vec<_>>() {
+            self.end(id, End::GivenUp);
+        }
+    }
+
+    /// A call turns out not to have been sent: it waits again.
+    pub fn withdraw(&mut self, id: u64, now: Time) {
+        let Some(call) = self.live.get_mut(&id) else { return };
+        if let Some(running) = call.running.take() {
+            call.waits_since = now;
+            call.out_of_luck = false;
+            running.flight.withdraw(&mut self.ledger);
+        }
+    }
+}

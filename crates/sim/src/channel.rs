@@ -1,0 +1,189 @@
+//! One channel: the real core, and what its driver would hold for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use proxyless_balancer::api::Wake;
+use proxyless_balancer::tree::TreeConfig;
+use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, DataPlane};
+use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
+use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_sans_io::BackoffConfig;
+use proxyless_xds::Gates;
+use proxyless_xds::client::{WatchEvent, WatchId};
+use proxyless_xds::lrs::LoadStore;
+use proxyless_xds::resource::{EndpointHealth, LbEndpoint, Resource, ResourceType};
+
+use crate::endpoints::Connections;
+use crate::resolver::Resolver;
+
+/// A channel in use.
+pub struct SimChannel {
+    /// Which of the world's channels it is.
+    pub index: usize,
+    /// Its own number: a channel that is started again has another one.
+    pub epoch: u64,
+    /// The core.
+    pub core: ChannelCore,
+    /// What RPCs use now.
+    pub plane: Option<DataPlane>,
+    /// Its watches, with what it was told on them.
+    pub watches: BTreeMap<WatchId, Watched>,
+    /// Its connections.
+    pub connections: Connections,
+    /// Addresses that DNS told it, by name.
+    pub resolved: BTreeMap<Arc<str>, Vec<SocketAddr>>,
+    pub(crate) resolver: Resolver,
+    /// Every address that it was ever told.
+    pub told: BTreeSet<SocketAddr>,
+    /// The stores whose load it wants reported.
+    pub loads: Vec<Arc<LoadStore>>,
+    /// How often it published.
+    pub publishes: u64,
+    /// How often it asked for a connection.
+    pub connects: u64,
+    woken: Arc<Flag>,
+}
+
+/// A watch.
+#[derive(Debug)]
+pub struct Watched {
+    /// The resource's type.
+    pub resource_type: ResourceType,
+    /// The resource's name.
+    pub name: Arc<str>,
+    /// What the channel must believe; `None` before the first answer.
+    pub answer: Option<Result<Resource, String>>,
+}
+
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl SimChannel {
+    /// The channel of the listener `l<index>`, not used yet.
+    #[must_use]
+    pub fn new(index: usize, epoch: u64, gates: Gates, circuits: CircuitRegistry, seed: u64) -> Self {
+        let woken = Arc::new(Flag::default());
+        let name: Arc<str> = format!("l{index}").into();
+        let config = ChannelConfig {
+            listener_name: Arc::clone(&name),
+            authority: name,
+            tree: TreeConfig::default(),
+            failover_timeout: Duration::from_secs(10),
+            dns: dns(),
+            gates,
+            circuits,
+            seed,
+        };
+        Self {
+            index,
+            epoch,
+            core: ChannelCore::new(config, Arc::clone(&woken) as Arc<dyn Wake>),
+            plane: None,
+            watches: BTreeMap::new(),
+            connections: Connections::default(),
+            resolved: BTreeMap::new(),
+            resolver: Resolver::default(),
+            told: BTreeSet::new(),
+            loads: Vec::new(),
+            publishes: 0,
+            connects: 0,
+            woken,
+        }
+    }
+
+    /// Whether the core asked to be woken since the last call.
+    pub(crate) fn take_woken(&self) -> bool {
+        self.woken.0.swap(false, Ordering::Relaxed)
+    }
+
+    /// Notes what the core is told on a watch.
+    pub(crate) fn note(&mut self, watch: WatchId, event: &WatchEvent) {
+        let Some(watched) = self.watches.get_mut(&watch) else { return };
+        match event {
+            WatchEvent::Changed(Ok(resource)) => {
+                self.told.extend(addresses_of(resource, |_| true));
+                watched.answer = Some(Ok(resource.clone()));
+            }
+            WatchEvent::Changed(Err(error)) => watched.answer = Some(Err(error.to_string())),
+            WatchEvent::Ambient(Some(error)) if !matches!(watched.answer, Some(Ok(_))) => {
+                watched.answer = Some(Err(error.to_string()));
+            }
+            WatchEvent::Ambient(_) => {}
+        }
+    }
+
+    /// Notes what DNS tells the core.
+    pub(crate) fn note_dns(&mut self, host: Arc<str>, addresses: &[SocketAddr]) {
+        self.told.extend(addresses.iter().copied());
+        self.resolved.insert(host, addresses.to_vec());
+    }
+
+    /// Forgets the names that the core has forgotten.
+    pub(crate) fn forget_names(&mut self) {
+        let hosts = self.core.dns_names().map(|name| Arc::clone(&name.host)).collect();
+        self.resolver.retain(&hosts);
+        self.resolved.retain(|host, _| hosts.contains(host));
+    }
+
+    /// What the channel was told of a resource that it watches.
+    #[must_use]
+    pub fn answer(&self, resource_type: ResourceType, name: &str) -> Option<&Result<Resource, String>> {
+        let mut watches = self.watches.values();
+        watches.find(|found| found.resource_type == resource_type && *found.name == *name)?.answer.as_ref()
+    }
+
+    /// Whether it waits for a resource or for DNS.
+    #[must_use]
+    pub fn waits_for_data(&self) -> bool {
+        self.watches.values().any(|watched| watched.answer.is_none()) || self.waits_for_dns()
+    }
+
+    fn waits_for_dns(&self) -> bool {
+        self.core.dns_names().any(|name| !self.resolver.has_answered(&name.host))
+    }
+
+    /// Every address in what it watches and resolves.
+    #[must_use]
+    pub fn addresses(&self) -> BTreeSet<SocketAddr> {
+        self.addresses_where(|_| true)
+    }
+
+    /// The same without DRAINING endpoints.
+    #[must_use]
+    pub fn addresses_not_draining(&self) -> BTreeSet<SocketAddr> {
+        self.addresses_where(|endpoint| endpoint.health != EndpointHealth::Draining)
+    }
+
+    fn addresses_where(&self, which: impl Fn(&LbEndpoint) -> bool) -> BTreeSet<SocketAddr> {
+        let resources = self.watches.values().filter_map(|watched| watched.answer.as_ref()?.as_ref().ok());
+        let resolved = self.resolved.values().flatten().copied();
+        resources.flat_map(|resource| addresses_of(resource, &which)).chain(resolved).collect()
+    }
+}
+
+/// Names change, break and heal all the time here: channels look often.
+fn dns() -> DnsConfig {
+    DnsConfig {
+        min_resolution_interval: Duration::from_secs(5),
+        backoff: BackoffConfig { max: Duration::from_secs(15), ..BackoffConfig::default() },
+        refresh: DnsRefresh::Every(Duration::from_secs(20)),
+        ..DnsConfig::default()
+    }
+}
+
+fn addresses_of(resource: &Resource, which: impl Fn(&LbEndpoint) -> bool) -> Vec<SocketAddr> {
+    let Resource::ClusterLoadAssignment(assignment) = resource else { return Vec::new() };
+    let endpoints = assignment.priorities.iter().flatten().flat_map(|locality| &locality.endpoints);
+    let endpoints = endpoints.filter(|endpoint| which(endpoint));
+    endpoints.flat_map(|endpoint| endpoint.addresses.iter().copied()).collect()
+}

@@ -1,0 +1,298 @@
+//! The management server: serves a [`Mesh`] over one ADS stream, with faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::discovery::v3 as discovery;
+use envoy_types::pb::google::protobuf::Any;
+use prost::{Message as _, Name as _};
+use proxyless_xds::resource::ResourceType;
+
+use crate::ads_model::Response;
+use crate::config::{Key, Mesh};
+use crate::encode;
+use crate::script::{Change, Fault, ServerHabits};
+
+/// The management server.
+#[derive(Debug)]
+pub struct ControlPlane {
+    /// What it knows.
+    pub mesh: Mesh,
+    /// How long it takes to answer.
+    pub delay: Duration,
+    /// How long a stream takes to open.
+    pub open_delay: Duration,
+    /// Whether streams fail to open.
+    pub refuses: bool,
+    faults: BTreeMap<Key, Fault>,
+    habits: ServerHabits,
+    /// Counts the changes of a type; it is the version of its responses.
+    versions: BTreeMap<ResourceType, u64>,
+    /// The version in which a resource changed last.
+    changed: BTreeMap<Key, u64>,
+    /// What the client has accepted and not let go: the version in which it changed last.
+    held: BTreeMap<Key, u64>,
+    stream: Option<Stream>,
+    nonces: u64,
+}
+
+#[derive(Debug)]
+struct Stream {
+    id: u64,
+    types: BTreeMap<ResourceType, Subscription>,
+}
+
+/// What the client asked for of a type.
+#[derive(Debug, Default)]
+struct Subscription {
+    names: BTreeSet<String>,
+    /// What it has not been sent yet, or did not accept.
+    unsent: BTreeSet<String>,
+    /// The response that the client must answer before the server listens to it again.
+    sent: Option<Sent>,
+    /// Whether a response is being prepared.
+    preparing: bool,
+    /// Whether another one shall follow the answer to the last.
+    once_answered: bool,
+}
+
+#[derive(Debug)]
+struct Sent {
+    nonce: String,
+    names: BTreeSet<String>,
+    version: u64,
+    answered: bool,
+}
+
+/// A response on its way.
+#[derive(Debug)]
+pub struct Pushed {
+    /// The encoded response.
+    pub bytes: Bytes,
+    /// What the client should make of it.
+    pub response: Response,
+}
+
+impl ControlPlane {
+    /// A server for this mesh.
+    #[must_use]
+    pub fn new(mesh: Mesh, habits: ServerHabits) -> Self {
+        Self {
+            mesh,
+            delay: Duration::ZERO,
+            open_delay: Duration::ZERO,
+            refuses: false,
+            faults: BTreeMap::new(),
+            habits,
+            versions: ResourceType::ALL.into_iter().map(|resource_type| (resource_type, 1)).collect(),
+            changed: BTreeMap::new(),
+            held: BTreeMap::new(),
+            stream: None,
+            nonces: 0,
+        }
+    }
+
+    /// The client has opened a stream.
+    pub fn open(&mut self, id: u64) {
+        self.stream = Some(Stream { id, types: BTreeMap::new() });
+    }
+
+    /// The stream is over. Says which one it was.
+    pub fn close(&mut self) -> Option<u64> {
+        self.stream.take().map(|stream| stream.id)
+    }
+
+    /// The open stream.
+    #[must_use]
+    pub fn stream(&self) -> Option<u64> {
+        self.stream.as_ref().map(|stream| stream.id)
+    }
+
+    /// Something is new. Gives the type of which a response is now to be prepared.
+    pub fn set(&mut self, change: Change) -> Option<ResourceType> {
+        let key = change.key();
+        self.mesh.apply(change);
+        self.touch(key?)
+    }
+
+    /// A resource is gone.
+    pub fn remove(&mut self, key: Key) -> Option<ResourceType> {
+        self.mesh.remove(&key);
+        self.touch(key)
+    }
+
+    /// A resource is served badly.
+    pub fn break_resource(&mut self, key: Key, fault: Fault) -> Option<ResourceType> {
+        self.faults.insert(key.clone(), fault);
+        self.touch(key)
+    }
+
+    /// A resource is served well.
+    pub fn heal(&mut self, key: Key) -> Option<ResourceType> {
+        self.faults.remove(&key)?;
+        self.touch(key)
+    }
+
+    /// All resources are served well.
+    pub fn heal_all(&mut self) -> Vec<ResourceType> {
+        let keys: Vec<Key> = self.faults.keys().cloned().collect();
+        keys.into_iter().filter_map(|key| self.heal(key)).collect()
+    }
+
+    /// Everything of a type is to be sent again.
+    pub fn send_again(&mut self, resource_type: ResourceType) -> Option<ResourceType> {
+        let subscription = self.subscription(resource_type)?;
+        subscription.unsent.clone_from(&subscription.names);
+        self.prepare(resource_type)
+    }
+
+    /// A request comes. Gives the type of which a response is now to be prepared.
+    pub fn request(&mut self, stream: u64, request: &discovery::DiscoveryRequest) -> Option<ResourceType> {
+        let resource_type = ResourceType::from_type_url(&request.type_url)?;
+        if self.stream() != Some(stream) {
+            return None;
+        }
+        let names: BTreeSet<String> = request.resource_names.iter().cloned().collect();
+        let is_first = !self.stream.as_ref()?.types.contains_key(&resource_type);
+        if !is_first {
+            let subscription = self.subscription(resource_type)?;
+            match &subscription.sent {
+                // It was written before the client had read the newest response: the answer to that one will follow.
+                Some(sent) if sent.nonce != request.response_nonce => return None,
+                Some(_) => self.answered(resource_type, request.error_detail.is_none()),
+                None => {}
+            }
+        }
+        if is_first && self.knows(resource_type, &names, &request.version_info) {
+            let subscription = Subscription { names, ..Subscription::default() };
+            self.stream.as_mut()?.types.insert(resource_type, subscription);
+            return None;
+        }
+        let subscription = self.stream.as_mut()?.types.entry(resource_type).or_default();
+        let new: Vec<String> = names.difference(&subscription.names).cloned().collect();
+        let gone: Vec<Key> =
+            subscription.names.difference(&names).map(|name| (resource_type, name.clone())).collect();
+        subscription.names = names;
+        let names = &subscription.names;
+        subscription.unsent.retain(|name| names.contains(name));
+        subscription.unsent.extend(new.iter().cloned());
+        let due = std::mem::take(&mut subscription.once_answered) || !new.is_empty();
+        // What the client has let go it must be sent again, should it ask.
+        for key in gone {
+            self.held.remove(&key);
+        }
+        if due { self.prepare(resource_type) } else { None }
+    }
+
+    /// The response that was being prepared.
+    pub fn push(&mut self, stream: u64, resource_type: ResourceType) -> Option<Pushed> {
+        if self.stream() != Some(stream) {
+            return None;
+        }
+        let all = resource_type.all_resources_required_in_sotw() || !self.habits.sends_only_changes;
+        let subscription = self.subscription(resource_type)?;
+        subscription.preparing = false;
+        // Who sends changes only must know what became of the last ones.
+        if !all && subscription.sent.as_ref().is_some_and(|sent| !sent.answered) {
+            subscription.once_answered = true;
+            return None;
+        }
+        let wanted = if all { subscription.names.clone() } else { subscription.unsent.clone() };
+        let served: BTreeMap<String, (Any, bool)> = wanted
+            .into_iter()
+            .filter_map(|name| {
+                let resource = self.serve(&(resource_type, name.clone()))?;
+                Some((name, resource))
+            })
+            .collect();
+        let absence_counts = resource_type.all_resources_required_in_sotw();
+        if served.is_empty() && !absence_counts && !self.habits.answers_with_nothing {
+            return None;
+        }
+        self.nonces += 1;
+        let nonce = self.nonces.to_string();
+        let version = self.versions.get(&resource_type).copied().unwrap_or_default();
+        let names: BTreeSet<String> = served.keys().cloned().collect();
+        let bad = served.values().any(|(_, bad)| *bad);
+        let resources = served.into_values().map(|(any, _)| any).collect();
+        let bytes = encode::response(resource_type, resources, &version.to_string(), &nonce);
+        let subscription = self.subscription(resource_type)?;
+        subscription.unsent.retain(|name| !names.contains(name));
+        subscription.sent = Some(Sent { nonce: nonce.clone(), names, version, answered: false });
+        Some(Pushed { bytes, response: Response { resource_type, version: version.to_string(), nonce, bad } })
+    }
+
+    /// A resource as it is served, and whether it is bad.
+    fn serve(&self, key: &Key) -> Option<(Any, bool)> {
+        match self.faults.get(key) {
+            Some(Fault::Withheld) => None,
+            Some(Fault::Bad) => Some((encode::bad_resource(key), true)),
+            None => {
+                let any = encode::resource(&self.mesh, key)?;
+                let wrapper = discovery::Resource::type_url();
+                if !self.habits.wraps_all || any.type_url == wrapper {
+                    return Some((any, false));
+                }
+                let wrapped =
+                    discovery::Resource { name: key.1.clone(), resource: Some(any), ..Default::default() };
+                Some((Any { type_url: wrapper, value: wrapped.encode_to_vec() }, false))
+            }
+        }
+    }
+
+    /// A resource is different from now on.
+    fn touch(&mut self, key: Key) -> Option<ResourceType> {
+        let version = self.versions.entry(key.0).or_default();
+        *version += 1;
+        self.changed.insert(key.clone(), *version);
+        let subscription = self.subscription(key.0)?;
+        if subscription.names.contains(&key.1) {
+            subscription.unsent.insert(key.1);
+        }
+        // A new version is also the occasion to send what was refused with an old one.
+        if subscription.unsent.is_empty() { None } else { self.prepare(key.0) }
+    }
+
+    /// The client has answered the newest response of a type.
+    fn answered(&mut self, resource_type: ResourceType, accepted: bool) {
+        let Some(subscription) = self.subscription(resource_type) else { return };
+        let Some(sent) = subscription.sent.as_mut() else { return };
+        let names = std::mem::take(&mut sent.names);
+        sent.answered = true;
+        let version = sent.version;
+        if !accepted {
+            // To be sent with the next change; at once would only be refused again.
+            let wanted = names.intersection(&subscription.names).cloned().collect::<Vec<_>>();
+            subscription.unsent.extend(wanted);
+            return;
+        }
+        for name in names {
+            let key = (resource_type, name);
+            let changed = self.changed.get(&key).copied().unwrap_or_default();
+            if changed <= version {
+                self.held.insert(key, changed);
+            }
+        }
+    }
+
+    /// Whether the client has, by what it says, everything that it asks for.
+    fn knows(&self, resource_type: ResourceType, names: &BTreeSet<String>, version: &str) -> bool {
+        let current = self.versions.get(&resource_type).is_some_and(|current| current.to_string() == version);
+        let has = |name: &String| {
+            let key = (resource_type, name.clone());
+            let held = self.held.get(&key).copied();
+            held.is_some() && held == Some(self.changed.get(&key).copied().unwrap_or_default())
+        };
+        self.habits.trusts_versions && current && names.iter().all(has)
+    }
+
+    fn prepare(&mut self, resource_type: ResourceType) -> Option<ResourceType> {
+        let subscription = self.subscription(resource_type)?;
+        (!std::mem::replace(&mut subscription.preparing, true)).then_some(resource_type)
+    }
+
+    fn subscription(&mut self, resource_type: ResourceType) -> Option<&mut Subscription> {
+        self.stream.as_mut()?.types.get_mut(&resource_type)
+    }
+}

@@ -1,0 +1,200 @@
+//! Backends, and the connections that channels have to them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use proxyless_balancer::tree::ConnectionId;
+use proxyless_sans_io::Rng;
+
+use crate::invariants::Violation;
+
+/// What a backend does with attempts to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Its SETTINGS come after this long.
+    Accepts(Duration),
+    /// It refuses.
+    Refuses,
+    /// It says nothing: the attempt ends at its timeout.
+    Silent,
+}
+
+/// All backends; those that nothing was said of accept.
+#[derive(Clone, Debug, Default)]
+pub struct Backends {
+    behaviours: BTreeMap<SocketAddr, Behaviour>,
+    /// How many of a hundred RPCs end with an error.
+    failing: BTreeMap<SocketAddr, u8>,
+}
+
+impl Backends {
+    /// Sets how a backend behaves.
+    pub fn set(&mut self, address: SocketAddr, behaviour: Behaviour) {
+        self.behaviours.insert(address, behaviour);
+    }
+
+    /// How a backend behaves.
+    #[must_use]
+    pub fn behaviour(&self, address: SocketAddr) -> Behaviour {
+        self.behaviours.get(&address).copied().unwrap_or(Behaviour::Accepts(Duration::from_millis(1)))
+    }
+
+    /// Whether a connection would come about.
+    #[must_use]
+    pub fn accepts(&self, address: SocketAddr) -> bool {
+        matches!(self.behaviour(address), Behaviour::Accepts(_))
+    }
+
+    /// So many of a hundred RPCs to a backend end with an error from now on.
+    pub fn set_failing(&mut self, address: SocketAddr, percent: u8) {
+        self.failing.insert(address, percent);
+    }
+
+    /// RPCs that come to a backend end well from now on.
+    pub fn stop_failing(&mut self) {
+        self.failing.clear();
+    }
+
+    /// Whether an RPC ends with an error.
+    pub(crate) fn fails(&self, address: SocketAddr, rng: &mut Rng) -> bool {
+        self.failing.get(&address).is_some_and(|&percent| rng.below(100) < u64::from(percent))
+    }
+}
+
+/// What happens to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// The backend answers the attempt, as it behaves now.
+    Answered,
+    /// The attempt's time is over.
+    TimedOut,
+    /// The backend says GOAWAY.
+    GoAway,
+    /// The connection breaks.
+    Broken,
+    /// The attempt succeeded just when it was cancelled.
+    Crossed {
+        /// The connection.
+        id: ConnectionId,
+        /// Where to.
+        address: SocketAddr,
+    },
+}
+
+/// The connections of one channel, as its core has them: by attempt.
+#[derive(Debug, Default)]
+pub struct Connections {
+    live: BTreeMap<u64, Connection>,
+}
+
+/// A connection, or an attempt to make it.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection {
+    /// Its name.
+    pub id: ConnectionId,
+    /// Where to.
+    pub address: SocketAddr,
+    /// How far it is.
+    pub phase: Phase,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The core waits for an answer.
+    Dialing,
+    /// The core uses it.
+    Ready,
+    /// The core had cancelled the attempt when it succeeded: it must be closed.
+    Unwanted,
+}
+
+impl Connections {
+    /// The core wants a connection.
+    ///
+    /// # Errors
+    /// If it has one, or waits for one.
+    pub fn connect(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) -> Result<(), Violation> {
+        let same = self.live.values().any(|found| found.id == id || found.address == address);
+        if same {
+            return Err(Violation::new("one attempt per connection", format!("{id:?} to {address} twice")));
+        }
+        match self.live.insert(attempt, Connection { id, address, phase: Phase::Dialing }) {
+            None => Ok(()),
+            Some(_) => {
+                Err(Violation::new("attempts have their own numbers", format!("attempt {attempt} twice")))
+            }
+        }
+    }
+
+    /// The core cancels an attempt.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn cancel(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
+        self.end(id, attempt, &[Phase::Dialing], "only live attempts are cancelled")
+    }
+
+    /// The core closes a connection.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn close(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
+        self.end(id, attempt, &[Phase::Ready, Phase::Unwanted], "only live connections are closed")
+    }
+
+    fn end(
+        &mut self,
+        id: ConnectionId,
+        attempt: u64,
+        phases: &[Phase],
+        rule: &'static str,
+    ) -> Result<Connection, Violation> {
+        match self.live.remove(&attempt) {
+            Some(found) if found.id == id && phases.contains(&found.phase) => Ok(found),
+            other => Err(Violation::new(rule, format!("{id:?}, attempt {attempt}: {other:?}"))),
+        }
+    }
+
+    /// A connection comes that the core does not wait for any more.
+    pub fn cross(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) {
+        self.live.insert(attempt, Connection { id, address, phase: Phase::Unwanted });
+    }
+
+    /// The core learns that an attempt succeeded.
+    pub fn ready(&mut self, attempt: u64) {
+        if let Some(found) = self.live.get_mut(&attempt) {
+            found.phase = Phase::Ready;
+        }
+    }
+
+    /// The core learns that it is over.
+    pub fn over(&mut self, attempt: u64) {
+        self.live.remove(&attempt);
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, attempt: u64) -> Option<&Connection> {
+        self.live.get(&attempt)
+    }
+
+    /// All of them, with their attempts.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
+        self.live.iter().map(|(&attempt, found)| (attempt, found))
+    }
+
+    /// How far the connection to an address is, if there is one that the core knows.
+    #[must_use]
+    pub fn phase_of(&self, address: SocketAddr) -> Option<Phase> {
+        let mut known = self.live.values().filter(|found| found.phase != Phase::Unwanted);
+        known.find(|found| found.address == address).map(|found| found.phase)
+    }
+
+    /// How many are in a phase.
+    #[must_use]
+    pub fn count(&self, phase: Phase) -> usize {
+        self.live.values().filter(|found| found.phase == phase).count()
+    }
+}

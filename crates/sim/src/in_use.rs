@@ -1,0 +1,100 @@
+//! The configuration that a channel uses right now, and what follows from it for every single RPC.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use proxyless_mesh::xds_config::{ClusterChildren, EndpointsState};
+use proxyless_xds::resource::{Cluster, ClusterLoadAssignment, LbEndpoint, LocalityEndpoints};
+
+use crate::calls::Picked;
+use crate::channel::SimChannel;
+use crate::invariants::Violation;
+use crate::ledger::Counted;
+
+/// A cluster that routes name and that is no aggregate: who picks there is known without guessing.
+pub(crate) struct Leaf<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) assignment: &'a Arc<ClusterLoadAssignment>,
+}
+
+impl<'a> Leaf<'a> {
+    pub(crate) fn of(channel: &'a SimChannel, name: &str) -> Option<Self> {
+        let config = channel.core.xds_config()?.clusters.get(name)?.as_ref().ok()?;
+        match &config.children {
+            ClusterChildren::Endpoints { endpoints: EndpointsState::Known(assignment), .. } => {
+                Some(Self { cluster: &config.cluster, assignment })
+            }
+            _ => None,
+        }
+    }
+
+    /// The endpoint with this address, and its locality.
+    pub(crate) fn endpoint(&self, address: SocketAddr) -> Option<(&'a LocalityEndpoints, &'a LbEndpoint)> {
+        let localities = self.assignment.priorities.iter().flatten();
+        let mut endpoints = localities
+            .flat_map(|locality| locality.endpoints.iter().map(move |endpoint| (locality, endpoint)));
+        endpoints.find(|(_, endpoint)| endpoint.addresses.contains(&address))
+    }
+
+    /// Whether sessions may use this address.
+    pub(crate) fn serves_sessions(&self, address: SocketAddr) -> bool {
+        let endpoint = self.endpoint(address);
+        endpoint.is_some_and(|(_, endpoint)| self.cluster.override_host_status.contains(endpoint.health))
+    }
+}
+
+/// A37-51, A27-47: load is counted exactly where the cluster asks for it, once per call.
+pub(crate) fn check_counted(
+    channel: &SimChannel,
+    cluster: &str,
+    picked: &Picked,
+    counted: &[Counted],
+) -> Result<(), Violation> {
+    let leaf = Leaf::of(channel, cluster);
+    let reported = leaf.as_ref().map(|leaf| leaf.cluster.lrs_server.is_some());
+    let fine = match (picked, counted) {
+        (Picked::Started { .. } | Picked::Dropped(_), []) => reported != Some(true),
+        (Picked::Started { flight, .. }, [Counted::Issued(place)]) => {
+            let locality = flight.target().endpoint.locality.as_ref();
+            reported != Some(false)
+                && (leaf.is_none() || place.account.0 == cluster)
+                && locality.map_or("", |locality| &locality.zone) == place.zone
+        }
+        (Picked::Dropped(_), [Counted::Dropped(account, _, 1)]) => {
+            reported != Some(false) && (leaf.is_none() || account.0 == cluster)
+        }
+        (Picked::Waits | Picked::Fails(_), counted) => counted.is_empty(),
+        _ => false,
+    };
+    Violation::unless(fine, "every call is counted once, where it belongs", || {
+        format!("{cluster}, reported: {reported:?}: {picked:?}, {counted:?}")
+    })
+}
+
+/// An RPC goes to an endpoint of the configuration in use, as that describes it; to a DRAINING one only by its session.
+pub(crate) fn check_target(
+    channel: &SimChannel,
+    cluster: &str,
+    has_session: bool,
+    picked: &Picked,
+) -> Result<(), Violation> {
+    let (Some(leaf), Picked::Started { flight, address, .. }) = (Leaf::of(channel, cluster), picked) else {
+        return Ok(());
+    };
+    let Some((locality, endpoint)) = leaf.endpoint(*address) else {
+        return Err(Violation::new(
+            "RPCs go to endpoints of the configuration in use",
+            format!("{cluster}: {address}"),
+        ));
+    };
+    let draining = endpoint.health == proxyless_xds::resource::EndpointHealth::Draining;
+    // A75-20
+    let fine = !draining || (has_session && leaf.serves_sessions(*address));
+    Violation::unless(fine, "only sessions use draining endpoints", || format!("{cluster}: {address}"))?;
+    let zone = flight.target().endpoint.locality.as_ref().map_or("", |locality| &locality.zone);
+    Violation::unless(
+        zone == locality.locality.zone,
+        "calls count for the locality of their endpoint",
+        || format!("{cluster}: {address} is in {:?}, not in {zone:?}", locality.locality.zone),
+    )
+}

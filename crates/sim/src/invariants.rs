@@ -1,0 +1,117 @@
+//! What must hold after every event, whatever happens.
+
+use std::collections::BTreeSet;
+
+use proxyless_balancer::api::ConnectivityState;
+use proxyless_balancer::tree::TreeStats;
+
+use crate::channel::SimChannel;
+use crate::endpoints::Phase;
+use crate::sessions;
+use crate::world::World;
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{rule}: {detail}")]
+pub struct Violation {
+    /// What must hold.
+    pub rule: &'static str,
+    /// What did not.
+    pub detail: String,
+}
+
+impl Violation {
+    /// This rule was broken.
+    pub fn new(rule: &'static str, detail: impl Into<String>) -> Self {
+        Self { rule, detail: detail.into() }
+    }
+
+    /// An error unless `holds`.
+    pub(crate) fn unless(
+        holds: bool,
+        rule: &'static str,
+        detail: impl FnOnce() -> String,
+    ) -> Result<(), Self> {
+        if holds { Ok(()) } else { Err(Self::new(rule, detail())) }
+    }
+}
+
+/// After an event.
+pub(crate) fn after_event(world: &World) -> Result<(), Violation> {
+    for channel in world.channels() {
+        connections_are_wanted(channel)?;
+        keeps_trying(channel)?;
+        calls_have_prospects(world, channel)?;
+        sessions::check_waiting(world, channel)?;
+    }
+    Ok(())
+}
+
+/// A call waits only if something is to come that may end the wait.
+fn calls_have_prospects(world: &World, channel: &SimChannel) -> Result<(), Violation> {
+    let waiting = world.calls().waiting(channel.epoch).filter(|(_, call)| !call.out_of_luck).count();
+    if waiting == 0 || has_prospects(channel) || world.is_to_hear(channel.epoch) {
+        return Ok(());
+    }
+    Err(Violation::new("calls wait for something", format!("{waiting} calls wait for nothing")))
+}
+
+pub(crate) fn has_prospects(channel: &SimChannel) -> bool {
+    channel.core.next_deadline().is_some()
+        || channel.connections.count(Phase::Dialing) > 0
+        || channel.waits_for_data()
+}
+
+/// The pool knows every connection that there is.
+fn connections_are_wanted(channel: &SimChannel) -> Result<(), Violation> {
+    let unwanted = channel.connections.count(Phase::Unwanted);
+    Violation::unless(unwanted == 0, "connections that nobody wants are closed", || {
+        format!("{unwanted} are open")
+    })?;
+    let (stats, live) = (channel.core.stats(), channel.connections.iter().count());
+    Violation::unless(live <= stats.connections, "the pool has every connection", || {
+        format!("{live}, {stats:?}")
+    })
+}
+
+/// A channel that is not READY and has endpoints has something to wait for.
+fn keeps_trying(channel: &SimChannel) -> Result<(), Violation> {
+    let state = channel.plane.as_ref().map(|plane| plane.state);
+    let troubled = matches!(state, Some(ConnectivityState::Connecting | ConnectivityState::TransientFailure));
+    let stats = channel.core.stats();
+    if !troubled || stats.owners == 0 {
+        return Ok(());
+    }
+    Violation::unless(has_prospects(channel), "trouble never ends by giving up", || {
+        format!("{state:?}, {stats:?}, and no deadline")
+    })
+}
+
+/// When nothing is under way.
+pub(crate) fn at_rest(world: &World) -> Result<(), Violation> {
+    world.model().at_rest(&world.watched())?;
+    for channel in world.channels() {
+        let allowed = channel.addresses();
+        let ready = channel.connections.iter().filter(|(_, found)| found.phase == Phase::Ready);
+        let ready: BTreeSet<_> = ready.map(|(_, found)| found.address).collect();
+        Violation::unless(ready.is_subset(&allowed), "connections are to configured endpoints", || {
+            format!("{ready:?} are connected, {allowed:?} are configured")
+        })?;
+    }
+    Ok(())
+}
+
+/// When a channel was shut down.
+pub(crate) fn after_shutdown(channel: &SimChannel) -> Result<(), Violation> {
+    let (watches, queries) = (channel.watches.len(), channel.resolver.under_way());
+    Violation::unless(watches == 0, "no watch outlives its channel", || format!("{watches} are left"))?;
+    Violation::unless(queries == 0, "no DNS query outlives its channel", || format!("{queries} are left"))?;
+    let live: Vec<_> = channel.connections.iter().collect();
+    Violation::unless(live.is_empty(), "no connection outlives its channel", || format!("{live:?}"))?;
+    let (stats, deadline) = (channel.core.stats(), channel.core.next_deadline());
+    Violation::unless(stats == TreeStats::default(), "nothing outlives its channel", || {
+        format!("{stats:?}")
+    })?;
+    Violation::unless(deadline.is_none(), "no timer outlives its channel", || format!("{deadline:?}"))?;
+    Violation::unless(channel.core.is_drained(), "a closed channel is drained", String::new)
+}

@@ -1,0 +1,249 @@
+//! The ledger of load: what the calls of a world really did, and what the reports say that they did.
+//!
+//! Whose store a call counts in is seen from outside, by comparing what the stores show before and after a pick; what
+//! then becomes of the call is written down here and compared with the reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proxyless_xds::lrs::{LoadStore, LoadView};
+
+use crate::invariants::Violation;
+
+/// What a cluster is known by in reports: its name and its EDS service name, which may be empty.
+pub type Account = (String, String);
+
+/// Where a call is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The cluster.
+    pub account: Account,
+    /// The locality's zone.
+    pub zone: String,
+}
+
+/// What happened to the stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Calls were issued.
+    Issued(Place),
+    /// Calls were dropped, in a category or in none.
+    Dropped(Account, Option<String>, u64),
+}
+
+/// The load of one cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Calls by zone.
+    pub zones: BTreeMap<String, Sums>,
+    /// Drops by category.
+    pub categories: BTreeMap<String, u64>,
+    /// All drops.
+    pub dropped: u64,
+}
+
+/// Calls of one zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Calls that were sent.
+    pub issued: u64,
+    /// Calls that ended well.
+    pub succeeded: u64,
+    /// Calls that did not, given up ones among them.
+    pub failed: u64,
+    /// Calls that turned out not to have been sent when a report had already counted them. Reports cannot take that
+    /// back, so they may say so much more.
+    pub late: u64,
+}
+
+impl Sums {
+    /// Calls that have not ended.
+    #[must_use]
+    pub fn in_progress(self) -> u64 {
+        self.issued.saturating_sub(self.succeeded + self.failed)
+    }
+}
+
+/// Both sides.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// What calls did.
+    pub truth: BTreeMap<Account, Load>,
+    /// What was reported, in requests that HTTP/2 pulled.
+    pub heard: BTreeMap<Account, Load>,
+    /// How many reports were written.
+    pub reports: u64,
+    /// How many were pulled.
+    pub pulled: u64,
+}
+
+impl Ledger {
+    /// A call is sent.
+    pub(crate) fn issued(&mut self, place: &Place) {
+        self.zone(place).issued += 1;
+    }
+
+    /// A call ended well.
+    pub(crate) fn succeeded(&mut self, place: &Place) {
+        self.zone(place).succeeded += 1;
+    }
+
+    /// A call did not.
+    pub(crate) fn failed(&mut self, place: &Place) {
+        self.zone(place).failed += 1;
+    }
+
+    /// A call was not sent after all; it was issued when there were so many reports.
+    pub(crate) fn withdrawn(&mut self, place: &Place, reports: u64) {
+        let late = reports != self.reports;
+        let sums = self.zone(place);
+        sums.issued = sums.issued.saturating_sub(1);
+        sums.late += u64::from(late);
+    }
+
+    /// Calls were dropped.
+    pub(crate) fn dropped(&mut self, account: Account, category: Option<String>, count: u64) {
+        let load = self.truth.entry(account).or_default();
+        load.dropped += count;
+        if let Some(category) = category {
+            *load.categories.entry(category).or_default() += count;
+        }
+    }
+
+    fn zone(&mut self, place: &Place) -> &mut Sums {
+        let load = self.truth.entry(place.account.clone()).or_default();
+        load.zones.entry(place.zone.clone()).or_default()
+    }
+
+    /// The law of conservation, when all calls are over and everything was reported. `exact`: clusters that the server
+    /// always wanted; of others no more than the truth may have been heard.
+    ///
+    /// # Errors
+    /// If load was lost, made up or counted twice.
+    pub(crate) fn balance(&self, exact: impl Fn(&str) -> bool) -> Result<(), Violation> {
+        let accounts: BTreeSet<&Account> = self.truth.keys().chain(self.heard.keys()).collect();
+        for account in accounts {
+            let truth = self.truth.get(account).cloned().unwrap_or_default();
+            let heard = self.heard.get(account).cloned().unwrap_or_default();
+            let fine = if exact(&account.0) { heard.equals(&truth) } else { heard.is_within(&truth) };
+            Violation::unless(fine, "load is conserved", || {
+                format!("{account:?}: calls did {truth:?}, reports say {heard:?}")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Load {
+    /// Whether a report of this says what calls did.
+    fn equals(&self, truth: &Self) -> bool {
+        let drops = self.dropped == truth.dropped && self.categories == truth.categories;
+        drops && self.zones_fit(truth, |heard, truth| heard == truth) && self.covers_issued(truth)
+    }
+
+    fn covers_issued(&self, truth: &Self) -> bool {
+        truth.zones.iter().all(|(zone, truth)| {
+            let heard = self.zones.get(zone).copied().unwrap_or_default();
+            heard.issued >= truth.issued && heard.in_progress() <= truth.late
+        })
+    }
+
+    /// Whether a report of this says no more than calls did. Of a call that ran while the server changed its mind the
+    /// start may be heard twice, so only ends count.
+    fn is_within(&self, truth: &Self) -> bool {
+        let categories = self
+            .categories
+            .iter()
+            .all(|(category, &heard)| heard <= truth.categories.get(category).copied().unwrap_or_default());
+        self.dropped <= truth.dropped && categories && self.ends_fit(truth, |heard, truth| heard <= truth)
+    }
+
+    fn zones_fit(&self, truth: &Self, fit: impl Fn(u64, u64) -> bool) -> bool {
+        let issued = self.zones.iter().all(|(zone, heard)| {
+            let truth = truth.zones.get(zone).copied().unwrap_or_default();
+            heard.issued <= truth.issued + truth.late
+        });
+        issued && self.ends_fit(truth, fit)
+    }
+
+    fn ends_fit(&self, truth: &Self, fit: impl Fn(u64, u64) -> bool) -> bool {
+        let zones: BTreeSet<&String> = self.zones.keys().chain(truth.zones.keys()).collect();
+        zones.into_iter().all(|zone| {
+            let heard = self.zones.get(zone).copied().unwrap_or_default();
+            let truth = truth.zones.get(zone).copied().unwrap_or_default();
+            fit(heard.succeeded, truth.succeeded) && fit(heard.failed, truth.failed)
+        })
+    }
+}
+
+/// What the stores of a channel show.
+pub(crate) fn views(stores: &[Arc<LoadStore>]) -> Vec<LoadView> {
+    stores.iter().map(|store| store.view()).collect()
+}
+
+/// What changed in the stores since they showed `before`.
+pub(crate) fn changes(stores: &[Arc<LoadStore>], before: &[LoadView]) -> Vec<Counted> {
+    let mut changes = Vec::new();
+    for (store, before) in stores.iter().zip(before) {
+        let after = store.view();
+        if after == *before {
+            continue;
+        }
+        let service = store.eds_service_name().map_or_else(String::new, ToString::to_string);
+        let account = (store.cluster().to_string(), service);
+        for (locality, after) in &after.localities {
+            let issued = before.localities.get(locality).map_or(0, |before| before.issued);
+            for _ in issued..after.issued {
+                let zone = locality.zone.clone();
+                changes.push(Counted::Issued(Place { account: account.clone(), zone }));
+            }
+        }
+        for (category, &after) in &after.categories {
+            let before = before.categories.get(category).copied().unwrap_or_default();
+            if after > before {
+                changes.push(Counted::Dropped(account.clone(), Some(category.to_string()), after - before));
+            }
+        }
+        if after.uncategorized > before.uncategorized {
+            changes.push(Counted::Dropped(account, None, after.uncategorized - before.uncategorized));
+        }
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(truth: Sums, heard: Sums) -> Ledger {
+        let load = |sums| Load { zones: [("z".to_owned(), sums)].into(), ..Load::default() };
+        let account = ("c".to_owned(), String::new());
+        Ledger {
+            truth: [(account.clone(), load(truth))].into(),
+            heard: [(account, load(heard))].into(),
+            ..Ledger::default()
+        }
+    }
+
+    const TRUTH: Sums = Sums { issued: 3, succeeded: 2, failed: 1, late: 0 };
+
+    #[test]
+    fn what_is_lost_or_counted_twice_breaks_the_law() {
+        assert!(ledger(TRUTH, TRUTH).balance(|_| true).is_ok());
+        let lost = Sums { issued: 2, succeeded: 1, ..TRUTH };
+        let twice = Sums { issued: 4, succeeded: 3, ..TRUTH };
+        let mixed_up = Sums { succeeded: 1, failed: 2, ..TRUTH };
+        for heard in [lost, twice, mixed_up, Sums::default()] {
+            assert!(ledger(TRUTH, heard).balance(|_| true).is_err(), "{heard:?}");
+        }
+        assert!(ledger(TRUTH, lost).balance(|_| false).is_ok(), "the server did not want all of it");
+        assert!(ledger(TRUTH, twice).balance(|_| false).is_err());
+    }
+
+    #[test]
+    fn a_call_withdrawn_after_its_report_may_stay_issued() {
+        let truth = Sums { late: 1, ..TRUTH };
+        assert!(ledger(truth, Sums { issued: 4, ..TRUTH }).balance(|_| true).is_ok());
+        assert!(ledger(truth, Sums { issued: 5, ..TRUTH }).balance(|_| true).is_err());
+    }
+}

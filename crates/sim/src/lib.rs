@@ -1,0 +1,35 @@
+//! The simulator: the real cores of proxyless in a made-up world, on virtual time, from one seed.
+//!
+//! A [`script::Script`] says what happens when: configurations change, streams are cut, endpoints die, RPCs begin. The
+//! [`world::World`] carries it out around one real `XdsCore`, one real `LrsCore` and some real `ChannelCore`s, and
+//! delivers every message after a random delay. The [`invariants`] hold after every event; when all is calm, the
+//! [`oracle`] says from the configuration alone where each RPC must go; at the end, what was reported of the calls must
+//! be what they did (the [`ledger`]). [`run::run`] does all of that for one script, and [`minimise`] finds the few steps
+//! of a script that a failure needs.
+//!
+//! No clock, no thread and no socket: the same script gives the same effects, every time.
+#![forbid(unsafe_code)]
+
+pub mod ads_model;
+pub mod calls;
+pub mod channel;
+pub mod config;
+pub mod control_plane;
+mod edits;
+mod encode;
+pub mod endpoints;
+mod generate;
+mod in_use;
+pub mod invariants;
+pub mod ledger;
+pub mod load_server;
+pub mod minimise;
+pub mod oracle;
+mod outliers;
+mod owners;
+mod queue;
+mod resolver;
+pub mod run;
+pub mod script;
+mod sessions;
+pub mod world;

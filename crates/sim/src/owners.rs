@@ -1,0 +1,67 @@
+//! How many subchannels a channel may hold when nothing happened for long.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::channel::SimChannel;
+use crate::config::{ClusterKind, Mesh};
+use crate::endpoints::Backends;
+use crate::invariants::Violation;
+use crate::oracle::{self, Expected};
+use crate::world::World;
+
+/// Longer than children that the priority policy deactivated are kept (15 minutes).
+const QUIET: Duration = Duration::from_secs(16 * 60);
+
+/// Without calls, subchannels are held for the priorities in use and those above them, and for no others: sessions, and
+/// priorities that once served, have let go.
+pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
+    world.run_for(QUIET)?;
+    for channel in world.channels() {
+        let (held, needed) = (channel.core.stats().owners, needed(world, channel));
+        Violation::unless(held <= needed, "subchannels are held for what is in use", || {
+            format!("channel {}: {held} are held, {needed} are needed at most", channel.index)
+        })?;
+    }
+    Ok(())
+}
+
+fn needed(world: &World, channel: &SimChannel) -> usize {
+    let routes = channel.plane.as_ref().and_then(|plane| plane.routes.as_ref().ok());
+    let clusters = routes.into_iter().flat_map(|routes| routes.clusters());
+    let (mesh, backends) = (&world.control_plane().mesh, world.backends());
+    clusters.map(|cluster| of_cluster(mesh, backends, cluster.name())).sum()
+}
+
+/// Leaves down to the first that serves.
+fn of_cluster(mesh: &Mesh, backends: &Backends, cluster: &str) -> usize {
+    let mut leaves = Vec::new();
+    oracle::collect_leaves(mesh, cluster, &mut BTreeSet::new(), &mut leaves);
+    let mut sum = 0;
+    for leaf in leaves {
+        sum += of_leaf(mesh, backends, &leaf);
+        if oracle::expected_of_leaf(mesh, backends, &leaf) != Expected::Failure {
+            break;
+        }
+    }
+    sum
+}
+
+/// Priorities down to the first that serves; all, if the leaf drops everything and so never fails over.
+fn of_leaf(mesh: &Mesh, backends: &Backends, leaf: &str) -> usize {
+    let assignment = match mesh.clusters.get(leaf).map(|cluster| &cluster.kind) {
+        Some(ClusterKind::Eds(eds)) => mesh.assignments.get(eds),
+        Some(ClusterKind::Dns(host)) => return mesh.hosts.get(host).map_or(0, Vec::len),
+        _ => None,
+    };
+    let Some(assignment) = assignment else { return 0 };
+    let mut sum = 0;
+    for endpoints in oracle::priorities(assignment) {
+        sum += endpoints.iter().map(|addresses| addresses.len()).sum::<usize>();
+        let serves = endpoints.iter().any(|addresses| addresses.iter().any(|&a| backends.accepts(a)));
+        if serves && !assignment.drop_all {
+            break;
+        }
+    }
+    sum
+}

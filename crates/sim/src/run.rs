@@ -1,0 +1,143 @@
+//! One script from beginning to end: chaos, calm, judgement, shutdown.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use proxyless_sans_io::Time;
+
+use crate::generate::{self, PATHS};
+use crate::invariants::{self, Violation};
+use crate::oracle;
+use crate::outliers;
+use crate::owners;
+use crate::script::Script;
+use crate::sessions;
+use crate::world::World;
+
+/// How long a world has to come to rest: the longest backoff, and a failover timer for every priority of every leaf.
+const CALM_ROUNDS: u32 = 60;
+const CALM_ROUND: Duration = Duration::from_secs(10);
+/// Longer than unused connections linger.
+const SETTLE: Duration = Duration::from_secs(7);
+
+/// One in so many worlds is looked at once more after a long time.
+const LONG_LIVED: u64 = 6;
+
+/// What came of a run that found nothing wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Equal for equal runs.
+    pub hash: u64,
+    /// How many calls ended well.
+    pub succeeded: u64,
+    /// How many did not.
+    pub failed: u64,
+    /// How many load reports were heard.
+    pub load_reports: u64,
+    /// How many RPCs went where their cookie said.
+    pub kept_sessions: u64,
+    /// How often an ejected endpoint was seen.
+    pub ejections: u64,
+    /// How many snapshots were published at the end of the chaos by the channels that ran then.
+    pub publishes: u64,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What.
+    pub violation: Violation,
+    /// When.
+    pub at: Time,
+    /// What happened before, if that was kept.
+    pub trace: Vec<String>,
+}
+
+/// Whether a run keeps what happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// No: that is faster.
+    Off,
+    /// Yes.
+    On,
+}
+
+/// The script of a seed.
+#[must_use]
+pub fn script(seed: u64) -> Script {
+    generate::script(seed)
+}
+
+/// Runs a script.
+///
+/// # Errors
+/// If an invariant or the oracle was not satisfied, or a core panicked.
+pub fn run(script: &Script, trace: Trace) -> Result<Report, Box<Failure>> {
+    let mut world = World::new(script);
+    if trace == Trace::On {
+        world = world.with_trace();
+    }
+    // The world is not used again after a panic, except for its log.
+    let result = catch_unwind(AssertUnwindSafe(|| live(&mut world)));
+    let violation = match result {
+        Ok(Ok(report)) => return Ok(report),
+        Ok(Err(violation)) => violation,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
+            Violation::new("nothing panics", text)
+        }
+    };
+    Err(Box::new(Failure { violation, at: world.now(), trace: world.log().lines().to_vec() }))
+}
+
+fn live(world: &mut World) -> Result<Report, Violation> {
+    world.run_script()?;
+    let publishes = world.channels().map(|channel| channel.publishes).sum();
+    settle(world)?;
+    oracle::check(world)?;
+    if world.settings.sessions {
+        sessions::check(world)?;
+    }
+    if world.settings.outliers {
+        outliers::storm(world)?;
+    }
+    if world.settings.sessions {
+        sessions::check_idle(world)?;
+    }
+    world.run_for(SETTLE)?;
+    invariants::at_rest(world)?;
+    if world.rng.below(LONG_LIVED) == 0 {
+        owners::check(world)?;
+    }
+    world.shut_down()?;
+    let calls = world.calls();
+    Ok(Report {
+        hash: world.log().hash(),
+        succeeded: calls.succeeded,
+        failed: calls.failed,
+        load_reports: calls.ledger.pulled,
+        kept_sessions: world.sessions.kept,
+        ejections: world.limits.ejections,
+        publishes,
+    })
+}
+
+/// Ends all faults and waits until nothing changes any more. RPCs go on, since some policies connect for them only.
+///
+/// # Errors
+/// If an invariant breaks.
+pub fn settle(world: &mut World) -> Result<(), Violation> {
+    world.calm_down();
+    for _ in 0..CALM_ROUNDS {
+        let channels: Vec<usize> = world.channels().map(|channel| channel.index).collect();
+        for channel in channels {
+            for path in PATHS {
+                world.probe(channel, path)?;
+                world.probe(channel, path)?;
+            }
+        }
+        world.run_for(CALM_ROUND)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Sessions: what their cookies say, and that they stay where they are as long as they can.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proxyless_balancer::api::{ActualHost, PolicyNode};
+use proxyless_mesh::cluster_ref::ClusterRef;
+
+use crate::calls::Picked;
+use crate::channel::SimChannel;
+use crate::endpoints::{Behaviour, Phase};
+use crate::generate::MAX_IDLE_TIMEOUT;
+use crate::in_use::Leaf;
+use crate::invariants::{Violation, has_prospects};
+use crate::world::{Cookie, Outcome, Request, World};
+
+/// A host that was in backoff may take this many rounds to be tried again.
+const ROUNDS: u32 = 60;
+const BACKOFF: Duration = Duration::from_secs(8);
+const CONNECTING: Duration = Duration::from_millis(500);
+/// A75-40: the least time between two sweeps; a second, since last use is kept to the second; and how long connections
+/// without owner linger, and a bit.
+const SWEPT: Duration = Duration::from_secs(5 + 1 + 5 + 1);
+
+type Key = (usize, u8, String);
+
+/// The cookies of all sessions, by channel, session and cluster: an RPC that is routed to another cluster does not
+/// take its cookie there (gRFC A60).
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    cookies: BTreeMap<Key, Arc<[SocketAddr]>>,
+    /// How many RPCs went where their cookie said.
+    pub(crate) kept: u64,
+}
+
+impl Sessions {
+    pub(crate) fn cookie(&self, channel: usize, session: u8, cluster: &str) -> Arc<[SocketAddr]> {
+        self.cookies.get(&(channel, session, cluster.to_owned())).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn set(&mut self, channel: usize, session: u8, cluster: &str, actual: &ActualHost) {
+        let key = (channel, session, cluster.to_owned());
+        let addresses = actual.address_list().collect();
+        let old = self.cookies.insert(key, addresses);
+        self.kept += u64::from(old.is_some_and(|old| old.contains(&actual.address)));
+    }
+}
+
+/// The addresses of a cookie that may serve, and those of them that the channel is connected to.
+struct Hosts {
+    usable: Vec<SocketAddr>,
+    ready: Vec<SocketAddr>,
+}
+
+impl Hosts {
+    fn of(channel: &SimChannel, cluster: &str, cookie: &[SocketAddr]) -> Option<Self> {
+        let leaf = Leaf::of(channel, cluster)?;
+        let usable: Vec<_> =
+            cookie.iter().copied().filter(|&address| leaf.serves_sessions(address)).collect();
+        let is_ready = |address: &SocketAddr| channel.connections.phase_of(*address) == Some(Phase::Ready);
+        let ready = usable.iter().copied().filter(is_ready).collect();
+        Some(Self { usable, ready })
+    }
+}
+
+/// A75-44, A75-47: an RPC whose host is READY and may serve goes there, or waits for it; nowhere else.
+pub(crate) fn check_pick(
+    channel: &SimChannel,
+    cluster: &str,
+    cookie: &[SocketAddr],
+    picked: &Picked,
+) -> Result<(), Violation> {
+    let Some(Hosts { ready, .. }) = Hosts::of(channel, cluster, cookie) else { return Ok(()) };
+    let fine = match picked {
+        _ if ready.is_empty() => true,
+        Picked::Started { address, .. } => ready.contains(address),
+        Picked::Fails(_) => false,
+        Picked::Waits | Picked::Dropped(_) => true,
+    };
+    Violation::unless(fine, "a session never leaves a usable host", || {
+        format!("{cluster}: the cookie has {cookie:?}, {ready:?} are READY: {picked:?}")
+    })
+}
+
+/// A call of a session waits only for something that is under way: for its host, or for what the policy below does.
+pub(crate) fn check_waiting(world: &World, channel: &SimChannel) -> Result<(), Violation> {
+    for (id, call) in world.calls().waiting(channel.epoch) {
+        let (Some(session), Some(cluster)) = (call.spec.session, &call.cluster) else { continue };
+        let cookie = world.sessions.cookie(channel.index, session, cluster.name());
+        let Some(Hosts { usable, ready }) = Hosts::of(channel, cluster.name(), &cookie) else { continue };
+        if call.out_of_luck || usable.is_empty() || world.is_to_hear(channel.epoch) {
+            continue;
+        }
+        let is_dialed = |address: &SocketAddr| channel.connections.phase_of(*address) == Some(Phase::Dialing);
+        let fine = ready.is_empty() && (usable.iter().any(is_dialed) || has_prospects(channel));
+        Violation::unless(fine, "sessions wait for something", || {
+            format!("call {id} of {cluster:?}: {usable:?} may serve, {ready:?} are READY")
+        })?;
+    }
+    Ok(())
+}
+
+/// When all is calm, every session comes to its host if that accepts connections, and stays there.
+pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
+    let cookies: Vec<_> =
+        world.sessions.cookies.iter().map(|(key, cookie)| (key.clone(), Arc::clone(cookie))).collect();
+    for ((index, _, cluster), cookie) in cookies {
+        for round in 0.. {
+            let Some(usable) = within_reach(world, index, &cluster, &cookie) else { break };
+            let Some(routed) = routed(world, index, &cluster) else { break };
+            let request = Request { path: "/", cluster: Some(routed), cookie: Some(Cookie::Of(&cookie)) };
+            let wait = match world.probe_with(index, request)?.1 {
+                Outcome::Dropped(_) => break,
+                Outcome::Reached(address) if usable.contains(&address) => break,
+                outcome => {
+                    Violation::unless(round < ROUNDS, "sessions come back to their host", || {
+                        format!("channel {index}, {cluster}: {usable:?} accept, but {outcome:?}")
+                    })?;
+                    // One that is connecting must be used before it is idle again.
+                    if outcome == Outcome::Waits { CONNECTING } else { BACKOFF }
+                }
+            };
+            world.run_for(wait)?;
+        }
+    }
+    Ok(())
+}
+
+/// The addresses of a cookie that may serve and accept connections, unless one of them takes so long to connect that
+/// it is given up as idle before (A75-25).
+fn within_reach(
+    world: &World,
+    index: usize,
+    cluster: &str,
+    cookie: &[SocketAddr],
+) -> Option<Vec<SocketAddr>> {
+    let channel = world.channel(index)?;
+    let idle_timeout = Leaf::of(channel, cluster)?.cluster.idle_timeout;
+    let mut usable = Hosts::of(channel, cluster, cookie)?.usable;
+    usable.retain(|&address| world.backends().accepts(address));
+    let is_slow = |address: &SocketAddr| match world.backends().behaviour(*address) {
+        Behaviour::Accepts(delay) => delay + Duration::from_secs(1) > idle_timeout,
+        Behaviour::Refuses | Behaviour::Silent => true,
+    };
+    (!usable.is_empty() && !usable.iter().any(is_slow)).then_some(usable)
+}
+
+fn routed(world: &World, index: usize, cluster: &str) -> Option<Arc<ClusterRef>> {
+    let routes = world.channel(index)?.plane.as_ref()?.routes.as_ref().ok()?;
+    routes.clusters().iter().find(|routed| **routed.name() == *cluster).map(Arc::clone)
+}
+
+/// A75-25: without sessions nothing is left of them after the idle timeout: nobody else connects to draining endpoints.
+pub(crate) fn check_idle(world: &mut World) -> Result<(), Violation> {
+    world.run_for(MAX_IDLE_TIMEOUT + SWEPT)?;
+    for channel in world.channels() {
+        let others = channel.addresses_not_draining();
+        let kept = channel.connections.iter().map(|(_, found)| found.address);
+        let kept: Vec<_> = kept.filter(|address| !others.contains(address)).collect();
+        Violation::unless(kept.is_empty(), "nothing is kept past the idle timeout", || {
+            format!("channel {}: {kept:?}", channel.index)
+        })?;
+        let shown = channel.core.describe(world.now()).root.map_or(0, |root| kept_below(&root));
+        Violation::unless(shown == 0, "nothing is kept past the idle timeout", || {
+            format!("channel {}: {shown} subchannels", channel.index)
+        })?;
+    }
+    Ok(())
+}
+
+/// How many subchannels the policies below a node keep for sessions alone.
+fn kept_below(node: &PolicyNode) -> u64 {
+    let own = node.counters.get("kept_for_sessions").copied().unwrap_or_default();
+    own + node.children.iter().map(|child| kept_below(&child.node)).sum::<u64>()
+}

@@ -1,0 +1,347 @@
+//! The world: virtual time, the cores, and everything that their drivers and the network would do.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use proxyless_mesh::channel_core::ChannelInput;
+use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_sans_io::{Rng, Time};
+use proxyless_xds::Gates;
+use proxyless_xds::client::{Input, NackMode, WatchId, XdsCore, XdsCoreConfig};
+use proxyless_xds::lrs;
+use proxyless_xds::resource::ResourceType;
+
+use crate::ads_model::{AdsModel, Response};
+use crate::calls::Calls;
+use crate::channel::SimChannel;
+use crate::config::Key;
+use crate::control_plane::ControlPlane;
+use crate::encode;
+use crate::endpoints::Backends;
+use crate::invariants::{self, Violation};
+use crate::outliers::Limits;
+use crate::queue::{Event, Queue};
+use crate::script::{Script, Settings, Step};
+use crate::sessions::Sessions;
+
+mod actions;
+mod channels;
+mod client;
+mod data_path;
+mod load;
+mod log;
+
+pub use self::data_path::Outcome;
+pub(crate) use self::data_path::{Cookie, Request};
+use self::load::LoadReports;
+pub use self::log::Log;
+
+/// A core that is called this often at one time goes in circles.
+const MAX_TICKS_AT_ONE_TIME: u32 = 100;
+
+/// One world.
+pub struct World {
+    pub(crate) now: Time,
+    pub(crate) rng: Rng,
+    pub(crate) queue: Queue,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) settings: Settings,
+    pub(crate) control_plane: ControlPlane,
+    pub(crate) backends: Backends,
+    pub(crate) broken_hosts: BTreeSet<String>,
+    pub(crate) channels: Vec<Option<SimChannel>>,
+    pub(crate) calls: Calls,
+    pub(crate) circuits: CircuitRegistry,
+    pub(crate) sessions: Sessions,
+    pub(crate) limits: Limits,
+    pub(crate) loads: LoadReports,
+    pub(crate) log: Log,
+    xds: XdsCore,
+    model: AdsModel,
+    link: Link,
+    /// The watches that the client has, by its own names for them.
+    watches: BTreeMap<WatchId, Key>,
+    epochs: u64,
+    ticks: (Time, u32),
+    seed: u64,
+}
+
+/// Who has deadlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Core {
+    Xds,
+    Loads,
+    Channel(u64),
+}
+
+/// The client's side of the ADS stream.
+#[derive(Debug, Default)]
+struct Link {
+    /// The newest stream that the client opened.
+    stream: u64,
+    sending: bool,
+    reading: bool,
+    inbox: VecDeque<Bytes>,
+    /// What was sent, by nonce.
+    responses: BTreeMap<String, Response>,
+    /// Events of the last response that watchers still work on.
+    tokens: BTreeSet<u64>,
+}
+
+impl World {
+    /// A world in which nothing has happened yet.
+    #[must_use]
+    pub fn new(script: &Script) -> Self {
+        let Script { seed, settings, mesh, steps } = script.clone();
+        let mut queue = Queue::default();
+        for (i, step) in steps.iter().enumerate() {
+            queue.push(step.at, Event::Step(i));
+        }
+        Self {
+            now: Time::ZERO,
+            rng: Rng::new(seed),
+            queue,
+            steps,
+            settings,
+            control_plane: ControlPlane::new(mesh, settings.server),
+            backends: Backends::default(),
+            broken_hosts: BTreeSet::new(),
+            channels: Vec::new(),
+            calls: Calls::default(),
+            circuits: CircuitRegistry::default(),
+            sessions: Sessions::default(),
+            limits: Limits::default(),
+            loads: LoadReports::new(seed),
+            log: Log::default(),
+            xds: XdsCore::new(xds_config(&settings, seed)),
+            model: AdsModel::default(),
+            link: Link::default(),
+            watches: BTreeMap::new(),
+            epochs: 0,
+            ticks: (Time::ZERO, 0),
+            seed,
+        }
+    }
+
+    /// Keeps every line of the log, for people.
+    #[must_use]
+    pub fn with_trace(mut self) -> Self {
+        self.log.keep_lines();
+        self
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The channels that run.
+    pub fn channels(&self) -> impl Iterator<Item = &SimChannel> {
+        self.channels.iter().flatten()
+    }
+
+    /// A channel, if it runs.
+    #[must_use]
+    pub fn channel(&self, index: usize) -> Option<&SimChannel> {
+        self.channels.get(index)?.as_ref()
+    }
+
+    /// The calls.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// The management server.
+    #[must_use]
+    pub fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
+    }
+
+    /// The backends.
+    #[must_use]
+    pub fn backends(&self) -> &Backends {
+        &self.backends
+    }
+
+    /// The account of the ADS protocol.
+    #[must_use]
+    pub fn model(&self) -> &AdsModel {
+        &self.model
+    }
+
+    /// The real xDS client.
+    #[must_use]
+    pub fn xds(&self) -> &XdsCore {
+        &self.xds
+    }
+
+    /// How many ADS streams the client has opened.
+    #[must_use]
+    pub fn streams(&self) -> u64 {
+        self.link.stream
+    }
+
+    /// What the xDS client is asked to watch.
+    #[must_use]
+    pub fn watched(&self) -> BTreeSet<(ResourceType, String)> {
+        self.watches.values().cloned().collect()
+    }
+
+    /// Whether something is on its way to a channel.
+    pub(crate) fn is_to_hear(&self, epoch: u64) -> bool {
+        self.queue.iter().any(|event| match event {
+            Event::Channel { epoch: whose, .. } | Event::Resolve { epoch: whose, .. } => *whose == epoch,
+            _ => false,
+        })
+    }
+
+    /// Lets everything happen that happens within this time.
+    ///
+    /// # Errors
+    /// If an invariant breaks.
+    pub fn run_for(&mut self, span: Duration) -> Result<(), Violation> {
+        let end = self.now + span;
+        while self.step(end)? {}
+        self.now = end;
+        Ok(())
+    }
+
+    /// Lets everything happen that the script has.
+    ///
+    /// # Errors
+    /// If an invariant breaks.
+    pub fn run_script(&mut self) -> Result<(), Violation> {
+        let end = self.steps.last().map_or(Time::ZERO, |step| step.at);
+        self.run_for(end.since(self.now))
+    }
+
+    /// The next thing; false if there is none until `end`.
+    fn step(&mut self, end: Time) -> Result<bool, Violation> {
+        let ticks =
+            self.channels().map(|channel| (channel.core.next_deadline(), Core::Channel(channel.epoch)));
+        let ticks = ticks
+            .chain([(self.xds.next_deadline(), Core::Xds), (self.loads.core.next_deadline(), Core::Loads)]);
+        let tick = ticks.filter_map(|(at, whose)| Some((at?, whose))).min();
+        let event = self.queue.next_time();
+        let tick_first = tick.is_some_and(|(at, _)| event.is_none_or(|event| at <= event));
+        let Some(at) = tick.map(|(at, _)| at).into_iter().chain(event).min().filter(|&at| at <= end) else {
+            return Ok(false);
+        };
+        self.now = self.now.max(at);
+        if let Some((_, whose)) = tick.filter(|_| tick_first) {
+            self.tick(whose)?;
+        } else if let Some(event) = self.queue.pop() {
+            self.happen(event)?;
+        }
+        self.wake_channels();
+        invariants::after_event(self)?;
+        Ok(true)
+    }
+
+    fn tick(&mut self, whose: Core) -> Result<(), Violation> {
+        if self.ticks.0 != self.now {
+            self.ticks = (self.now, 0);
+        }
+        self.ticks.1 += 1;
+        Violation::unless(
+            self.ticks.1 < MAX_TICKS_AT_ONE_TIME,
+            "a deadline that was served is over",
+            || format!("still due at {:?}: {whose:?}", self.now),
+        )?;
+        match whose {
+            Core::Channel(epoch) => self.tell_channel(epoch, ChannelInput::Tick),
+            Core::Xds => self.tell_xds(Input::Tick),
+            Core::Loads => self.tell_loads(lrs::Input::Tick),
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Step(i) => match self.steps.get(i).cloned() {
+                Some(step) => self.act(step.action),
+                None => Ok(()),
+            },
+            Event::Xds(input) => self.tell_xds(input),
+            Event::Channel { epoch, input, token } => {
+                let told = self.tell_channel(epoch, input);
+                self.release(epoch, token);
+                told
+            }
+            Event::Request { stream, bytes } => {
+                self.request_arrives(stream, &bytes);
+                Ok(())
+            }
+            Event::Push { stream, resource_type } => {
+                self.push(stream, resource_type);
+                Ok(())
+            }
+            Event::Arrive { stream, bytes } => {
+                self.arrive(stream, bytes);
+                Ok(())
+            }
+            Event::Message { stream, bytes } => self.message(stream, bytes),
+            Event::Resolve { epoch, query } => self.resolve(epoch, query),
+            Event::Connection { epoch, attempt, happening } => self.on_connection(epoch, attempt, happening),
+            Event::Load(input) => self.tell_loads(input),
+            Event::Wish { stream, bytes } => {
+                self.wish_arrives(stream, bytes);
+                Ok(())
+            }
+            Event::CallEnds { id, run } => {
+                self.call_ends(id, run);
+                Ok(())
+            }
+            Event::CallTimesOut(id) => self.time_out(id),
+        }
+    }
+
+    /// How long a message inside the process takes: mostly no time at all.
+    fn local_delay(&mut self) -> Duration {
+        let most = if self.rng.below(20) == 0 { 50_000 } else { 100 };
+        Duration::from_micros(self.rng.below(most))
+    }
+
+    /// How long a message on the network takes.
+    fn network_delay(&mut self) -> Duration {
+        let most = if self.rng.below(20) == 0 { 300_000 } else { 5_000 };
+        Duration::from_micros(self.rng.below(most))
+    }
+}
+
+/// The gates of these settings.
+pub(crate) fn gates(settings: &Settings) -> Gates {
+    let mut gates = Gates::default();
+    gates.aggregate_cluster_resource = settings.aggregate_resources;
+    gates.data_error_handling = settings.data_errors;
+    gates
+}
+
+fn xds_config(settings: &Settings, seed: u64) -> XdsCoreConfig {
+    let slow_timer = settings.data_errors && settings.transient_timer;
+    XdsCoreConfig {
+        server_uri: "sim:///server".into(),
+        ignore_resource_deletion: false,
+        fail_on_data_errors: settings.data_errors,
+        trusted_xds_server: false,
+        resource_timer_is_transient_error: settings.transient_timer,
+        node: encode::node(),
+        node_id: "sim".into(),
+        nack_mode: if settings.whole_response_nacks {
+            NackMode::WholeResponse
+        } else {
+            NackMode::PerResource
+        },
+        gates: gates(settings),
+        resource_timeout: Duration::from_secs(if slow_timer { 30 } else { 15 }),
+        seed,
+    }
+}

@@ -1,0 +1,275 @@
+//! The drivers of channels: watches, DNS and connections.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
+use proxyless_mesh::channel_core::{ChannelEffect, ChannelInput, DataPlane};
+use proxyless_mesh::dns::DnsAnswer;
+use proxyless_xds::client::Input;
+use proxyless_xds::lrs;
+
+use super::{World, gates};
+use crate::calls::{End, Wire};
+use crate::channel::{SimChannel, Watched};
+use crate::endpoints::{Behaviour, Connection, Happening, Phase};
+use crate::invariants::{self, Violation};
+use crate::queue::{Event, Lane};
+
+impl World {
+    /// Starts a channel, unless it runs.
+    pub(super) fn start_channel(&mut self, index: usize) {
+        if self.channels.len() <= index {
+            self.channels.resize_with(index + 1, || None);
+        }
+        let Some(place) = self.channels.get_mut(index).filter(|place| place.is_none()) else { return };
+        self.epochs += 1;
+        let epoch = self.epochs;
+        let seed = self.seed.wrapping_add(epoch);
+        *place = Some(SimChannel::new(index, epoch, gates(&self.settings), self.circuits.clone(), seed));
+        let input = ChannelInput::ExitIdle;
+        self.queue.push_in(Lane::ToChannel(epoch), self.now, Event::Channel { epoch, input, token: None });
+    }
+
+    /// Closes a channel, if it runs.
+    pub(super) fn stop_channel(&mut self, index: usize) -> Result<(), Violation> {
+        let Some(epoch) = self.channel(index).map(|channel| channel.epoch) else { return Ok(()) };
+        for id in self.calls.of_channel(epoch) {
+            self.calls.end(id, End::Badly("the channel is closed".into()));
+        }
+        self.tell_channel(epoch, ChannelInput::Shutdown)?;
+        let stopped = self.channels.get_mut(index).and_then(Option::take);
+        stopped.map_or(Ok(()), |channel| invariants::after_shutdown(&channel))
+    }
+
+    pub(crate) fn by_epoch(&mut self, epoch: u64) -> Option<&mut SimChannel> {
+        self.channels.iter_mut().flatten().find(|channel| channel.epoch == epoch)
+    }
+
+    /// Hands a channel an input, and does what it wants done. A channel that is gone hears nothing.
+    pub(super) fn tell_channel(&mut self, epoch: u64, input: ChannelInput) -> Result<(), Violation> {
+        let now = self.now;
+        let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
+        if let ChannelInput::Resource { watch, event } = &input {
+            channel.note(*watch, event);
+        }
+        channel.core.handle(now, input);
+        let mut effects = Vec::new();
+        while let Some(effect) = channel.core.poll_effect() {
+            effects.push(effect);
+        }
+        channel.forget_names();
+        let mut published = 0;
+        for effect in effects {
+            published += usize::from(matches!(effect, ChannelEffect::Publish(_)));
+            self.do_for_channel(epoch, effect)?;
+        }
+        // A31, A74: one consistent snapshot per input.
+        Violation::unless(published <= 1, "an input publishes at most once", || {
+            format!("{published} snapshots")
+        })?;
+        if published > 0 { self.pick_again(epoch) } else { Ok(()) }
+    }
+
+    fn do_for_channel(&mut self, epoch: u64, effect: ChannelEffect) -> Result<(), Violation> {
+        self.log_effect(epoch, &effect);
+        let (now, local, delay) = (self.now, self.local_delay(), self.network_delay());
+        let to_xds = |world: &mut Self, input| {
+            world.queue.push_in(Lane::ToXds(epoch), now + local, Event::Xds(input));
+        };
+        let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
+        match effect {
+            ChannelEffect::Watch { watch, resource_type, name } => {
+                let watched = Watched { resource_type, name: Arc::clone(&name), answer: None };
+                let new = channel.watches.insert(watch, watched).is_none();
+                Violation::unless(new, "watches have their own numbers", || format!("{watch:?}"))?;
+                to_xds(self, Input::Watch { id: Self::client_watch(epoch, watch), resource_type, name });
+            }
+            ChannelEffect::Unwatch { watch } => {
+                let known = channel.watches.remove(&watch).is_some();
+                Violation::unless(known, "only watches that exist are ended", || format!("{watch:?}"))?;
+                to_xds(self, Input::Unwatch { id: Self::client_watch(epoch, watch) });
+            }
+            ChannelEffect::DnsQuery { query, host, .. } => {
+                let new = channel.resolver.ask(query, &host);
+                Violation::unless(new, "queries have their own numbers", || query.to_string())?;
+                self.queue.push(now + delay, Event::Resolve { epoch, query });
+            }
+            ChannelEffect::DnsCancel { query } => {
+                let known = channel.resolver.end(query).is_some();
+                Violation::unless(known, "only queries under way are cancelled", || query.to_string())?;
+                channel.forget_names();
+            }
+            ChannelEffect::Connect { connection, attempt, address, timeout } => {
+                let told = channel.told.contains(&address);
+                Violation::unless(told, "connections are to endpoints that were configured", || {
+                    address.to_string()
+                })?;
+                channel.connects += 1;
+                channel.connections.connect(connection, attempt, address)?;
+                self.dial(epoch, attempt, address, timeout);
+            }
+            ChannelEffect::CancelConnect { connection, attempt } => {
+                let Connection { id, address, .. } = channel.connections.cancel(connection, attempt)?;
+                self.maybe_cross(epoch, id, attempt, address);
+            }
+            ChannelEffect::CloseGracefully { connection, attempt } => {
+                channel.connections.close(connection, attempt)?;
+            }
+            ChannelEffect::RegisterLoad { store } => {
+                channel.loads.push(Arc::clone(&store));
+                self.load_changes(epoch, lrs::Input::Register { store });
+            }
+            ChannelEffect::UnregisterLoad { store } => {
+                let before = channel.loads.len();
+                channel.loads.retain(|known| !Arc::ptr_eq(known, &store));
+                let known = channel.loads.len() + 1 == before;
+                Violation::unless(known, "only stores that were registered go", || format!("{store:?}"))?;
+                self.load_changes(epoch, lrs::Input::Unregister { store });
+            }
+            ChannelEffect::Publish(plane) => return self.publish(epoch, plane),
+        }
+        Ok(())
+    }
+
+    fn log_effect(&mut self, epoch: u64, effect: &ChannelEffect) {
+        match effect {
+            // A store shows all that it has counted.
+            ChannelEffect::RegisterLoad { store } | ChannelEffect::UnregisterLoad { store } => {
+                let register = matches!(effect, ChannelEffect::RegisterLoad { .. });
+                let what = if register { "report" } else { "stop to report" };
+                let (cluster, eds) = (store.cluster(), store.eds_service_name());
+                self.log
+                    .line(self.now, format_args!("channel {epoch}: {what} the load of {cluster} {eds:?}"));
+            }
+            _ => self.log.line(self.now, format_args!("channel {epoch}: {effect:?}")),
+        }
+    }
+
+    fn dial(&mut self, epoch: u64, attempt: u64, address: SocketAddr, timeout: Duration) {
+        let (happening, after) = match self.backends.behaviour(address) {
+            Behaviour::Accepts(delay) if delay < timeout => {
+                (Happening::Answered, delay + self.network_delay())
+            }
+            Behaviour::Refuses => (Happening::Answered, self.network_delay()),
+            Behaviour::Accepts(_) | Behaviour::Silent => (Happening::TimedOut, timeout),
+        };
+        let event = Event::Connection { epoch, attempt, happening };
+        self.queue.push_in(Lane::Connection(epoch, attempt), self.now + after, event);
+    }
+
+    /// Now and then an attempt succeeds just when it is cancelled: the core must close what came of it.
+    fn maybe_cross(&mut self, epoch: u64, id: ConnectionId, attempt: u64, address: SocketAddr) {
+        if self.rng.below(4) != 0 || !self.backends.accepts(address) {
+            return;
+        }
+        let event = Event::Connection { epoch, attempt, happening: Happening::Crossed { id, address } };
+        self.queue.push(self.now, event);
+    }
+
+    pub(super) fn on_connection(
+        &mut self,
+        epoch: u64,
+        attempt: u64,
+        happening: Happening,
+    ) -> Result<(), Violation> {
+        let backends = self.backends.clone();
+        let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
+        if let Happening::Crossed { id, address } = happening {
+            channel.connections.cross(id, attempt, address);
+        }
+        let Some(&Connection { id, address, phase }) = channel.connections.get(attempt) else {
+            return Ok(());
+        };
+        let event = match (happening, phase) {
+            (Happening::Crossed { .. }, _) => ConnectionEvent::Ready(Arc::new(Wire { attempt })),
+            (Happening::Answered, Phase::Dialing) if backends.accepts(address) => {
+                channel.connections.ready(attempt);
+                ConnectionEvent::Ready(Arc::new(Wire { attempt }))
+            }
+            (Happening::Answered, Phase::Dialing) => {
+                channel.connections.over(attempt);
+                ConnectionEvent::Failed("connection refused".into())
+            }
+            (Happening::TimedOut, Phase::Dialing) => {
+                channel.connections.over(attempt);
+                ConnectionEvent::Failed("timed out".into())
+            }
+            (Happening::GoAway, Phase::Ready) => {
+                channel.connections.over(attempt);
+                ConnectionEvent::GoAway("graceful".into())
+            }
+            (Happening::Broken, Phase::Ready) => {
+                channel.connections.over(attempt);
+                ConnectionEvent::Closed("connection reset".into())
+            }
+            _ => return Ok(()),
+        };
+        self.log.line(self.now, format_args!("channel {epoch}: attempt {attempt} to {address}: {event:?}"));
+        self.tell_channel(epoch, ChannelInput::Connection { connection: id, attempt, event })?;
+        if happening == Happening::GoAway {
+            self.refuse_some(epoch, attempt)?;
+        }
+        Ok(())
+    }
+
+    /// What a backend that goes away did not begin to process is sent again.
+    fn refuse_some(&mut self, epoch: u64, attempt: u64) -> Result<(), Violation> {
+        for id in self.calls.on_connection(epoch, attempt) {
+            if self.rng.below(3) == 0 {
+                self.send_again(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn resolve(&mut self, epoch: u64, query: u64) -> Result<(), Violation> {
+        let Some(host) = self.by_epoch(epoch).and_then(|channel| channel.resolver.end(query)) else {
+            return Ok(());
+        };
+        let known = self
+            .control_plane
+            .mesh
+            .hosts
+            .get(&*host)
+            .filter(|_| !self.broken_hosts.contains(&*host))
+            .cloned();
+        if let (Some(addresses), Some(channel)) = (&known, self.by_epoch(epoch)) {
+            channel.note_dns(host, addresses);
+        }
+        let answer = known.map(|addresses| DnsAnswer { addresses, ttl: None });
+        self.tell_channel(
+            epoch,
+            ChannelInput::DnsAnswer { query, result: answer.ok_or_else(|| "no such host".into()) },
+        )
+    }
+
+    fn publish(&mut self, epoch: u64, plane: DataPlane) -> Result<(), Violation> {
+        let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
+        let newest = channel.plane.as_ref().map_or(0, |plane| plane.generation);
+        Violation::unless(plane.generation > newest, "generations grow", || format!("{newest}, {plane:?}"))?;
+        channel.publishes += 1;
+        channel.plane = Some(plane);
+        if let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) {
+            self.limits.note(channel);
+        }
+        self.check_snapshot(epoch)
+    }
+
+    /// Lets channels look at what their pickers and calls want.
+    pub(super) fn wake_channels(&mut self) {
+        let woken: Vec<u64> =
+            self.channels().filter(|channel| channel.take_woken()).map(|c| c.epoch).collect();
+        for epoch in woken {
+            // A busy driver may come to it much later.
+            let late = if self.rng.below(8) == 0 {
+                Duration::from_millis(self.rng.below(500))
+            } else {
+                Duration::ZERO
+            };
+            let at = self.now + late + self.local_delay();
+            self.queue.push(at, Event::Channel { epoch, input: ChannelInput::Wake, token: None });
+        }
+    }
+}

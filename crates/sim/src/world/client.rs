@@ -1,0 +1,204 @@
+//! The driver of the xDS client, and the network between it and the management server.
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use prost::Message as _;
+use proxyless_mesh::channel_core::ChannelInput;
+use proxyless_xds::client::{Effect, Input, WatchId};
+use proxyless_xds::resource::ResourceType;
+
+use super::World;
+use crate::ads_model;
+use crate::invariants::Violation;
+use crate::queue::{Event, Lane};
+use crate::script::Loss;
+
+/// Watches of one channel have numbers below this; the client's are made unique with the channel's epoch.
+const WATCHES_PER_CHANNEL: u64 = 1 << 32;
+
+impl World {
+    /// The client's name of a channel's watch.
+    pub(super) fn client_watch(epoch: u64, watch: WatchId) -> WatchId {
+        WatchId(epoch * WATCHES_PER_CHANNEL + watch.0)
+    }
+
+    /// Hands the client an input, and does what it wants done.
+    pub(super) fn tell_xds(&mut self, input: Input) -> Result<(), Violation> {
+        match &input {
+            Input::Watch { id, resource_type, name } => {
+                self.watches.insert(*id, (*resource_type, name.to_string()));
+            }
+            Input::Unwatch { id } => drop(self.watches.remove(id)),
+            Input::SendDone { stream } if *stream == self.link.stream => self.link.sending = false,
+            Input::TokenReleased { token } => drop(self.link.tokens.remove(token)),
+            _ => {}
+        }
+        self.xds.handle(self.now, input);
+        while let Some(effect) = self.xds.poll_effect() {
+            self.do_for_client(effect)?;
+        }
+        Ok(())
+    }
+
+    fn do_for_client(&mut self, effect: Effect) -> Result<(), Violation> {
+        match effect {
+            Effect::OpenStream { stream } => {
+                self.log.line(self.now, format_args!("xds: open stream {stream}"));
+                self.open_stream(stream)
+            }
+            Effect::CloseStream { stream } => {
+                self.log.line(self.now, format_args!("xds: close stream {stream}"));
+                let open = self.link.stream == stream;
+                Violation::unless(open, "only the open stream is closed", || format!("stream {stream}"))?;
+                self.control_plane.close();
+                self.model.closed();
+                self.link = super::Link { stream, ..Default::default() };
+                Ok(())
+            }
+            Effect::Send { stream, bytes } => self.send(stream, bytes),
+            Effect::ReadNext { stream } => {
+                let at_ease = self.link.stream == stream && !self.link.reading && self.link.tokens.is_empty();
+                Violation::unless(
+                    at_ease,
+                    "the next message is read when the last one is done with",
+                    || format!("stream {stream}: {:?}", self.link),
+                )?;
+                self.link.reading = true;
+                self.deliver();
+                Ok(())
+            }
+            Effect::Notify { watch, event, token } => {
+                let known = self.watches.contains_key(&watch);
+                Violation::unless(known, "only watches that exist are told", || format!("{watch:?}"))?;
+                let (epoch, local) = (watch.0 / WATCHES_PER_CHANNEL, WatchId(watch.0 % WATCHES_PER_CHANNEL));
+                let what = match &event {
+                    proxyless_xds::client::WatchEvent::Changed(Ok(_)) => "changed".to_owned(),
+                    other => format!("{other:?}"),
+                };
+                let key = self.watches.get(&watch);
+                self.log.line(
+                    self.now,
+                    format_args!("xds: tell {epoch}/{} {key:?} {what} token {token:?}", local.0),
+                );
+                if let Some(token) = token {
+                    let new = self.link.tokens.insert(token);
+                    Violation::unless(new, "tokens have their own numbers", || format!("token {token}"))?;
+                }
+                let at = self.now + self.local_delay();
+                let input = ChannelInput::Resource { watch: local, event };
+                self.queue.push_in(Lane::ToChannel(epoch), at, Event::Channel { epoch, input, token });
+                Ok(())
+            }
+        }
+    }
+
+    /// A channel is done with an event, or is gone.
+    pub(super) fn release(&mut self, epoch: u64, token: Option<u64>) {
+        let Some(token) = token else { return };
+        let at = self.now + self.local_delay();
+        self.queue.push_in(Lane::ToXds(epoch), at, Event::Xds(Input::TokenReleased { token }));
+    }
+
+    fn open_stream(&mut self, stream: u64) -> Result<(), Violation> {
+        let newer = stream > self.link.stream && self.control_plane.stream().is_none();
+        Violation::unless(newer, "there is one stream at a time", || format!("stream {stream}"))?;
+        self.link = super::Link { stream, ..Default::default() };
+        let at = self.now + self.control_plane.open_delay + self.network_delay();
+        let input = match self.control_plane.refuses {
+            true => Input::StreamDown { stream, reason: "UNAVAILABLE: connection refused".into() },
+            false => {
+                self.control_plane.open(stream);
+                self.model.opened();
+                Input::StreamUp { stream }
+            }
+        };
+        self.queue.push_in(Lane::Stream(stream), at, Event::Xds(input));
+        Ok(())
+    }
+
+    fn send(&mut self, stream: u64, bytes: Bytes) -> Result<(), Violation> {
+        let alone = self.link.stream == stream && !std::mem::replace(&mut self.link.sending, true);
+        Violation::unless(alone, "requests are sent one at a time", || format!("stream {stream}"))?;
+        let request = DiscoveryRequest::decode(bytes.clone())
+            .map_err(|error| Violation::new("requests are DiscoveryRequests", error.to_string()))?;
+        self.log.line(self.now, format_args!("xds: send {}", ads_model::describe(&request)));
+        self.model.written(&request)?;
+        let left = self.now + self.local_delay();
+        let arrives = left + self.network_delay();
+        self.queue.push_in(Lane::Stream(stream), left, Event::Xds(Input::SendDone { stream }));
+        self.queue.push_in(Lane::ToServer(stream), arrives, Event::Request { stream, bytes });
+        Ok(())
+    }
+
+    pub(super) fn request_arrives(&mut self, stream: u64, bytes: &Bytes) {
+        if let Ok(request) = DiscoveryRequest::decode(bytes.clone()) {
+            let due = self.control_plane.request(stream, &request);
+            self.prepare(due);
+        }
+    }
+
+    /// The server begins to prepare a response.
+    pub(super) fn prepare(&mut self, due: Option<ResourceType>) {
+        if let (Some(resource_type), Some(stream)) = (due, self.control_plane.stream()) {
+            let at = self.now + self.control_plane.delay + self.local_delay();
+            self.queue.push(at, Event::Push { stream, resource_type });
+        }
+    }
+
+    pub(super) fn push(&mut self, stream: u64, resource_type: ResourceType) {
+        let Some(pushed) = self.control_plane.push(stream, resource_type) else { return };
+        let response = &pushed.response;
+        self.log.line(self.now, format_args!("server: {response:?}"));
+        self.link.responses.insert(response.nonce.clone(), response.clone());
+        self.transmit(stream, pushed.bytes);
+    }
+
+    /// Sends bytes to the client.
+    pub(super) fn transmit(&mut self, stream: u64, bytes: Bytes) {
+        let at = self.now + self.network_delay();
+        self.queue.push_in(Lane::ToClient(stream), at, Event::Arrive { stream, bytes });
+    }
+
+    pub(super) fn arrive(&mut self, stream: u64, bytes: Bytes) {
+        if self.link.stream == stream && self.control_plane.stream() == Some(stream) {
+            self.link.inbox.push_back(bytes);
+            self.deliver();
+        }
+    }
+
+    /// Gives the client the next message, if it reads and there is one.
+    fn deliver(&mut self) {
+        if !self.link.reading {
+            return;
+        }
+        let Some(bytes) = self.link.inbox.pop_front() else { return };
+        self.link.reading = false;
+        let stream = self.link.stream;
+        let at = self.now + self.local_delay();
+        self.queue.push_in(Lane::Stream(stream), at, Event::Message { stream, bytes });
+    }
+
+    /// The client has a message in its hands.
+    pub(super) fn message(&mut self, stream: u64, bytes: Bytes) -> Result<(), Violation> {
+        let response =
+            envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse::decode(bytes.clone());
+        let sent = response.ok().and_then(|response| self.link.responses.get(&response.nonce).cloned());
+        if self.link.stream == stream
+            && let Some(sent) = sent
+        {
+            self.model.read(sent);
+        }
+        self.tell_xds(Input::Message { stream, bytes })
+    }
+
+    /// The stream breaks, if there is one.
+    pub(super) fn cut_stream(&mut self, loss: Loss) {
+        let Some(stream) = self.control_plane.close() else { return };
+        if loss == Loss::Everything {
+            self.link.inbox.clear();
+        }
+        let at = self.now + self.network_delay();
+        let reason = "UNAVAILABLE: connection reset".into();
+        self.queue.push_in(Lane::Stream(stream), at, Event::Xds(Input::StreamDown { stream, reason }));
+    }
+}

@@ -1,0 +1,302 @@
+//! RPCs in the world.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proxyless_balancer::api::{CallAttributes, Code, OverrideHost, PickResult};
+use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_sans_io::Rng;
+
+use super::World;
+use crate::calls::{self, End, Picked, Running};
+use crate::endpoints::Phase;
+use crate::in_use;
+use crate::invariants::Violation;
+use crate::ledger::{self, Counted};
+use crate::queue::Event;
+use crate::script::{CallSpec, Mood};
+use crate::sessions;
+
+/// Calls that wait longer than this fail.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// The same where nothing is wrong: less than a failover takes.
+const GENTLE_DEADLINE: Duration = Duration::from_secs(8);
+/// One in so many calls turns out not to have been sent, at once.
+const UNSENT: u64 = 24;
+
+/// What became of a single RPC that is looked at closely.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It went there.
+    Reached(SocketAddr),
+    /// It waits.
+    Waits,
+    /// It failed.
+    Failed(String),
+    /// It was dropped.
+    Dropped(String),
+}
+
+/// An RPC that is to be routed and picked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Request<'a> {
+    pub(crate) path: &'a str,
+    /// The cluster, if it was chosen before.
+    pub(crate) cluster: Option<Arc<ClusterRef>>,
+    /// The cookie of its session, if it has one; empty at first.
+    pub(crate) cookie: Option<Cookie<'a>>,
+}
+
+/// Where the cookie of an RPC comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Cookie<'a> {
+    /// From this session.
+    Session(u8),
+    /// It names these addresses.
+    Of(&'a Arc<[SocketAddr]>),
+}
+
+impl World {
+    /// A call begins.
+    pub(super) fn begin_call(&mut self, spec: CallSpec) -> Result<(), Violation> {
+        let Some(epoch) = self.channel(spec.channel).map(|channel| channel.epoch) else { return Ok(()) };
+        let id = self.calls.begin(spec, epoch, self.now);
+        self.set_call_timer(id);
+        self.try_call(id)
+    }
+
+    /// How long calls may wait.
+    fn deadline(&self) -> Duration {
+        if self.settings.mood == Mood::Gentle { GENTLE_DEADLINE } else { DEADLINE }
+    }
+
+    fn set_call_timer(&mut self, id: u64) {
+        self.queue.push(self.now + self.deadline(), Event::CallTimesOut(id));
+    }
+
+    /// A call's deadline is there; only calls that still wait have one.
+    pub(super) fn time_out(&mut self, id: u64) -> Result<(), Violation> {
+        let deadline = self.deadline();
+        match self.calls.get(id) {
+            Some(call) if call.running.is_none() && call.waits_since + deadline <= self.now => {
+                self.fail_call(id, "deadline exceeded".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn fail_call(&mut self, id: u64, why: String) -> Result<(), Violation> {
+        let gentle = self.settings.mood == Mood::Gentle;
+        Violation::unless(!gentle, "updates alone make no call fail", || {
+            let cluster = self.calls.get(id).and_then(|call| call.cluster.as_ref());
+            format!("{cluster:?}: {why}")
+        })?;
+        self.calls.end(id, End::Badly(why));
+        Ok(())
+    }
+
+    /// There is a new snapshot: what waits picks again.
+    pub(super) fn pick_again(&mut self, epoch: u64) -> Result<(), Violation> {
+        let mut waiting: Vec<u64> = self.calls.waiting(epoch).map(|(id, _)| id).collect();
+        self.rng.shuffle(&mut waiting);
+        waiting.into_iter().try_for_each(|id| self.try_call(id))
+    }
+
+    fn try_call(&mut self, id: u64) -> Result<(), Violation> {
+        let Some(call) = self.calls.get(id) else { return Ok(()) };
+        let (epoch, spec) = (call.epoch, call.spec.clone());
+        let cookie = spec.session.map(Cookie::Session);
+        let request = Request { path: &spec.path, cluster: call.cluster.clone(), cookie };
+        let (cluster, picked) = self.pick(epoch, request)?;
+        let name = cluster.as_ref().map_or("no cluster", |cluster| cluster.name());
+        self.log.line(self.now, format_args!("call {id}: {name}: {}", picked.describe()));
+        let unsent = matches!(picked, Picked::Started { .. }) && self.rng.below(UNSENT) == 0;
+        let Some(call) = self.calls.get_mut(id) else { return Ok(()) };
+        call.cluster = cluster;
+        match picked {
+            Picked::Waits => call.out_of_luck = false,
+            Picked::Fails(_) if spec.wait_for_ready => call.out_of_luck = true,
+            Picked::Fails(why) | Picked::Dropped(why) => return self.fail_call(id, why),
+            Picked::Started { flight, attempt, address } => {
+                call.running = Some(Running { flight, attempt, address });
+                call.sent += 1;
+                let run = call.sent;
+                if unsent && run < 3 {
+                    return self.send_again(id);
+                }
+                if self.backends.accepts(address) {
+                    self.queue.push(self.now + spec.takes, Event::CallEnds { id, run });
+                } else {
+                    let why = "the backend is dead, and the channel does not know it yet";
+                    self.calls.end(id, End::Badly(why.into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A call was not sent after all: a transparent retry.
+    pub(super) fn send_again(&mut self, id: u64) -> Result<(), Violation> {
+        self.calls.withdraw(id, self.now);
+        self.set_call_timer(id);
+        self.try_call(id)
+    }
+
+    /// A call has run to its end, unless it was sent once more meanwhile.
+    pub(super) fn call_ends(&mut self, id: u64, run: u32) {
+        let Some(call) = self.calls.get(id) else { return };
+        let Some(running) = call.running.as_ref().filter(|_| call.sent == run) else { return };
+        let end = match call.spec.gives_up {
+            true => End::GivenUp,
+            false if self.backends.fails(running.address, &mut self.rng) => End::Badly("INTERNAL".into()),
+            false => End::Well,
+        };
+        self.calls.end(id, end);
+    }
+
+    /// One RPC that ends as soon as it has begun, and the cluster that it was routed to.
+    ///
+    /// # Errors
+    /// If it went where it must not.
+    pub fn probe(
+        &mut self,
+        channel: usize,
+        path: &str,
+    ) -> Result<(Option<Arc<ClusterRef>>, Outcome), Violation> {
+        self.probe_with(channel, Request { path, ..Request::default() })
+    }
+
+    pub(crate) fn probe_with(
+        &mut self,
+        channel: usize,
+        request: Request<'_>,
+    ) -> Result<(Option<Arc<ClusterRef>>, Outcome), Violation> {
+        let Some(epoch) = self.channel(channel).map(|channel| channel.epoch) else {
+            return Ok((None, Outcome::Failed("the channel is closed".into())));
+        };
+        let (cluster, picked) = self.pick(epoch, request)?;
+        let outcome = match picked {
+            Picked::Waits => Outcome::Waits,
+            Picked::Fails(why) => Outcome::Failed(why),
+            Picked::Dropped(why) => Outcome::Dropped(why),
+            Picked::Started { flight, address, .. } => {
+                let fails = self.backends.fails(address, &mut self.rng);
+                flight.finish(if fails { Code::Internal } else { Code::Ok }, &mut self.calls.ledger);
+                Outcome::Reached(address)
+            }
+        };
+        self.wake_channels();
+        Ok((cluster, outcome))
+    }
+
+    /// Routes and picks, and looks closely at what came of it.
+    fn pick(
+        &mut self,
+        epoch: u64,
+        request: Request<'_>,
+    ) -> Result<(Option<Arc<ClusterRef>>, Picked), Violation> {
+        let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) else {
+            return Ok((request.cluster, Picked::Waits));
+        };
+        let Some(plane) = &channel.plane else { return Ok((request.cluster, Picked::Waits)) };
+        let cluster = match calls::route(plane, request.cluster, request.path, &mut self.rng) {
+            Ok(cluster) => cluster,
+            Err(why) => return Ok((None, Picked::Fails(why))),
+        };
+        let cookie = request.cookie.as_ref().map(|cookie| match cookie {
+            Cookie::Session(session) => self.sessions.cookie(channel.index, *session, cluster.name()),
+            Cookie::Of(addresses) => Arc::clone(addresses),
+        });
+        let override_host = cookie.clone().map(|cookie_addresses| OverrideHost {
+            cookie_addresses,
+            now: self.now,
+            actual: None,
+        });
+        let attributes = CallAttributes {
+            cluster: cluster.id(),
+            hash: self.rng.next_u64(),
+            override_host,
+            ..CallAttributes::default()
+        };
+        let before = ledger::views(&channel.loads);
+        let (result, attributes) = calls::ask(plane, request.path, attributes, &mut self.rng);
+        let mut picked = calls::start(result);
+        let counted = ledger::changes(&channel.loads, &before);
+        if let Some(cookie) = &cookie {
+            let (name, picked) = (cluster.name(), picked.describe());
+            self.log.line(self.now, format_args!("session of {name} with {cookie:?}: {picked}"));
+        }
+        in_use::check_counted(channel, cluster.name(), &picked, &counted)?;
+        in_use::check_target(channel, cluster.name(), cookie.is_some(), &picked)?;
+        if let Some(cookie) = &cookie {
+            sessions::check_pick(channel, cluster.name(), cookie, &picked)?;
+        }
+        let actual = attributes.override_host.and_then(|session| session.actual);
+        if let (Some(Cookie::Session(session)), Some(actual), Picked::Started { .. }) =
+            (request.cookie, actual, &picked)
+        {
+            self.sessions.set(channel.index, session, cluster.name(), &actual);
+        }
+        if let Picked::Started { attempt, address, .. } = &picked {
+            let found = channel.connections.get(*attempt);
+            let good = found.is_some_and(|found| found.phase == Phase::Ready && found.address == *address);
+            Violation::unless(good, "picks lead to live connections", || {
+                format!("{address}, attempt {attempt}: {found:?}")
+            })?;
+        }
+        for counted in counted {
+            match (counted, &mut picked) {
+                (Counted::Issued(place), Picked::Started { flight, .. }) => {
+                    flight.count_in(place, &mut self.calls.ledger);
+                }
+                (Counted::Dropped(account, category, count), _) => {
+                    self.calls.ledger.dropped(account, category, count);
+                }
+                // The check above let none of these through.
+                (Counted::Issued(_), _) => {}
+            }
+        }
+        Ok((Some(cluster), picked))
+    }
+
+    /// Asks a channel's picker `times` times without sending anything: the results.
+    pub(crate) fn peek(&mut self, epoch: u64, cluster: u32, times: usize) -> Vec<PickResult> {
+        let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) else {
+            return Vec::new();
+        };
+        let Some(plane) = &channel.plane else { return Vec::new() };
+        let before = ledger::views(&channel.loads);
+        // A generator of its own: looking must not change what happens.
+        let mut rng = Rng::new(0);
+        let ask = |_| {
+            let attributes = CallAttributes { cluster, hash: rng.next_u64(), ..CallAttributes::default() };
+            calls::ask(plane, "/", attributes, &mut rng).0
+        };
+        let results = (0..times).map(ask).collect();
+        // Who is dropped is counted, even if nothing was sent.
+        for counted in ledger::changes(&channel.loads, &before) {
+            if let Counted::Dropped(account, category, count) = counted {
+                self.calls.ledger.dropped(account, category, count);
+            }
+        }
+        results
+    }
+
+    /// A31, A74: every cluster that a route of a snapshot names is known to its picker.
+    pub(super) fn check_snapshot(&mut self, epoch: u64) -> Result<(), Violation> {
+        let plane = self.by_epoch(epoch).and_then(|channel| channel.plane.clone());
+        let Some(Ok(routes)) = plane.map(|plane| plane.routes) else { return Ok(()) };
+        for cluster in routes.clusters() {
+            for result in self.peek(epoch, cluster.id(), 1) {
+                let PickResult::Fail(error) = result else { continue };
+                let known = !error.message.contains("no longer configured")
+                    && !error.message.contains("the configuration has no cluster");
+                Violation::unless(known, "a snapshot has a picker for every route", || {
+                    cluster.name().to_string()
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

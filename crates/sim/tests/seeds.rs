@@ -1,0 +1,71 @@
+//! Random worlds: each seed is one, and none may break a rule.
+
+use proxyless_sim::minimise::minimise;
+use proxyless_sim::run::{Trace, run, script};
+
+/// How many seeds each of the tests below runs; they run in parallel.
+const SEEDS: u64 = 600;
+
+#[test]
+fn seeds_from_0() {
+    check(0..SEEDS);
+}
+
+#[test]
+fn seeds_from_100_000() {
+    check(100_000..100_000 + SEEDS);
+}
+
+#[test]
+fn seeds_from_200_000() {
+    check(200_000..200_000 + SEEDS);
+}
+
+#[test]
+fn seeds_from_300_000() {
+    check(300_000..300_000 + SEEDS);
+}
+
+#[test]
+fn same_seed_same_effects() {
+    let (mut calls, mut publishes, mut load_reports) = (0, 0, 0);
+    let (mut kept_sessions, mut ejections) = (0, 0);
+    for seed in (0..40).map(|seed| seed * 7919) {
+        let script = script(seed);
+        let (first, second) = (run(&script, Trace::Off), run(&script, Trace::On));
+        let (first, second) = (first.expect("runs"), second.expect("runs"));
+        assert_eq!(first, second, "seed {seed}");
+        calls += first.succeeded;
+        publishes += first.publishes;
+        load_reports += first.load_reports;
+        kept_sessions += first.kept_sessions;
+        ejections += first.ejections;
+    }
+    // The worlds are not empty.
+    assert!(calls > 40, "{calls} calls succeeded");
+    assert!(publishes > 400, "{publishes} snapshots were published");
+    assert!(load_reports > 400, "{load_reports} load reports were heard");
+    assert!(kept_sessions > 100, "{kept_sessions} RPCs stayed with their session's host");
+    assert!(ejections > 5, "{ejections} ejected endpoints were seen");
+}
+
+#[track_caller]
+fn check(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        if run(&script(seed), Trace::Off).is_ok() {
+            continue;
+        }
+        let (script, failure) = minimise(&script(seed)).expect("a failure happens again");
+        let steps: Vec<String> =
+            script.steps.iter().map(|step| format!("{:?} {:?}", step.at, step.action)).collect();
+        panic!(
+            "seed {seed}, {:?}: {}\n{:?}\n{:#?}\n{}\n{}",
+            failure.at,
+            failure.violation,
+            script.settings,
+            script.mesh,
+            steps.join("\n"),
+            failure.trace.join("\n")
+        );
+    }
+}
