@@ -1,0 +1,138 @@
+//! `proxyless demo`: things happen to a mesh while RPCs run, and RPCs move.
+
+mod load;
+mod mesh;
+mod reports;
+mod scenario;
+mod sessions;
+mod summary;
+#[cfg(test)]
+mod testing;
+mod timeline;
+mod view;
+
+use std::{error::Error, io, process::ExitCode, time::Duration};
+
+use clap::{Args, builder::RangedU64ValueParser};
+use proxyless::{Bootstrap, Gates, XdsChannel};
+
+use load::Load;
+use mesh::Mesh;
+use reports::Reports;
+use scenario::{Act, Phase, ScenarioName};
+use summary::{Played, Summary};
+use view::{Frame, View};
+
+/// How much longer than planned a phase may take until what it shows has happened.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often the picture is drawn, and the end of a phase looked for.
+const FRAME: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoFlags {
+    /// What happens
+    #[arg(long, value_enum, default_value_t = ScenarioName::Failover)]
+    scenario: ScenarioName,
+    /// Seconds that the demo takes, about (a few at least); by default what suits the scenario, 20 at most
+    #[arg(long, value_name = "SECONDS", value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
+    duration: Option<u64>,
+    /// RPCs per second
+    #[arg(long, default_value_t = 200, value_parser = RangedU64ValueParser::<u32>::new().range(1..=10_000))]
+    rate: u32,
+    /// Print the summary only
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print lines instead of a moving picture, as when the output is not a terminal
+    #[arg(long, conflicts_with = "quiet")]
+    plain: bool,
+    /// Port of the loopback interface for the live page and `proxyless status`; 0 takes any free one
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    admin_port: u16,
+}
+
+/// Runs the demo. The exit code tells whether all RPCs moved as they should, sessions stayed where they could, and the
+/// control plane heard of all of it.
+pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
+    let scenario = flags.scenario.scenario();
+    let plan = Duration::from_secs(flags.duration.unwrap_or(scenario.seconds));
+    let shares: u32 = scenario.phases.iter().map(|phase| phase.share).sum();
+    let mesh = Mesh::start(scenario).await?;
+    let mut gates = Gates::default();
+    (scenario.gates)(&mut gates);
+    let channel = XdsChannel::builder(scenario.target)
+        .bootstrap(Bootstrap::from_json(&mesh.bootstrap_json())?)
+        .gates(gates)
+        .build()?;
+    let admin = proxyless_admin::serve(flags.admin_port).await?;
+    if !flags.quiet {
+        println!("live page: http://{}   also: proxyless status --tree {0}\n", admin.address());
+    }
+    let load = Load::start(channel.clone(), flags.rate);
+    let mut stage = Stage { mesh, channel, load, view: View::new(&flags), plan };
+
+    let mut played = Vec::new();
+    for phase in scenario.phases {
+        let ending = stage.play(phase, plan * phase.share / shares).await?;
+        let (Ending::Settled(times) | Ending::TimedOut(times)) = ending;
+        played.push(times);
+        if matches!(ending, Ending::TimedOut(_)) {
+            break;
+        }
+    }
+    stage.view.end();
+
+    let Stage { mesh, load, channel, .. } = stage;
+    let samples = load.stop().await;
+    let reports = Reports::collect(scenario.reported, &mesh, &channel, &samples).await;
+    let summary = Summary::new(scenario.phases, &played, mesh.members(), &samples).with_reports(reports);
+    println!("{summary}");
+    Ok(if summary.problems().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What one phase after the other is played on.
+struct Stage {
+    mesh: Mesh,
+    channel: XdsChannel,
+    load: Load,
+    view: View,
+    plan: Duration,
+}
+
+enum Ending {
+    /// RPCs went where they should.
+    Settled(Played),
+    /// They did not, and there is no point in going on.
+    TimedOut(Played),
+}
+
+impl Stage {
+    /// Does what the phase does, shows what comes of it for this long, and then on until RPCs have settled where they
+    /// should, or patience ends.
+    async fn play(&mut self, phase: &Phase, length: Duration) -> io::Result<Ending> {
+        let begin = self.load.now();
+        self.view.begin(begin, phase.title);
+        for act in phase.acts {
+            match act {
+                Act::Mesh(change) => self.mesh.change(change).await?,
+                Act::LogIn(count) => self.load.log_in(*count),
+            }
+        }
+        let mut frames = tokio::time::interval(FRAME);
+        loop {
+            frames.tick().await;
+            let (members, view) = (self.mesh.members(), &mut self.view);
+            let (state, plan) = (self.channel.state(), self.plan);
+            let (end, settled) = self.load.read(|samples, now| {
+                view.draw(&Frame { title: phase.title, state, members, samples, now, plan });
+                (now, load::settled_in(phase.expect, members, samples, begin, now))
+            });
+            if settled && end >= begin + length {
+                return Ok(Ending::Settled(Played { begin, end }));
+            }
+            if end >= begin + length + PATIENCE {
+                return Ok(Ending::TimedOut(Played { begin, end }));
+            }
+        }
+    }
+}

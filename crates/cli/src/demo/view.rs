@@ -1,0 +1,75 @@
+//! What the demo shows while it runs: a picture that is drawn over on a terminal, lines elsewhere, or nothing.
+
+mod frame;
+
+use std::{
+    io::{IsTerminal, Write as _, stdout},
+    time::Duration,
+};
+
+use super::DemoFlags;
+pub(super) use frame::Frame;
+use frame::Style;
+
+/// The time between two lines.
+const LINE_EVERY: Duration = Duration::from_millis(500);
+
+pub(super) enum View {
+    Picture {
+        style: Style,
+        /// Lines of the last picture, which the next one goes over.
+        drawn: usize,
+    },
+    Lines {
+        next: Duration,
+    },
+    Nothing,
+}
+
+impl View {
+    pub(super) fn new(flags: &DemoFlags) -> Self {
+        if flags.quiet {
+            Self::Nothing
+        } else if flags.plain || !stdout().is_terminal() {
+            Self::Lines { next: Duration::ZERO }
+        } else {
+            let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            let style = if colours { Style::Colours } else { Style::Plain };
+            Self::Picture { style, drawn: 0 }
+        }
+    }
+
+    /// A phase begins.
+    pub(super) fn begin(&mut self, at: Duration, title: &str) {
+        if let Self::Lines { next } = self {
+            println!("{:5.1} s  == {title} ==", at.as_secs_f64());
+            *next = at + LINE_EVERY;
+        }
+    }
+
+    pub(super) fn draw(&mut self, frame: &Frame<'_>) {
+        match self {
+            Self::Picture { style, drawn } => {
+                let picture = frame.picture(*style);
+                // Up to the first line of the last picture, and clear all below.
+                let over = if *drawn > 0 { format!("\x1b[{drawn}F\x1b[J") } else { String::new() };
+                print!("{over}{picture}");
+                // Nothing better can be done about a terminal that is gone.
+                let _ = stdout().flush();
+                *drawn = picture.lines().count();
+            }
+            Self::Lines { next } if frame.now >= *next => {
+                println!("{}", frame.line());
+                *next = frame.now + LINE_EVERY;
+            }
+            Self::Lines { .. } | Self::Nothing => {}
+        }
+    }
+
+    /// The summary comes below.
+    pub(super) fn end(&self) {
+        if !matches!(self, Self::Nothing) {
+            println!();
+        }
+    }
+}

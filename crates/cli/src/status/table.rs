@@ -1,0 +1,191 @@
+//! The resources as a table.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus;
+use envoy_types::pb::envoy::service::status::v3::ClientConfig;
+use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
+use envoy_types::pb::google::protobuf::Timestamp;
+
+/// Whether to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Colours,
+    Plain,
+}
+
+impl Style {
+    pub(super) fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    /// A connectivity state or a resource's status, in the colour of how bad it is.
+    pub(super) fn state(self, state: &str) -> String {
+        let colour = match state.trim_end() {
+            "READY" | "ACKED" => "32",
+            "TRANSIENT_FAILURE" | "NACKED" | "DOES_NOT_EXIST" | "RECEIVED_ERROR" | "TIMEOUT" => "31",
+            _ => "33",
+        };
+        self.paint(colour, state)
+    }
+
+    /// A text with all its connectivity states in colour.
+    pub(super) fn states(self, text: &str) -> String {
+        if self == Self::Plain {
+            return text.to_owned();
+        }
+        let word = |word: &str| match word {
+            "IDLE" | "CONNECTING" | "READY" | "TRANSIENT_FAILURE" => self.state(word),
+            other => other.to_owned(),
+        };
+        let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ");
+        text.lines().map(|text| line(text) + "\n").collect()
+    }
+
+    fn paint(self, colour: &str, text: &str) -> String {
+        match self {
+            Self::Colours => format!("\x1b[{colour}m{text}\x1b[0m"),
+            Self::Plain => text.to_owned(),
+        }
+    }
+}
+
+/// All clients, to be drawn.
+pub(super) struct Table<'a> {
+    clients: &'a [ClientConfig],
+    now: SystemTime,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(clients: &'a [ClientConfig], now: SystemTime) -> Self {
+        Self { clients, now }
+    }
+
+    pub(super) fn to_text(&self, style: Style) -> String {
+        if self.clients.is_empty() {
+            return "no xDS client: no channel has been used yet\n".to_owned();
+        }
+        let mut text = String::new();
+        for (at, client) in self.clients.iter().enumerate() {
+            if at > 0 {
+                text.push('\n');
+            }
+            self.client(client, style, &mut text);
+        }
+        text
+    }
+
+    fn client(&self, client: &ClientConfig, style: Style, text: &mut String) {
+        let node = client.node.as_ref().map_or("?", |node| node.id.as_str());
+        let scope = if client.client_scope.is_empty() { "shared" } else { client.client_scope.as_str() };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{} node {node}, {scope}", style.bold("xDS client"));
+        let header = ["TYPE", "NAME", "STATUS", "AGE", "VERSION"].map(str::to_owned);
+        let rows: Vec<[String; 5]> = client.generic_xds_configs.iter().map(|r| self.row(r)).collect();
+        let widths: [usize; 5] = std::array::from_fn(|column| {
+            rows.iter().chain([&header]).map(|row| row[column].chars().count()).max().unwrap_or(0)
+        });
+        let line = |row: &[String; 5], paint: bool| {
+            let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+                let padded = format!("{cell:<width$}");
+                if paint && column == 2 { style.state(&padded) } else { padded }
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        let _ = writeln!(text, "{}", line(&header, false));
+        for (row, resource) in rows.iter().zip(&client.generic_xds_configs) {
+            let _ = writeln!(text, "{}", line(row, true));
+            if let Some(error) = &resource.error_state {
+                let version = match error.version_info.as_str() {
+                    "" => String::new(),
+                    version => format!("version {version}, "),
+                };
+                let age = self.age(error.last_update_attempt.as_ref());
+                let _ = writeln!(
+                    text,
+                    "    {}",
+                    style.paint("31", &format!("{version}{age} ago: {}", error.details))
+                );
+            }
+        }
+    }
+
+    fn row(&self, resource: &GenericXdsConfig) -> [String; 5] {
+        let kind = resource.type_url.rsplit('.').next().unwrap_or_default();
+        let status = ClientResourceStatus::try_from(resource.client_status)
+            .map_or_else(|_| resource.client_status.to_string(), |status| status.as_str_name().to_owned());
+        let age = self.age(resource.last_updated.as_ref());
+        [kind.to_owned(), resource.name.clone(), status, age, resource.version_info.clone()]
+    }
+
+    fn age(&self, time: Option<&Timestamp>) -> String {
+        let Some(time) = time else { return "-".to_owned() };
+        let since = Duration::new(u64::try_from(time.seconds).unwrap_or(0), time.nanos.unsigned_abs());
+        let age = self.now.duration_since(UNIX_EPOCH + since).unwrap_or_default().as_secs();
+        match age {
+            0..=119 => format!("{age} s"),
+            120..=7199 => format!("{} min", age / 60),
+            7200..=172_799 => format!("{} h", age / 3600),
+            _ => format!("{} d", age / 86_400),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::admin::v3::UpdateFailureState;
+
+    use super::*;
+
+    fn client() -> ClientConfig {
+        let time = Some(Timestamp { seconds: 100, nanos: 0 });
+        let good = GenericXdsConfig {
+            type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".into(),
+            name: "a-rather-long-name".into(),
+            client_status: ClientResourceStatus::Acked.into(),
+            version_info: "7".into(),
+            last_updated: time,
+            ..Default::default()
+        };
+        let error = UpdateFailureState {
+            details: "bad".into(),
+            version_info: "8".into(),
+            last_update_attempt: time,
+            ..Default::default()
+        };
+        let bad = GenericXdsConfig {
+            name: "b".into(),
+            client_status: ClientResourceStatus::Nacked.into(),
+            error_state: Some(error),
+            last_updated: None,
+            version_info: String::new(),
+            ..good.clone()
+        };
+        ClientConfig { generic_xds_configs: vec![good, bad], ..Default::default() }
+    }
+
+    #[test]
+    fn columns_line_up_and_errors_follow_their_resource() {
+        let clients = [client()];
+        let now = UNIX_EPOCH + Duration::from_secs(300);
+        let lines = [
+            "xDS client node ?, shared",
+            "TYPE     NAME                STATUS  AGE    VERSION",
+            "Cluster  a-rather-long-name  ACKED   3 min  7",
+            "Cluster  b                   NACKED  -",
+            "    version 8, 3 min ago: bad",
+        ];
+        let text = Table::new(&clients, now).to_text(Style::Plain);
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn colours_do_not_move_columns() {
+        let clients = [client()];
+        let text = Table::new(&clients, UNIX_EPOCH).to_text(Style::Colours);
+        assert!(text.contains("\x1b[32mACKED \x1b[0m"), "{text}");
+        assert!(text.contains("\x1b[31mNACKED\x1b[0m"), "{text}");
+        assert_eq!(Style::Colours.states("a READY\n"), "a \x1b[32mREADY\x1b[0m\n");
+    }
+}

@@ -1,0 +1,110 @@
+//! The demo as a program.
+
+use std::process::Command;
+
+fn demo(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_proxyless")).arg("demo").args(arguments).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+fn assert_contains(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+}
+
+#[test]
+fn a37_01_a99_12_the_demo_falls_to_dns_and_back_and_follows_a_new_order() {
+    let (code, text) = demo(&["--duration=1", "--rate=100"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_contains(&text, &["== us dies too ==", "READY", "(down)", "RPCs moved as they should"]);
+    // Where RPCs were, one after the other; us may answer before eu is back.
+    let row = text.lines().find(|line| line.starts_with("timeline")).unwrap();
+    let mut letters: Vec<char> = row.chars().skip("timeline     ".len()).take(60).collect();
+    letters.retain(|letter| "eud".contains(*letter));
+    letters.dedup();
+    let walk = String::from_iter(letters);
+    assert!(["eudeu", "eudueu"].contains(&walk.as_str()), "{walk} in:\n{text}");
+    assert!(!text.contains('\x1b'), "colours are for terminals");
+}
+
+#[test]
+fn a_quiet_demo_of_two_regions_prints_the_summary_only() {
+    let (code, text) = demo(&["--scenario=regions", "--duration=1", "--rate=100", "--quiet"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_contains(&text, &["the near region dies", "far", "RPCs moved as they should"]);
+    assert!(text.starts_with("phase") && !text.contains("=="), "{text}");
+}
+
+/// The line of a locality in the table of the load.
+fn load_of(text: &str, place: &str) -> Vec<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(place)).unwrap_or_else(|| panic!("{text}"));
+    line.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+/// The cells of a row of the timeline.
+fn cells(row: &str) -> String {
+    row.chars().skip("timeline     ".len()).take(60).collect()
+}
+
+#[test]
+fn a27_57_the_control_plane_hears_of_the_load_that_there_was() {
+    let (code, text) = demo(&["--duration=1", "--rate=100", "--quiet"]);
+    assert_eq!(code, Some(0), "{text}");
+    let mut sums = [0; 4];
+    for place in ["shop-eu in eu ", "shop-us in us ", "shop-dns "] {
+        let [issued, succeeded, failed, answered] = load_of(&text, place)[..] else { panic!("{text}") };
+        assert!(succeeded > 0 && succeeded == answered && issued >= succeeded + failed, "{text}");
+        [issued, succeeded, failed, answered].iter().zip(&mut sums).for_each(|(number, sum)| *sum += number);
+    }
+    assert_eq!(load_of(&text, "all ")[..4], sums, "{text}");
+}
+
+#[test]
+fn a75_18_a75_52_sessions_survive_a_priority_change_and_leave_dead_hosts_only() {
+    let (code, text) = demo(&["--scenario=sessions", "--duration=1", "--rate=100", "--quiet"]);
+    assert_eq!(code, Some(0), "{text}");
+    for user in 1..=3 {
+        // One host while it lived, whatever the priorities, and then another.
+        let start = format!("session      user {user} on old-");
+        let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{text}"));
+        assert_eq!((line.matches("old-").count(), line.matches("then new-").count()), (1, 1), "{line}");
+    }
+    let row = text.lines().find(|line| line.starts_with("timeline")).unwrap();
+    let mut letters: Vec<char> = cells(row).chars().filter(|letter| "on".contains(*letter)).collect();
+    letters.dedup();
+    assert_eq!(String::from_iter(letters), "onon", "others follow the priorities: {text}");
+}
+
+#[test]
+fn a50_a_backend_that_fails_is_ejected_and_comes_back() {
+    let (code, text) = demo(&["--scenario=outlier", "--duration=1", "--rate=100"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_contains(
+        &text,
+        &["flaky fails its RPCs and is ejected", "(failing)", "RPCs moved as they should"],
+    );
+    let rows: Vec<String> = text.lines().filter(|line| line.starts_with("timeline")).map(cells).collect();
+    let [good, flaky, failed] = &rows[..] else { panic!("{text}") };
+    // Of about 6 s it is ejected for 4.
+    let (gap, back) = longest_gap(flaky);
+    assert!(back - gap >= 20, "it was never gone: {text}");
+    assert!(back < flaky.len() && flaky[..gap].contains('f'), "it was there before and after: {text}");
+    assert!(failed.contains('!') && failed.rfind('!') < Some(back), "it fails until it is ejected: {text}");
+    let (gap, back) = longest_gap(good);
+    assert!(back - gap < 20, "the others go on: {text}");
+}
+
+/// Where the longest row of empty cells begins and ends.
+fn longest_gap(row: &str) -> (usize, usize) {
+    let starts = (0..row.len()).filter(|&at| row[at..].starts_with(' '));
+    let gaps = starts.map(|at| (at, at + row[at..].find(|cell| cell != ' ').unwrap_or(row.len() - at)));
+    gaps.max_by_key(|(gap, back)| back - gap).unwrap_or_default()
+}
+
+#[test]
+fn bad_flags_are_refused() {
+    for bad in [&["--duration=0"][..], &["--quiet", "--plain"], &["--scenario=unheard-of"]] {
+        assert_eq!(demo(bad).0, Some(2), "{bad:?}");
+    }
+}
