@@ -33,7 +33,7 @@ mod timestamp;
 pub use admin::{Admin, AdminServer, add_to, serve};
 pub use channelz::Channelz;
 pub use csds::Csds;
-pub use resources::{ClientResources, ResourceFault, ResourceLine};
+pub use resources::{ClientResources, ResourceFault, ResourceLine, UpdateLine};
 
 /// The messages of channelz, as gRFC A14 defines them.
 #[allow(missing_docs, clippy::enum_variant_names, unreachable_pub, unused_qualifications)]

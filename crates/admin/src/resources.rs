@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use prost::Message as _;
-use proxyless::inspect::{ClientDump, ResourceDump};
+use proxyless::inspect::{ClientDump, ResourceDump, ResourceType, UpdateCounts};
 use serde::{Deserialize, Serialize};
 
 use crate::csds;
@@ -20,6 +20,21 @@ pub struct ClientResources {
     pub node: String,
     /// Its resources.
     pub resources: Vec<ResourceLine>,
+    /// How many resources of each type came, and how many of them were rejected.
+    #[serde(default)]
+    pub updates: Vec<UpdateLine>,
+}
+
+/// What came of one type since the client started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpdateLine {
+    /// The type, in one word.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Good resources, unchanged ones included.
+    pub valid: u64,
+    /// Rejected ones, also those whose name cannot be read.
+    pub invalid: u64,
 }
 
 /// One resource, without its content.
@@ -61,7 +76,14 @@ impl ClientResources {
             server: dump.server_uri.as_ref().to_owned(),
             node: node.id,
             resources: dump.resources.iter().map(|resource| ResourceLine::new(resource, dump)).collect(),
+            updates: dump.updates.iter().map(UpdateLine::new).collect(),
         }
+    }
+}
+
+impl UpdateLine {
+    fn new((kind, counts): (&ResourceType, &UpdateCounts)) -> Self {
+        Self { kind: kind.name().to_owned(), valid: counts.valid, invalid: counts.invalid }
     }
 }
 

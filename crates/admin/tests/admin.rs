@@ -163,6 +163,9 @@ async fn resources_are_there_as_json() -> TestResult {
         serde_json::from_str(&get(&rig, "/proxyless/resources.json").await?.1)?;
     assert_eq!((clients.len(), clients[0].node.as_str(), clients[0].resources.len()), (1, "testkit-node", 4));
     assert!(clients[0].resources.iter().all(|resource| resource.updated.is_some()));
+    // The counter names the type of what was rejected, although its name could not be read.
+    let clusters = clients[0].updates.iter().find(|updates| updates.kind == "Cluster").ok_or("no counter")?;
+    assert_eq!((clusters.valid, clusters.invalid), (1, 1));
     Ok(())
 }
 

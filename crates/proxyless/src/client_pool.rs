@@ -86,8 +86,9 @@ impl ClientPool {
         };
         let mut dumps = Vec::new();
         for (mut dump, answer) in asked {
-            if let Ok(resources) = answer.await {
-                dump.resources = resources;
+            if let Ok(held) = answer.await {
+                dump.resources = held.resources;
+                dump.updates = held.updates;
                 dumps.push(dump);
             }
         }

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proxyless_sans_io::Time;
-use proxyless_xds::client::{Effect, Input, ResourceDump, WatchEvent, WatchId, XdsCore, XdsCoreConfig};
+use proxyless_xds::client::{
+    Effect, Input, ResourceDump, UpdateCounts, WatchEvent, WatchId, XdsCore, XdsCoreConfig,
+};
 use proxyless_xds::lrs::{self, LoadStore, LrsCoreConfig};
 use proxyless_xds::resource::ResourceType;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -65,6 +67,12 @@ impl Drop for ReadToken {
     }
 }
 
+/// What a client holds, for people.
+pub(crate) struct Dump {
+    pub(crate) resources: Vec<ResourceDump>,
+    pub(crate) updates: BTreeMap<ResourceType, UpdateCounts>,
+}
+
 enum Command {
     Join { channel: u64, events: UnboundedSender<XdsEvent> },
     Leave { channel: u64 },
@@ -73,7 +81,7 @@ enum Command {
     TokenReleased { id: u64 },
     RegisterLoad { channel: u64, store: Arc<LoadStore> },
     UnregisterLoad { channel: u64, store: Arc<LoadStore> },
-    Dump { answer: oneshot::Sender<Vec<ResourceDump>> },
+    Dump { answer: oneshot::Sender<Dump> },
 }
 
 impl XdsClient {
@@ -116,7 +124,7 @@ impl XdsClient {
     }
 
     /// Asks for all resources, as they are between two events. There is no answer if the client ends first.
-    pub(crate) fn dump(&self) -> oneshot::Receiver<Vec<ResourceDump>> {
+    pub(crate) fn dump(&self) -> oneshot::Receiver<Dump> {
         let (answer, dump) = oneshot::channel();
         self.tell(Command::Dump { answer });
         dump
@@ -241,7 +249,11 @@ impl Driver {
             Command::RegisterLoad { channel, store } => self.load_reports.register(channel, store),
             Command::UnregisterLoad { channel, store } => self.load_reports.unregister(channel, store),
             // Whoever asked may have given up.
-            Command::Dump { answer } => drop(answer.send(self.core.dump())),
+            Command::Dump { answer } => {
+                let updates = self.core.update_counts().clone();
+                // Whoever asked may have given up.
+                let _ = answer.send(Dump { resources: self.core.dump(), updates });
+            }
         }
     }
 

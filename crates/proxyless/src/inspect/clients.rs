@@ -1,11 +1,13 @@
 //! xDS clients and their resources.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use proxyless_sans_io::Time;
-use proxyless_xds::client::ResourceDump;
+use proxyless_xds::client::{ResourceDump, UpdateCounts};
+use proxyless_xds::resource::ResourceType;
 
 use crate::clock;
 use crate::drive::xds::XdsClient;
@@ -21,6 +23,8 @@ pub struct ClientDump {
     pub node: Bytes,
     /// Every resource that is watched, by type and name.
     pub resources: Vec<ResourceDump>,
+    /// How many resources of each type came, and how many of them were rejected.
+    pub updates: BTreeMap<ResourceType, UpdateCounts>,
     epoch: SystemTime,
 }
 
@@ -31,6 +35,7 @@ impl ClientDump {
             server_uri: Arc::clone(client.server_uri()),
             node: client.node().clone(),
             resources: Vec::new(),
+            updates: BTreeMap::new(),
             epoch: clock::wall_epoch(),
         }
     }

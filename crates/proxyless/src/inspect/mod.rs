@@ -11,5 +11,5 @@ pub use clients::ClientDump;
 pub use proxyless_balancer::api::{CallCounts, ChildNode, Detail, EndpointNode, PolicyNode, StateChange};
 pub use proxyless_mesh::channel_core::{ChannelTree, ClusterShare, RouteNode};
 pub use proxyless_sans_io::Time;
-pub use proxyless_xds::client::{ErrorDump, RawResource, ResourceDump, ResourceStatus};
+pub use proxyless_xds::client::{ErrorDump, RawResource, ResourceDump, ResourceStatus, UpdateCounts};
 pub use proxyless_xds::resource::ResourceType;

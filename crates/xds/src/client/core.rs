@@ -9,7 +9,7 @@ use proxyless_sans_io::{Backoff, BackoffConfig, Rng, Time};
 use super::ads_stream::AdsStream;
 use super::api::{Effect, Input, ResourceError, ResourceErrorKind, WatchId, XdsCoreConfig};
 use super::cache::Cache;
-use super::dump::ResourceDump;
+use super::dump::{ResourceDump, UpdateCounts};
 use super::resource_state::{DataError, Wait};
 use crate::resource::ResourceType;
 
@@ -32,6 +32,7 @@ pub struct XdsCore {
     unreachable: Option<String>,
     last_stream_error: Option<(Time, String)>,
     last_token: u64,
+    pub(super) updates: BTreeMap<ResourceType, UpdateCounts>,
     effects: VecDeque<Effect>,
 }
 
@@ -59,6 +60,7 @@ impl XdsCore {
             unreachable: None,
             last_stream_error: None,
             last_token: 0,
+            updates: BTreeMap::new(),
             effects: VecDeque::new(),
         }
     }
@@ -109,6 +111,12 @@ impl XdsCore {
     pub fn dump(&self) -> Vec<ResourceDump> {
         let watched = self.cache.iter().filter(|(_, _, state)| !state.watchers.is_empty());
         watched.map(|(resource_type, name, state)| ResourceDump::new(resource_type, name, state)).collect()
+    }
+
+    /// How many resources of each type came, and how many of them were rejected; also those that could not be named.
+    #[must_use]
+    pub fn update_counts(&self) -> &BTreeMap<ResourceType, UpdateCounts> {
+        &self.updates
     }
 
     fn watch(&mut self, id: WatchId, resource_type: ResourceType, name: Arc<str>) {

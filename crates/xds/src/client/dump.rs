@@ -95,3 +95,12 @@ fn unwrapped(raw: &Any) -> RawResource {
         None => RawResource { type_url: raw.type_url.clone(), value: raw.value.clone() },
     }
 }
+
+/// What came of one type since the client started, resource by resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpdateCounts {
+    /// Good ones, unchanged ones included.
+    pub valid: u64,
+    /// Rejected ones.
+    pub invalid: u64,
+}

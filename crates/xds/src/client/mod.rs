@@ -19,4 +19,4 @@ pub use self::core::XdsCore;
 pub use api::{
     Effect, Input, NackMode, ResourceError, ResourceErrorKind, WatchEvent, WatchId, XdsCoreConfig,
 };
-pub use dump::{ErrorDump, RawResource, ResourceDump, ResourceStatus};
+pub use dump::{ErrorDump, RawResource, ResourceDump, ResourceStatus, UpdateCounts};

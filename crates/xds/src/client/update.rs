@@ -49,6 +49,11 @@ impl XdsCore {
         let judge = Judge { resource_type, cached, cx: &cx, nack_mode: self.config.nack_mode };
         let Verdict { outcomes, violations, absence_is_deletion } = judge.judge(response);
 
+        let good = |outcome: &&Outcome| matches!(outcome, Outcome::Unchanged | Outcome::Valid(..));
+        let counts = self.updates.entry(resource_type).or_default();
+        counts.valid += outcomes.values().filter(good).count() as u64;
+        counts.invalid += violations.len() as u64;
+
         let deleted: Vec<_> = if absence_is_deletion {
             self.cache.names(resource_type).into_iter().filter(|name| !outcomes.contains_key(name)).collect()
         } else {

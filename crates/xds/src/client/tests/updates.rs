@@ -211,3 +211,14 @@ fn a40_whole_response_mode_deletes_nothing_by_a_rejected_response() {
     h.respond(CDS, "2", &[bad_cluster("a")]);
     h.expect_told(&["1: ambient"]);
 }
+
+#[test]
+fn updates_are_counted_by_type_also_those_without_a_name() {
+    let mut h = Harness::started(config(), &[(CDS, "c"), (EDS, "e")]);
+    h.respond(CDS, "1", &[cluster("c", ""), bad_cluster("c2"), garbage(CDS)]);
+    h.respond(EDS, "1", &[assignment("e", 1)]);
+    h.respond(EDS, "2", &[assignment("e", 1)]);
+    let counts = h.core.update_counts();
+    assert_eq!(counts[&CDS], UpdateCounts { valid: 1, invalid: 2 });
+    assert_eq!(counts[&EDS], UpdateCounts { valid: 2, invalid: 0 });
+}
