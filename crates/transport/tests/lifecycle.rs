@@ -23,7 +23,9 @@ async fn goaway_is_seen_at_once_while_a_stream_lives() {
     assert_eq!(connection.left_open().await, Lost::GoAway(reason.clone()));
     assert_eq!(connection.state(), ConnectionState::GoingAway { reason });
     match connection.send(ping()).await.expect_err("no new streams") {
-        SendError::Unsent { request, .. } => assert_eq!(request.body().queued(), ["ping"]),
+        SendError::Unsent { request, .. } => {
+            assert_eq!(request.expect("untouched").body().queued(), ["ping"]);
+        }
         other => panic!("{other:?}"),
     }
     // The one in flight is not disturbed.
@@ -105,7 +107,7 @@ async fn graceful_goaway_under_load_fails_nothing() {
                             }
                             Err(SendError::Refused { .. }) => refused += 1,
                             Err(SendError::Unsent { request, .. }) => {
-                                assert_eq!(request.body().queued(), ["ping"]);
+                                assert!(request.is_none_or(|request| request.body().queued() == ["ping"]));
                                 return (answered, refused);
                             }
                             Err(error) => panic!("{error:?}"),
@@ -209,7 +211,7 @@ async fn close_gracefully_lets_streams_finish() {
 async fn an_idle_connection_that_is_dropped_leaves_nothing_behind() {
     let (connection, mut server) = raw(&[]).await;
     let tasks = connection.tasks().clone();
-    assert_eq!(tasks.live(), 2);
+    assert_eq!(tasks.live(), 1);
     drop(connection);
     server.drained().await;
     tasks.finished().await;

@@ -60,7 +60,6 @@ async fn other_resets_fail_with_their_code() {
     }
 }
 
-/// hyper takes RST_STREAM(NO_ERROR) for the end of a body.
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_response_is_an_error_even_with_no_error() {
     let (connection, mut server) = raw(&[]).await;
@@ -89,7 +88,7 @@ async fn a_response_that_ends_before_the_request_stops_the_request() {
     server.end(stream).await;
     let body = sent.await.expect("no panic").expect("a response").into_body();
     assert!(body.collect().await.expect("no error").trailers().is_some());
-    // hyper drops the request's body, so that its producer knows.
+    // The request's body is dropped, so that its producer knows.
     feed.closed().await;
     let reset = server.read_kind(RST_STREAM).await;
     assert_eq!((reset.stream, &reset.payload[..]), (stream, &8_u32.to_be_bytes()[..]));
@@ -191,7 +190,7 @@ async fn those_who_wait_for_a_stream_come_back_unsent() {
     server.go_away(0, 0, b"").await;
     match waiting.await.expect_err("no stream") {
         SendError::Unsent { request, reason } => {
-            assert_eq!(request.body().queued(), ["ping"]);
+            assert_eq!(request.expect("untouched").body().queued(), ["ping"]);
             assert!(reason.ends_with("GOAWAY with NO_ERROR"), "{reason}");
         }
         other => panic!("{other:?}"),
