@@ -70,7 +70,9 @@ impl Open {
                 }
             }
         }
-        Poll::Ready(ready!(self.stream.poll_trailers(cx)).map(|trailers| trailers.map(Frame::trailers)).transpose())
+        Poll::Ready(
+            ready!(self.stream.poll_trailers(cx)).map(|trailers| trailers.map(Frame::trailers)).transpose(),
+        )
     }
 
     fn release(&mut self) {

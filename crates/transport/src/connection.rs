@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderMap, TE, TRANSFER_ENCODING, UPGRADE};
-use http::{Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use tokio::task::AbortHandle;
 
 use crate::body::Body;
@@ -106,7 +105,10 @@ where
             }
             // It would not do on any other connection either.
             Err(error) => {
-                return Err(SendError::Failed { reset: None, reason: format!("not a valid request: {error}") });
+                return Err(SendError::Failed {
+                    reset: None,
+                    reason: format!("not a valid request: {error}"),
+                });
             }
         };
         drop(sender);
@@ -116,7 +118,8 @@ where
             let mut parts = Some((body, stream));
             poll_fn(|cx| {
                 // Polled once, as it is ready at once.
-                let upload = parts.take().map(|(body, stream)| Upload::begin(body, stream, cx, &shared.tasks));
+                let upload =
+                    parts.take().map(|(body, stream)| Upload::begin(body, stream, cx, &shared.tasks));
                 Poll::Ready(upload.unwrap_or_else(Rest::none))
             })
             .await
@@ -210,14 +213,15 @@ impl<B> fmt::Debug for Connection<B> {
 
 /// What HTTP/1 says about a connection has no place in HTTP/2 (RFC 9113, section 8.2.2).
 fn strip_connection_headers(headers: &mut HeaderMap) {
-    for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
+    let is_odd = |(name, value): (&HeaderName, &HeaderValue)| match name.as_str() {
+        "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection" => true,
+        "te" => value != "trailers",
+        _ => false,
+    };
+    // Mostly there are none.
+    while let Some((name, _)) = headers.iter().find(|&header| is_odd(header)) {
+        let name = name.clone();
         headers.remove(name);
-    }
-    for name in ["keep-alive", "proxy-connection"] {
-        headers.remove(name);
-    }
-    if headers.get(TE).is_some_and(|te| te != "trailers") {
-        headers.remove(TE);
     }
 }
 

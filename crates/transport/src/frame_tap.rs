@@ -14,6 +14,9 @@ use crate::frame_parser::{Event, FrameParser, split};
 use crate::sent_frames::SentFrames;
 use crate::state::Shared;
 
+/// With so many streams it is likely that several have something to send.
+const BUSY: usize = 4;
+
 /// How long the read side of a socket that can no longer be written is read on.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
@@ -26,11 +29,20 @@ pub(crate) struct FrameTap {
     /// Set when a write failed. What the server sent before it closed (a GOAWAY says which requests it never saw) is
     /// still to be read, so h2 learns of the failure from the read side, within this time.
     drain: Option<Pin<Box<Sleep>>>,
+    /// Writing has begun: it goes on until all is written.
+    writing: bool,
 }
 
 impl FrameTap {
     pub(crate) fn new(io: BoxedIo, shared: Arc<Shared>) -> Self {
-        Self { io, received: FrameParser::default(), sent: SentFrames::default(), shared, drain: None }
+        Self {
+            io,
+            received: FrameParser::default(),
+            sent: SentFrames::default(),
+            shared,
+            drain: None,
+            writing: false,
+        }
     }
 
     /// Looks at bytes that arrived.
@@ -49,6 +61,17 @@ impl FrameTap {
         if let Some(stream) = self.sent.push(bytes) {
             self.shared.on_written(stream);
         }
+    }
+
+    /// Lets the tasks that are ready run before the first write, so that what they send goes along with it: with many
+    /// calls, writing to the socket is what costs most.
+    fn poll_gather(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.writing, true) || self.shared.quota.in_use() < BUSY {
+            return Poll::Ready(());
+        }
+        // A task that wakes itself runs after all others that are ready.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Passes a write's outcome on, unless it failed: then the bytes count as written, and reading goes on to the end.
@@ -94,6 +117,7 @@ impl AsyncWrite for FrameTap {
         if self.drain.is_some() {
             return Poll::Ready(Ok(buf.len()));
         }
+        ready!(self.poll_gather(cx));
         let result = ready!(Pin::new(&mut self.io).poll_write(cx, buf));
         if let Ok(written) = result {
             self.observe_sent(split(buf, written).0);
@@ -105,6 +129,7 @@ impl AsyncWrite for FrameTap {
         if self.drain.is_some() {
             return Poll::Ready(Ok(()));
         }
+        self.writing = false;
         let result = ready!(Pin::new(&mut self.io).poll_flush(cx));
         self.wrote(cx, result, ())
     }
@@ -123,6 +148,7 @@ impl AsyncWrite for FrameTap {
         if self.drain.is_some() {
             return Poll::Ready(Ok(all));
         }
+        ready!(self.poll_gather(cx));
         let result = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, bufs));
         let mut left = *result.as_ref().unwrap_or(&0);
         for buf in bufs {

@@ -71,7 +71,10 @@ impl Keepalive {
                     Poll::Ready(Err(_)) => self.state = State::Over,
                     Poll::Pending => {
                         ready!(self.timer.as_mut().poll(cx));
-                        return Poll::Ready(format!("keepalive: no answer to a PING within {:?}", self.timeout));
+                        return Poll::Ready(format!(
+                            "keepalive: no answer to a PING within {:?}",
+                            self.timeout
+                        ));
                     }
                 },
             }

@@ -12,7 +12,10 @@ pub(crate) struct SentFrames(State);
 enum State {
     Header(Partial<HEADER>),
     /// In a payload; when it ends, the stream of this id has begun.
-    Payload { left: usize, begins: Option<u32> },
+    Payload {
+        left: usize,
+        begins: Option<u32>,
+    },
 }
 
 impl Default for SentFrames {
