@@ -26,6 +26,8 @@ pub(crate) struct FrameTap {
     received: FrameParser,
     sent: SentFrames,
     shared: Arc<Shared>,
+    /// The server hears nothing more: it has hung up, or a write failed. What is written is passed over.
+    deaf: bool,
     /// Set when a write failed. What the server sent before it closed (a GOAWAY says which requests it never saw) is
     /// still to be read, so h2 learns of the failure from the read side, within this time.
     drain: Option<Pin<Box<Sleep>>>,
@@ -40,6 +42,7 @@ impl FrameTap {
             received: FrameParser::default(),
             sent: SentFrames::default(),
             shared,
+            deaf: false,
             drain: None,
             writing: false,
         }
@@ -77,6 +80,7 @@ impl FrameTap {
     /// Passes a write's outcome on, unless it failed: then the bytes count as written, and reading goes on to the end.
     fn wrote<T>(&mut self, cx: &Context<'_>, result: io::Result<T>, all: T) -> Poll<io::Result<T>> {
         Poll::Ready(Ok(result.unwrap_or_else(|error| {
+            self.deaf = true;
             self.shared.on_io_end(format!("writing failed: {error}"));
             self.drain = Some(Box::pin(sleep(LONGEST_DRAIN)));
             // h2 writes after it has read all there was: it must read again for the drain to begin.
@@ -100,11 +104,13 @@ impl AsyncRead for FrameTap {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         if let Err(error) = read {
+            self.deaf = true;
             self.shared.on_io_end(format!("reading failed: {error}"));
             return Poll::Ready(Err(error));
         }
         let new = buf.filled().get(before..).unwrap_or_default();
         if new.is_empty() && asked {
+            self.deaf = true;
             self.shared.on_io_end("the server closed the connection".into());
         }
         self.observe(new);
@@ -114,7 +120,7 @@ impl AsyncRead for FrameTap {
 
 impl AsyncWrite for FrameTap {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.drain.is_some() {
+        if self.deaf {
             return Poll::Ready(Ok(buf.len()));
         }
         ready!(self.poll_gather(cx));
@@ -126,7 +132,7 @@ impl AsyncWrite for FrameTap {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.drain.is_some() {
+        if self.deaf {
             return Poll::Ready(Ok(()));
         }
         self.writing = false;
@@ -145,7 +151,7 @@ impl AsyncWrite for FrameTap {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let all = bufs.iter().map(|buf| buf.len()).sum();
-        if self.drain.is_some() {
+        if self.deaf {
             return Poll::Ready(Ok(all));
         }
         ready!(self.poll_gather(cx));

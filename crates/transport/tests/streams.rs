@@ -2,19 +2,14 @@
 
 mod support;
 
-use std::task::{Context, Poll, Waker};
-
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use proxyless_transport::grpc::MessageReader;
 use proxyless_transport::{SendError, grpc};
 use support::{
-    DATA, END_STREAM, HEADERS, RST_STREAM, SETTINGS, TestBody, max_concurrent_streams, ping, raw, request,
+    ACK, DATA, END_STREAM, HEADERS, RST_STREAM, SETTINGS, TestBody, WINDOW_UPDATE, max_concurrent_streams,
+    ping, poll_once, raw, request,
 };
-
-fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
 
 #[tokio::test]
 async fn a_request_gets_its_response_and_trailers() {
@@ -217,4 +212,60 @@ async fn a_held_response_holds_its_place() {
     server.respond(stream, END_STREAM).await;
     next.await.expect("no panic").expect("a response");
     drop(body);
+}
+
+#[tokio::test]
+async fn what_is_read_is_given_back_to_the_server() {
+    let (connection, mut server) = raw(&[]).await;
+    // The client's windows hold from here on.
+    server.write(SETTINGS, ACK, 0, &[]).await;
+    let sent = tokio::spawn(connection.send(ping()));
+    let stream = server.next_request().await;
+    server.respond(stream, 0).await;
+    let mut body = sent.await.expect("no panic").expect("a response").into_body();
+    // More than half of the stream's window.
+    for _ in 0..40 {
+        server.write(DATA, 0, stream, &[0; 16 << 10]).await;
+    }
+    let mut read = 0;
+    while read < 40 << 14 {
+        read += body.frame().await.expect("data").expect("no error").into_data().expect("data").len();
+    }
+    loop {
+        let update = server.read_kind(WINDOW_UPDATE).await;
+        if update.stream == stream {
+            break;
+        }
+    }
+}
+
+/// However little each of many streams has read: a connection's window is for those who read on.
+#[tokio::test]
+async fn a_reader_that_waits_holds_nothing_back() {
+    let (connection, mut server) = raw(&[]).await;
+    server.sync().await;
+    let mut updated = false;
+    let mut bodies = Vec::new();
+    // Together more than half of the connection's window, each less than is told while there is more to read.
+    for _ in 0..700 {
+        let sent = tokio::spawn(connection.send(ping()));
+        let stream = loop {
+            let frame = server.read().await.expect("the client is there");
+            updated |= frame.kind == WINDOW_UPDATE && frame.stream == 0;
+            if frame.kind == HEADERS {
+                break frame.stream;
+            }
+        };
+        server.respond(stream, 0).await;
+        server.write(DATA, 0, stream, &[0; 12 << 10]).await;
+        let mut body = sent.await.expect("no panic").expect("a response").into_body();
+        body.frame().await.expect("data").expect("no error");
+        let mut more = Box::pin(async move {
+            let frame = body.frame().await;
+            (frame.is_some(), body)
+        });
+        assert!(poll_once(more.as_mut()).is_pending());
+        bodies.push(more);
+    }
+    assert!(updated);
 }
