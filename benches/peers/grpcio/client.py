@@ -14,6 +14,7 @@ from array import array
 
 import grpc
 import grpc.aio
+from grpc.experimental import insecure_channel_credentials
 
 UNARY = "/bench.Bench/Unary"
 STREAM = "/bench.Bench/Stream"
@@ -155,7 +156,7 @@ class Contestant:
     def _open(self, options):
         if not self._target.startswith("xds:"):
             return grpc.aio.insecure_channel(self._target, options)
-        credentials = grpc.xds_channel_credentials(fallback_credentials=grpc.experimental.insecure_channel_credentials())
+        credentials = grpc.xds_channel_credentials(fallback_credentials=insecure_channel_credentials())
         return grpc.aio.secure_channel(self._target, credentials, options)
 
     def _running_load(self):
