@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	xdscreds "google.golang.org/grpc/credentials/xds"
+	"google.golang.org/grpc/keepalive"
 	_ "google.golang.org/grpc/xds" // the xds:/// resolver and its policies
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
@@ -20,10 +21,11 @@ const (
 
 // contestant is the state between commands. Nothing exists until a command needs it.
 type contestant struct {
-	target  string
-	channel *grpc.ClientConn
-	others  []*grpc.ClientConn
-	load    *load
+	target    string
+	keepalive time.Duration // none if zero
+	channel   *grpc.ClientConn
+	others    []*grpc.ClientConn
+	load      *load
 }
 
 // conn is the main channel, created by the first command that needs it.
@@ -47,7 +49,12 @@ func (c *contestant) dial() (*grpc.ClientConn, error) {
 			return nil, err
 		}
 	}
-	return grpc.NewClient(c.target, grpc.WithTransportCredentials(credentials))
+	options := []grpc.DialOption{grpc.WithTransportCredentials(credentials)}
+	if c.keepalive > 0 {
+		parameters := keepalive.ClientParameters{Time: c.keepalive, Timeout: c.keepalive}
+		options = append(options, grpc.WithKeepaliveParams(parameters))
+	}
+	return grpc.NewClient(c.target, options...)
 }
 
 // first makes the channel where there is none, and one RPC through it.

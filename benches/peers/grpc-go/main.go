@@ -8,16 +8,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 )
 
 func main() {
 	target := flag.String("target", "", "xds:///name or ip:port")
+	keepalive := flag.Int("keepalive-ms", 0, "PINGs after so many milliseconds (grpc-go makes it 10 s at least), and as long for the answer")
 	flag.Parse()
 	if *target == "" {
 		fmt.Fprintln(os.Stderr, "--target is missing")
 		os.Exit(2)
 	}
-	if err := serve(&contestant{target: *target}); err != nil {
+	if err := serve(&contestant{target: *target, keepalive: time.Duration(*keepalive) * time.Millisecond}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

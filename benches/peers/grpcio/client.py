@@ -27,8 +27,11 @@ PAUSE_S = 0.001
 class Contestant:
     """The state between commands. Nothing exists until a command needs it."""
 
-    def __init__(self, target):
+    def __init__(self, target, keepalive_ms):
         self._target = target
+        self._keepalive = []
+        if keepalive_ms:
+            self._keepalive = [("grpc.keepalive_time_ms", keepalive_ms), ("grpc.keepalive_timeout_ms", keepalive_ms)]
         self._channel = None
         self._others = []
         self._load = None
@@ -154,6 +157,7 @@ class Contestant:
         return self._channel
 
     def _open(self, options):
+        options = options + self._keepalive
         if not self._target.startswith("xds:"):
             return grpc.aio.insecure_channel(self._target, options)
         credentials = grpc.xds_channel_credentials(fallback_credentials=insecure_channel_credentials())
@@ -274,7 +278,9 @@ def backend(response):
 async def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", required=True, help="xds:///name or ip:port")
-    contestant = Contestant(parser.parse_args().target)
+    parser.add_argument("--keepalive-ms", type=int, help="PINGs after so long, and as long for the answer")
+    arguments = parser.parse_args()
+    contestant = Contestant(arguments.target, arguments.keepalive_ms)
     # A blocking read in a thread: works for pipes and files alike, and does not wake up while there is nothing to do.
     while line := await asyncio.to_thread(sys.stdin.buffer.readline):
         print(json.dumps(await contestant.answer(line)), flush=True)
