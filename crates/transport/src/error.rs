@@ -41,10 +41,11 @@ impl<B> SendError<B> {
     /// What an error of h2 means for a request that was given the stream `id`.
     pub(crate) fn of_stream(error: &h2::Error, id: u32, shared: &Shared) -> Self {
         let BodyError { reset, reason } = BodyError::of(error, shared);
-        if error.is_reset() && !error.is_remote() {
-            // By this side's own body, or over what the server answered.
+        if !error.is_io() && !error.is_remote() {
+            // This side gave the stream or the connection up, and h2 still writes what it has begun to.
             return Self::Failed { reset, reason };
         }
+        // Nothing more of it will be written; or a server that has sent GOAWAY will not look at it.
         if id > shared.last_written() {
             return Self::Unsent { request: None, reason };
         }

@@ -25,8 +25,8 @@ impl Default for SentFrames {
 }
 
 impl SentFrames {
-    /// Takes the next bytes in. Returns the last stream whose HEADERS frame they complete. That may not be all of the
-    /// request's head, but then nothing more than an upper bound is asked for.
+    /// Takes the next bytes in. Returns the last stream whose HEADERS frame they complete. (A head that goes on in
+    /// CONTINUATION frames counts from then on too, though no server can act on it yet.)
     pub(crate) fn push(&mut self, mut data: &[u8]) -> Option<u32> {
         let mut last = None;
         while !data.is_empty() {

@@ -129,8 +129,9 @@ impl Shared {
     }
 
     pub(crate) fn on_written(&self, stream: u32) {
-        // Whoever reads it has heard of a stream's end through h2's lock, and that was after this.
-        self.last_written.store(stream, Ordering::Release);
+        // Whoever reads it has heard of a stream's end through h2's lock, and that was after this. Trailers are HEADERS
+        // too, of a stream that may not be the last.
+        self.last_written.fetch_max(stream, Ordering::Release);
         if stream >= LAST_STREAM {
             let reason = "the connection has used up its stream ids".into();
             self.advance(ConnectionState::GoingAway { reason });

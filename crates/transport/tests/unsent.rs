@@ -72,3 +72,15 @@ async fn requests_that_did_not_leave_before_a_goaway_are_unsent_and_not_refused(
     server.respond(stream, END_STREAM).await;
     first.await.expect("no panic").expect("a response");
 }
+
+/// h2 may have begun to write it, and finishes that before it closes.
+#[tokio::test]
+async fn requests_of_a_connection_that_this_side_gives_up_have_failed() {
+    let (connection, mut server, _, _first) = one_on_the_wire(0).await;
+    let mut second = Box::pin(connection.send(ping()));
+    assert!(poll_once(second.as_mut()).is_pending());
+    // DATA on no stream breaks HTTP/2.
+    server.write(support::DATA, 0, 0, b"nonsense").await;
+    let error = second.await.expect_err("the connection is over");
+    assert!(matches!(error, SendError::Failed { reset: None, .. }), "{error:?}");
+}

@@ -1,3 +1,6 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
@@ -44,6 +47,37 @@ async fn streams_that_the_socket_has_taken_are_known() {
     assert_eq!(tap.write_vectored(&rest).await.expect("written"), 18);
     assert_eq!(shared.last_written(), 5);
     server.read_exact(&mut [0; 24 + 11 + 17]).await.expect("everything");
+    // Trailers of an earlier one.
+    tap.write_all(&[0, 0, 1, 1, 5, 0, 0, 0, 3, 0x88]).await.expect("written");
+    assert_eq!(shared.last_written(), 5);
+}
+
+#[tokio::test]
+async fn with_many_streams_others_may_add_to_a_write() {
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let (mut tap, _server, shared) = tap();
+    let woken = Arc::new(Woken::default());
+    let waker = Arc::clone(&woken).into();
+    let mut cx = Context::from_waker(&waker);
+    for _ in 1..BUSY {
+        assert!(shared.quota.acquire().await.is_ok());
+    }
+    assert!(Pin::new(&mut tap).poll_write(&mut cx, &PING).is_ready());
+    assert!(Pin::new(&mut tap).poll_flush(&mut cx).is_ready());
+    assert!(shared.quota.acquire().await.is_ok());
+    for _ in 0..2 {
+        assert!(Pin::new(&mut tap).poll_write(&mut cx, &PING).is_pending());
+        assert!(woken.0.swap(false, Ordering::SeqCst), "it must come back by itself");
+        assert!(Pin::new(&mut tap).poll_write(&mut cx, &PING).is_ready());
+        assert!(Pin::new(&mut tap).poll_write(&mut cx, &PING).is_ready());
+        assert!(Pin::new(&mut tap).poll_flush(&mut cx).is_ready());
+    }
 }
 
 #[tokio::test]
