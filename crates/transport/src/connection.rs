@@ -41,7 +41,7 @@ where
         let tap = FrameTap::new(io, Arc::clone(&shared));
         let (sender, http2) = builder(options).handshake(tap).await?;
         shared.set_sender(sender);
-        let task = options.tasks.spawn(task::run(http2, options, Arc::clone(&shared)));
+        let task = shared.spawn(task::run(http2, options, Arc::clone(&shared)));
         Ok(Self { shared, task, requests: PhantomData })
     }
 
@@ -118,8 +118,7 @@ where
             let mut parts = Some((body, stream));
             poll_fn(|cx| {
                 // Polled once, as it is ready at once.
-                let upload =
-                    parts.take().map(|(body, stream)| Upload::begin(body, stream, cx, &shared.tasks));
+                let upload = parts.take().map(|(body, stream)| Upload::begin(body, stream, cx, shared));
                 Poll::Ready(upload.unwrap_or_else(Rest::none))
             })
             .await

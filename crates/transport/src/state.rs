@@ -7,7 +7,9 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use h2::client::SendRequest;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::go_away::GoAway;
@@ -64,6 +66,8 @@ impl ConnectionState {
 pub(crate) struct Shared {
     pub(crate) quota: Quota,
     pub(crate) tasks: Tasks,
+    /// Where the connection lives. Those who call may live elsewhere.
+    runtime: Handle,
     /// Emptied when no more requests may be sent: h2 ends a connection that has neither senders nor streams.
     sender: ArcSwapOption<SendRequest<Bytes>>,
     /// The rank of `state`, for those who ask often.
@@ -109,6 +113,7 @@ impl Shared {
         Self {
             quota: Quota::default(),
             tasks: options.tasks.clone(),
+            runtime: Handle::current(),
             sender: ArcSwapOption::empty(),
             rank: AtomicU8::new(0),
             state: watch::Sender::new(None),
@@ -175,6 +180,11 @@ impl Shared {
             }
             LocalEnd::Abort => self.close(),
         }
+    }
+
+    /// Starts a task that works for the connection.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.tasks.spawn(&self.runtime, task)
     }
 
     /// From now on requests can be queued, though none is sent before SETTINGS.

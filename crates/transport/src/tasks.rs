@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -38,11 +39,11 @@ impl Tasks {
         }
     }
 
-    pub(crate) fn spawn<F>(&self, future: F) -> AbortHandle
+    pub(crate) fn spawn<F>(&self, runtime: &Handle, future: F) -> AbortHandle
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        tokio::spawn(self.counted(future)).abort_handle()
+        runtime.spawn(self.counted(future)).abort_handle()
     }
 
     fn counted<F>(&self, future: F) -> Counted<F> {
@@ -93,7 +94,7 @@ mod tests {
         let tasks = Tasks::default();
         tasks.finished().await;
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        tasks.spawn(async move { drop(ended.await) });
+        tasks.spawn(&Handle::current(), async move { drop(ended.await) });
         assert_eq!(tasks.live(), 1);
         drop(end);
         tasks.finished().await;

@@ -11,7 +11,7 @@ use h2::{Reason, SendStream};
 use http_body::{Body, Frame};
 use tokio::task::AbortHandle;
 
-use crate::tasks::Tasks;
+use crate::state::Shared;
 
 /// Hands a body to h2, frame by frame. Completes when all of it is handed over, or nobody wants the rest.
 pub(crate) struct Upload<B> {
@@ -48,11 +48,11 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
     /// Begins to upload: does what can be done at once, and gives the rest to a task.
-    pub(crate) fn begin(body: B, stream: SendStream<Bytes>, cx: &mut Context<'_>, tasks: &Tasks) -> Rest {
+    pub(crate) fn begin(body: B, stream: SendStream<Bytes>, cx: &mut Context<'_>, shared: &Shared) -> Rest {
         let mut upload = Self { body, stream, chunk: None, begun: false };
         match Pin::new(&mut upload).poll(cx) {
             Poll::Ready(()) => Rest::none(),
-            Poll::Pending => Rest(Some(tasks.spawn(upload))),
+            Poll::Pending => Rest(Some(shared.spawn(upload))),
         }
     }
 }

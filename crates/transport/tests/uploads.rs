@@ -14,7 +14,8 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use proxyless_transport::{SendError, TcpConnector};
 use support::{
-    DATA, END_STREAM, HEADERS, RST_STREAM, Raw, TestBody, WINDOW_UPDATE, ping, raw, raw_with, request,
+    DATA, END_STREAM, HEADERS, RST_STREAM, Raw, TestBody, WINDOW_UPDATE, ping, poll_once, raw, raw_with,
+    request,
 };
 use tokio::net::TcpStream;
 
@@ -195,4 +196,23 @@ async fn what_is_no_request_fails_and_is_not_sent_again() {
     assert!(error.reason().starts_with("not a valid request: "), "{error}");
     assert!(connection.is_open());
     assert_eq!(connection.streams(), 0);
+}
+
+#[tokio::test]
+async fn callers_need_not_live_in_the_runtime_of_the_connection() {
+    let (connection, mut server) = raw(&[]).await;
+    let (feed, body) = TestBody::open();
+    let mut sent = Box::pin(connection.send(request(body)));
+    // A thread of its own has no runtime.
+    let mut sent = std::thread::spawn(move || {
+        assert!(poll_once(sent.as_mut()).is_pending());
+        sent
+    })
+    .join()
+    .expect("no panic");
+    let stream = server.next_request().await;
+    feed.send(Bytes::from_static(b"late")).expect("open");
+    assert_eq!(server.read_kind(DATA).await.payload, b"late");
+    server.respond(stream, END_STREAM).await;
+    (&mut sent).await.expect("a response");
 }
