@@ -1,5 +1,6 @@
 //! One resource of a response: unwrapping, type check, decoding.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config;
@@ -9,7 +10,7 @@ use prost::{Message, Name};
 
 use super::extension::message_name;
 use super::field::{self, Field};
-use super::{Resource, ResourceType, Violations, cluster};
+use super::{Resource, ResourceType, Violations, cluster, endpoint};
 use crate::Gates;
 
 /// What validation depends on besides the bytes.
@@ -66,20 +67,22 @@ fn decode_unwrapped(
         return Decoded::bad(wrapper_name, "type_url", why);
     }
     match expected {
-        ResourceType::Listener => decode_named::<config::listener::v3::Listener>(value, wrapper_name, cx),
-        ResourceType::RouteConfiguration => {
-            decode_named::<config::route::v3::RouteConfiguration>(value, wrapper_name, cx)
+        ResourceType::Listener => {
+            decode_named(config::listener::v3::Listener::decode(value), wrapper_name, cx)
         }
-        ResourceType::Cluster => decode_named::<config::cluster::v3::Cluster>(value, wrapper_name, cx),
+        ResourceType::RouteConfiguration => {
+            decode_named(config::route::v3::RouteConfiguration::decode(value), wrapper_name, cx)
+        }
+        ResourceType::Cluster => decode_named(config::cluster::v3::Cluster::decode(value), wrapper_name, cx),
         ResourceType::ClusterLoadAssignment => {
-            decode_named::<config::endpoint::v3::ClusterLoadAssignment>(value, wrapper_name, cx)
+            decode_named(endpoint::wire::ClusterLoadAssignment::read(value), wrapper_name, cx)
         }
         ResourceType::AggregateClusterConfig => decode_cluster_config(value, wrapper_name, cx),
     }
 }
 
 /// A message that is a resource with its own name.
-pub(crate) trait NamedResource: Message + Default {
+pub(crate) trait NamedResource {
     /// The name's field.
     const NAME_FIELD: &'static str;
 
@@ -90,8 +93,12 @@ pub(crate) trait NamedResource: Message + Default {
     fn validate(&self, at: &Field<'_>) -> Option<Resource>;
 }
 
-fn decode_named<M: NamedResource>(value: &[u8], wrapper_name: Option<String>, cx: &DecodeContext) -> Decoded {
-    let message = match M::decode(value) {
+pub(super) fn decode_named<M: NamedResource>(
+    message: Result<M, impl Display>,
+    wrapper_name: Option<String>,
+    cx: &DecodeContext,
+) -> Decoded {
+    let message = match message {
         Ok(message) => message,
         Err(error) => return Decoded::bad(wrapper_name, "", format!("does not decode: {error}")),
     };

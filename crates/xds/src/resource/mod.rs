@@ -13,6 +13,7 @@ mod filter;
 mod lb_config;
 mod listener;
 mod matcher;
+mod protobuf;
 mod route;
 mod stateful_session;
 mod wire;

@@ -1,6 +1,9 @@
 //! ClusterLoadAssignment (EDS).
 
+mod address_set;
+mod metadata;
 mod validate;
+pub(super) mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
