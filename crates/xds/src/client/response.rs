@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::api::NackMode;
 use super::cache::TypeCache;
 use super::wire::{Any, DiscoveryResponse};
-use crate::resource::{DecodeContext, Resource, ResourceType, decode};
+use crate::resource::{DecodeContext, Resource, ResourceType, decode_update};
 
 /// What was found in a response.
 #[derive(Debug, Default)]
@@ -77,7 +77,8 @@ impl Judge<'_> {
         let (name, outcome) = match self.cached.and_then(|cached| cached.unchanged(&any)) {
             Some(name) => (name, Outcome::Unchanged),
             None => {
-                let decoded = decode(self.resource_type, &any.type_url, &any.value, self.cx);
+                let known = |name: &str| self.cached.and_then(|cached| cached.resource(name));
+                let decoded = decode_update(self.resource_type, &any.type_url, &any.value, self.cx, &known);
                 let outcome = match decoded.resource {
                     Ok(resource) => Outcome::Valid(resource, any.clone()),
                     Err(violations) => Outcome::Invalid(violations.to_string()),

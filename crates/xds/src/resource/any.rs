@@ -37,9 +37,23 @@ pub struct Decoded {
 /// . `expected` is the type of the response: another one is a violation.
 #[must_use]
 pub fn decode(expected: ResourceType, type_url: &str, value: &[u8], cx: &DecodeContext) -> Decoded {
+    decode_update(expected, type_url, value, cx, &|_| None)
+}
+
+/// Finds the version in use of a resource, by name.
+pub(crate) type KnownResources<'k> = dyn Fn(&str) -> Option<&'k Resource> + 'k;
+
+/// The same for the next version of a resource: what did not change may be shared with the one in use.
+pub(crate) fn decode_update(
+    expected: ResourceType,
+    type_url: &str,
+    value: &[u8],
+    cx: &DecodeContext,
+    known: &KnownResources<'_>,
+) -> Decoded {
     // any type may come wrapped, once.
     if message_name(type_url) != Wrapper::full_name() {
-        return decode_unwrapped(expected, type_url, value, None, cx);
+        return decode_unwrapped(expected, type_url, value, None, cx, known);
     }
     let wrapper = match Wrapper::decode(value) {
         Ok(wrapper) => wrapper,
@@ -49,7 +63,7 @@ pub fn decode(expected: ResourceType, type_url: &str, value: &[u8], cx: &DecodeC
     };
     let name = Some(wrapper.name).filter(|name| !name.is_empty());
     match wrapper.resource {
-        Some(inner) => decode_unwrapped(expected, &inner.type_url, &inner.value, name, cx),
+        Some(inner) => decode_unwrapped(expected, &inner.type_url, &inner.value, name, cx, known),
         None => Decoded::bad(name, "resource", "must be set in the Resource wrapper"),
     }
 }
@@ -60,6 +74,7 @@ fn decode_unwrapped(
     value: &[u8],
     wrapper_name: Option<String>,
     cx: &DecodeContext,
+    known: &KnownResources<'_>,
 ) -> Decoded {
     // the response's type decides.
     if message_name(type_url) != message_name(expected.type_url()) {
@@ -68,14 +83,14 @@ fn decode_unwrapped(
     }
     match expected {
         ResourceType::Listener => {
-            decode_named(config::listener::v3::Listener::decode(value), wrapper_name, cx)
+            decode_named(config::listener::v3::Listener::decode(value), wrapper_name, cx, known)
         }
         ResourceType::RouteConfiguration => {
-            decode_named(config::route::v3::RouteConfiguration::decode(value), wrapper_name, cx)
+            decode_named(config::route::v3::RouteConfiguration::decode(value), wrapper_name, cx, known)
         }
-        ResourceType::Cluster => decode_named(config::cluster::v3::Cluster::decode(value), wrapper_name, cx),
+        ResourceType::Cluster => decode_named(config::cluster::v3::Cluster::decode(value), wrapper_name, cx, known),
         ResourceType::ClusterLoadAssignment => {
-            decode_named(endpoint::wire::ClusterLoadAssignment::read(value), wrapper_name, cx)
+            decode_named(endpoint::wire::ClusterLoadAssignment::read(value), wrapper_name, cx, known)
         }
         ResourceType::AggregateClusterConfig => decode_cluster_config(value, wrapper_name, cx),
     }
@@ -89,14 +104,15 @@ pub(crate) trait NamedResource {
     /// The name.
     fn name(&self) -> &str;
 
-    /// Checks every rule; `None` only after a violation was recorded.
-    fn validate(&self, at: &Field<'_>) -> Option<Resource>;
+    /// Checks every rule; `None` only after a violation was recorded. Parts may be those of the `known` version.
+    fn validate(&self, at: &Field<'_>, known: Option<&Resource>) -> Option<Resource>;
 }
 
 pub(super) fn decode_named<M: NamedResource>(
     message: Result<M, impl Display>,
     wrapper_name: Option<String>,
     cx: &DecodeContext,
+    known: &KnownResources<'_>,
 ) -> Decoded {
     let message = match message {
         Ok(message) => message,
@@ -110,7 +126,7 @@ pub(super) fn decode_named<M: NamedResource>(
         {
             at_name.reject(format!("{name:?} is not the name {wrapper_name:?} of the Resource wrapper"));
         }
-        message.validate(at)
+        message.validate(at, known(message.name()))
     });
     let name = Some(message.name()).filter(|name| !name.is_empty()).map(str::to_owned);
     Decoded { name: name.or(wrapper_name), resource }

@@ -21,6 +21,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use any::decode_update;
 pub use any::{DecodeContext, Decoded, decode};
 pub use cluster::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, FailurePercentageEjection, ListedMetrics,

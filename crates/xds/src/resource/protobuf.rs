@@ -23,23 +23,16 @@ pub(crate) trait Message<'a>: Default {
 /// How deep messages may be in each other.
 const MAX_DEPTH: u32 = 100;
 
-/// What precedes a field's value.
+/// What precedes a field's value: the field's number and the wire type.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
-    /// The field's number.
-    pub(crate) number: u32,
-    wire_type: WireType,
-}
+pub(crate) struct Key(u32);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WireType {
-    Varint,
-    Fixed64,
-    Delimited,
-    StartGroup,
-    EndGroup,
-    Fixed32,
-}
+const VARINT: u32 = 0;
+const FIXED64: u32 = 1;
+const DELIMITED: u32 = 2;
+const START_GROUP: u32 = 3;
+const END_GROUP: u32 = 4;
+const FIXED32: u32 = 5;
 
 /// The part of a message that is still to be read.
 #[derive(Debug)]
@@ -51,57 +44,75 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A number of any of the types that are a varint on the wire: a smaller type gets the lower bits.
+    #[inline]
     pub(crate) fn varint(&mut self, key: Key) -> Result<u64, Malformed> {
-        key.expect(WireType::Varint)?;
+        key.expect(VARINT)?;
         self.raw_varint()
     }
 
     /// A `double`.
     pub(crate) fn fixed64(&mut self, key: Key) -> Result<&'a [u8], Malformed> {
-        key.expect(WireType::Fixed64)?;
+        key.expect(FIXED64)?;
         self.take(8)
     }
 
     /// Bytes.
+    #[inline]
     pub(crate) fn bytes(&mut self, key: Key) -> Result<&'a [u8], Malformed> {
-        key.expect(WireType::Delimited)?;
+        key.expect(DELIMITED)?;
         self.delimited()
     }
 
     /// Text.
+    #[inline]
     pub(crate) fn text(&mut self, key: Key) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes(key)?).map_err(|_| Malformed)
     }
 
     /// A message, read into one that may have been read in part: a field that comes twice is merged.
+    #[inline]
     pub(crate) fn message<M: Message<'a>>(&mut self, key: Key, into: &mut M) -> Result<(), Malformed> {
-        key.expect(WireType::Delimited)?;
-        self.entry(into)
+        key.expect(DELIMITED)?;
+        self.nested(into)
     }
 
     /// A message that may come many times.
+    #[inline]
     pub(crate) fn push<M: Message<'a>>(&mut self, key: Key, into: &mut Vec<M>) -> Result<(), Malformed> {
-        let mut message = M::default();
-        self.message(key, &mut message)?;
-        into.push(message);
-        Ok(())
+        into.push(M::default());
+        into.last_mut().map_or(Ok(()), |last| self.message(key, last))
     }
 
-    /// The entry of a map. Of those prost does not look at the wire type.
-    pub(crate) fn entry<M: Message<'a>>(&mut self, into: &mut M) -> Result<(), Malformed> {
-        let depth = below(self.depth)?;
-        Reader { rest: self.delimited()?, depth }.merge(into)
+    /// The entry of a map. Of those prost does not look at the wire type, as long as it is one.
+    pub(crate) fn entry<M: Message<'a>>(&mut self, key: Key, into: &mut M) -> Result<(), Malformed> {
+        if key.wire_type() > FIXED32 {
+            return Err(Malformed);
+        }
+        self.nested(into)
     }
 
     /// A message that prost reads: one that is small or rare. It may be as deep as if nothing were around it.
+    #[inline(never)]
     pub(crate) fn owned<M: prost::Message>(&mut self, key: Key, into: &mut M) -> Result<(), Malformed> {
         below(self.depth)?;
         into.merge(self.bytes(key)?).map_err(|_| Malformed)
     }
 
+    /// The same of a message that nobody reads.
+    #[cold]
+    pub(crate) fn unread<M: prost::Message + Default>(&mut self, key: Key) -> Result<(), Malformed> {
+        self.owned(key, &mut M::default())
+    }
+
     /// A field that the message does not have.
     pub(crate) fn skip(&mut self, key: Key) -> Result<(), Malformed> {
         self.skip_at(key, self.depth)
+    }
+
+    #[inline]
+    fn nested<M: Message<'a>>(&mut self, into: &mut M) -> Result<(), Malformed> {
+        let depth = below(self.depth)?;
+        Reader { rest: self.delimited()?, depth }.merge(into)
     }
 
     #[inline]
@@ -115,20 +126,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn key(&mut self) -> Result<Key, Malformed> {
-        let key = u32::try_from(self.raw_varint()?).map_err(|_| Malformed)?;
-        let wire_type = match key & 7 {
-            0 => WireType::Varint,
-            1 => WireType::Fixed64,
-            2 => WireType::Delimited,
-            3 => WireType::StartGroup,
-            4 => WireType::EndGroup,
-            5 => WireType::Fixed32,
-            _ => return Err(Malformed),
-        };
-        match key >> 3 {
-            0 => Err(Malformed),
-            number => Ok(Key { number, wire_type }),
-        }
+        u32::try_from(self.raw_varint()?).map(Key).map_err(|_| Malformed)
     }
 
     #[inline]
@@ -170,29 +168,43 @@ impl<'a> Reader<'a> {
 
     fn skip_at(&mut self, key: Key, depth: u32) -> Result<(), Malformed> {
         let below = below(depth)?;
-        match key.wire_type {
-            WireType::Varint => self.raw_varint().map(drop),
-            WireType::Fixed64 => self.take(8).map(drop),
-            WireType::Delimited => self.delimited().map(drop),
-            WireType::Fixed32 => self.take(4).map(drop),
-            WireType::EndGroup => Err(Malformed),
-            WireType::StartGroup => loop {
-                match self.key()? {
-                    Key { number, wire_type: WireType::EndGroup } if number == key.number => return Ok(()),
-                    inner => self.skip_at(inner, below)?,
+        match (key.number(), key.wire_type()) {
+            (0, _) => Err(Malformed),
+            (_, VARINT) => self.raw_varint().map(drop),
+            (_, FIXED64) => self.take(8).map(drop),
+            (_, DELIMITED) => self.delimited().map(drop),
+            (_, FIXED32) => self.take(4).map(drop),
+            (number, START_GROUP) => loop {
+                let inner = self.key()?;
+                if (inner.number(), inner.wire_type()) == (number, END_GROUP) {
+                    return Ok(());
                 }
+                self.skip_at(inner, below)?;
             },
+            _ => Err(Malformed),
         }
     }
 }
 
 impl Key {
+    /// The field's number.
     #[inline]
-    fn expect(self, wire_type: WireType) -> Result<(), Malformed> {
-        if self.wire_type == wire_type { Ok(()) } else { Err(Malformed) }
+    pub(crate) fn number(self) -> u32 {
+        self.0 >> 3
+    }
+
+    #[inline]
+    fn wire_type(self) -> u32 {
+        self.0 & 7
+    }
+
+    #[inline]
+    fn expect(self, wire_type: u32) -> Result<(), Malformed> {
+        if self.wire_type() == wire_type { Ok(()) } else { Err(Malformed) }
     }
 }
 
+#[inline]
 fn below(depth: u32) -> Result<u32, Malformed> {
     depth.checked_sub(1).ok_or(Malformed)
 }

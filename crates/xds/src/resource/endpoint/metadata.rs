@@ -31,17 +31,17 @@ struct Any;
 
 impl<'a> Message<'a> for Metadata<'a> {
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => {
                 let mut filter = Entry::<Struct<'_>>::default();
-                from.entry(&mut filter)?;
+                from.entry(key, &mut filter)?;
                 // Of two entries with one key the last counts, alone.
                 if filter.key == "envoy.lb" {
                     self.hash_key = filter.value.hash_key;
                 }
                 Ok(())
             }
-            2 => from.entry(&mut Entry::<Any>::default()), // typed_filter_metadata
+            2 => from.entry(key, &mut Entry::<Any>::default()), // typed_filter_metadata
             _ => from.skip(key),
         }
     }
@@ -49,10 +49,10 @@ impl<'a> Message<'a> for Metadata<'a> {
 
 impl<'a> Message<'a> for Struct<'a> {
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => {
                 let mut field = Entry::<Value<'_>>::default();
-                from.entry(&mut field)?;
+                from.entry(key, &mut field)?;
                 if field.key == "hash_key" {
                     self.hash_key = field.value.text;
                 }
@@ -66,7 +66,7 @@ impl<'a> Message<'a> for Struct<'a> {
 impl<'a> Message<'a> for Value<'a> {
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
         // It is of the kind that came last.
-        self.text = match key.number {
+        self.text = match key.number() {
             1 | 4 => from.varint(key).map(|_| None)?, // null, bool
             2 => from.fixed64(key).map(|_| None)?,
             3 => Some(from.text(key)?),
@@ -80,7 +80,7 @@ impl<'a> Message<'a> for Value<'a> {
 
 impl<'a> Message<'a> for ListValue {
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.message(key, &mut Value::default()),
             _ => from.skip(key),
         }
@@ -89,7 +89,7 @@ impl<'a> Message<'a> for ListValue {
 
 impl<'a> Message<'a> for Any {
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.text(key).map(drop),
             2 => from.bytes(key).map(drop),
             _ => from.skip(key),

@@ -1,6 +1,8 @@
 //! ClusterLoadAssignment (EDS).
 
 mod address_set;
+mod host;
+mod known;
 mod metadata;
 mod validate;
 pub(super) mod wire;

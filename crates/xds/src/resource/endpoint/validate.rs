@@ -1,13 +1,15 @@
 //! From the wire to a [`ClusterLoadAssignment`] (A27-95 to A27-107, X-01 to X-05, gRFC A61, A76, A81).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::{self as core, HealthStatus};
 use envoy_types::pb::envoy::config::endpoint::v3::cluster_load_assignment::policy::DropOverload;
 
 use super::address_set::AddressSet;
+use super::host::Host;
+use super::known::Known;
 use super::metadata::Metadata;
 use super::{
     ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints, wire,
@@ -24,8 +26,12 @@ impl NamedResource for wire::ClusterLoadAssignment<'_> {
         self.cluster_name
     }
 
-    fn validate(&self, at: &Field<'_>) -> Option<Resource> {
-        let priorities = priorities(&at.field("endpoints"), &self.endpoints);
+    fn validate(&self, at: &Field<'_>, known: Option<&Resource>) -> Option<Resource> {
+        let known = match known {
+            Some(Resource::ClusterLoadAssignment(known)) => Known::new(known),
+            _ => Known::default(),
+        };
+        let priorities = priorities(&at.field("endpoints"), &self.endpoints, known);
         // A27-107: of the policy only the drops count.
         let at = at.field("policy");
         let at = at.field("drop_overloads");
@@ -41,8 +47,14 @@ impl NamedResource for wire::ClusterLoadAssignment<'_> {
 }
 
 /// The localities by priority. A27-95: none at all is no violation.
-fn priorities(at: &Field<'_>, protos: &[wire::LocalityLbEndpoints<'_>]) -> Vec<Vec<LocalityEndpoints>> {
-    let mut localities = Localities::expecting(protos.iter().map(|proto| proto.lb_endpoints.len()).sum());
+fn priorities(
+    at: &Field<'_>,
+    protos: &[wire::LocalityLbEndpoints<'_>],
+    known: Known<'_>,
+) -> Vec<Vec<LocalityEndpoints>> {
+    let count = protos.iter().map(|proto| proto.lb_endpoints.len()).sum();
+    let addresses = AddressSet::with_capacity(count);
+    let mut localities = Localities { shared: BTreeSet::new(), seen: BTreeSet::new(), addresses, known };
     // A map, not a list: a priority may be any number up to four billion.
     let mut priorities = BTreeMap::<u32, Vec<LocalityEndpoints>>::new();
     for (i, proto) in protos.iter().enumerate() {
@@ -75,19 +87,15 @@ fn check_gaps(at: &Field<'_>, priorities: impl Iterator<Item = u32>) {
 }
 
 /// What must be unique among the localities of an assignment.
-#[derive(Default)]
-struct Localities {
+struct Localities<'a> {
     /// Every locality once, to be shared by its priorities.
     shared: BTreeSet<Arc<Locality>>,
     seen: BTreeSet<(u32, Arc<Locality>)>,
     addresses: AddressSet,
+    known: Known<'a>,
 }
 
-impl Localities {
-    fn expecting(addresses: usize) -> Self {
-        Self { addresses: AddressSet::with_capacity(addresses), ..Self::default() }
-    }
-
+impl Localities<'_> {
     /// A locality; `None` if it carries no load, or after a violation.
     fn locality(
         &mut self,
@@ -104,10 +112,12 @@ impl Localities {
             // whose endpoints would count?
             at_locality.reject(format!("is listed twice in priority {}", proto.priority));
         }
+        self.known.enter(locality.as_deref());
         let at_endpoints = at.field("lb_endpoints");
         let mut endpoints = Vec::with_capacity(proto.lb_endpoints.len());
-        let protos = proto.lb_endpoints.iter().enumerate();
-        endpoints.extend(protos.filter_map(|(i, proto)| self.endpoint(&at_endpoints.index(i), proto)));
+        for (i, proto) in proto.lb_endpoints.iter().enumerate() {
+            endpoints.extend(self.endpoint(&at_endpoints.index(i), proto));
+        }
         // the weights of a locality.
         if sum_exceeds_u32(endpoints.iter().map(|endpoint| endpoint.weight)) {
             at_endpoints.reject("the weights of the endpoints add up beyond uint32");
@@ -155,7 +165,7 @@ impl Localities {
     fn addresses(&mut self, at: &Field<'_>, proto: &wire::Endpoint<'_>) -> Option<Arc<[SocketAddr]>> {
         let first = self.address(&at.field("address"), proto.address.as_ref());
         if proto.additional_addresses.is_empty() {
-            return first.map(|address| Arc::from([address]));
+            return first.map(|address| self.known.addresses(address).unwrap_or_else(|| Arc::from([address])));
         }
         // A61: the others are held to the same rules.
         let at_others = at.field("additional_addresses");
@@ -178,16 +188,32 @@ impl Localities {
 }
 
 /// An address that must be an IP literal and a port (A27-102 to A27-105).
+#[inline]
 fn ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
+    if let Some(wire::Address { socket_address: Some(proto) }) = proto
+        && let (Host::Ip(ip), Some(port)) = (proto.address, proto.port_value)
+        && let Ok(port) = port.try_into()
+    {
+        return Some(SocketAddr::new(ip, port));
+    }
+    explain_ip_address(at, proto)
+}
+
+/// The same, with a word on what is wrong.
+#[cold]
+fn explain_ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
     let proto = at.require(proto)?;
     let at = at.field("socket_address");
     let proto = at.require(proto.socket_address.as_ref())?;
-    let ip = proto.address.parse::<IpAddr>();
-    if ip.is_err() {
-        at.field("address").reject(format!("{:?} is not an IP address", proto.address));
-    }
+    let ip = match proto.address {
+        Host::Ip(ip) => Some(ip),
+        Host::Other(text) => {
+            at.field("address").reject(format!("{text:?} is not an IP address"));
+            None
+        }
+    };
     let port = port_value(&at, proto.port_value);
-    Some(SocketAddr::new(ip.ok()?, port?))
+    Some(SocketAddr::new(ip?, port?))
 }
 
 /// A76: the endpoint's place on the ring, if the server chose one.

@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::config::endpoint::v3 as full;
 use full::cluster_load_assignment::Policy;
 use full::endpoint::HealthCheckConfig;
 
+use super::host::Host;
 use super::metadata::Metadata;
 use crate::resource::protobuf::{Key, Malformed, Message, Reader};
 
@@ -56,7 +57,7 @@ pub(super) struct Address<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct SocketAddress<'a> {
-    pub(super) address: &'a str,
+    pub(super) address: Host<'a>,
     /// None as well if the port is a name.
     pub(super) port_value: Option<u32>,
 }
@@ -77,12 +78,13 @@ impl ClusterLoadAssignment<'_> {
 }
 
 impl<'a> Message<'a> for ClusterLoadAssignment<'a> {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => self.cluster_name = from.text(key)?,
             2 => from.push(key, &mut self.endpoints)?,
             4 => from.owned(key, &mut self.policy)?,
-            5 => from.entry(&mut Entry::<Endpoint<'_>>::default())?, // named_endpoints
+            5 => from.entry(key, &mut Entry::<Endpoint<'_>>::default())?, // named_endpoints
             _ => from.skip(key)?,
         }
         Ok(())
@@ -90,15 +92,16 @@ impl<'a> Message<'a> for ClusterLoadAssignment<'a> {
 }
 
 impl<'a> Message<'a> for LocalityLbEndpoints<'a> {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.owned(key, self.locality.get_or_insert_default()),
             2 => from.push(key, &mut self.lb_endpoints),
             3 => from.message(key, self.load_balancing_weight.get_or_insert_default()),
             5 => from.varint(key).map(|value| self.priority = value as u32),
             6 => from.message(key, &mut UInt32Value::default()), // proximity
             7 => from.message(key, &mut LbEndpointList),
-            8 => from.owned(key, &mut full::LedsClusterLocalityConfig::default()),
+            8 => from.unread::<full::LedsClusterLocalityConfig>(key),
             9 => from.message(key, &mut Metadata::default()),
             _ => from.skip(key),
         }
@@ -106,8 +109,9 @@ impl<'a> Message<'a> for LocalityLbEndpoints<'a> {
 }
 
 impl<'a> Message<'a> for LbEndpoint<'a> {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.message(key, self.endpoint.get_or_insert_default()),
             2 => from.varint(key).map(|value| self.health_status = value as i32),
             3 => from.message(key, &mut self.metadata),
@@ -119,10 +123,11 @@ impl<'a> Message<'a> for LbEndpoint<'a> {
 }
 
 impl<'a> Message<'a> for Endpoint<'a> {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.message(key, self.address.get_or_insert_default()),
-            2 => from.owned(key, &mut HealthCheckConfig::default()),
+            2 => from.unread::<HealthCheckConfig>(key),
             3 => from.text(key).map(|hostname| self.hostname = hostname),
             4 => from.push(key, &mut self.additional_addresses),
             5 => from.text(key).map(drop), // observability_name
@@ -132,8 +137,9 @@ impl<'a> Message<'a> for Endpoint<'a> {
 }
 
 impl<'a> Message<'a> for AdditionalAddress<'a> {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.message(key, self.address.get_or_insert_default()),
             _ => from.skip(key),
         }
@@ -141,21 +147,23 @@ impl<'a> Message<'a> for AdditionalAddress<'a> {
 }
 
 impl<'a> Message<'a> for Address<'a> {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.message(key, self.socket_address.get_or_insert_default()),
-            2 => from.owned(key, &mut Pipe::default()).map(|()| self.socket_address = None),
-            3 => from.owned(key, &mut EnvoyInternalAddress::default()).map(|()| self.socket_address = None),
+            2 => from.unread::<Pipe>(key).map(|()| self.socket_address = None),
+            3 => from.unread::<EnvoyInternalAddress>(key).map(|()| self.socket_address = None),
             _ => from.skip(key),
         }
     }
 }
 
 impl<'a> Message<'a> for SocketAddress<'a> {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 | 6 => from.varint(key).map(drop), // protocol, ipv4_compat
-            2 => from.text(key).map(|address| self.address = address),
+            2 => from.bytes(key).and_then(Host::read).map(|address| self.address = address),
             3 => from.varint(key).map(|port| self.port_value = Some(port as u32)),
             4 => from.text(key).map(|_| self.port_value = None), // named_port
             5 | 7 => from.text(key).map(drop),                   // resolver_name, network_namespace_filepath
@@ -165,8 +173,9 @@ impl<'a> Message<'a> for SocketAddress<'a> {
 }
 
 impl<'a> Message<'a> for UInt32Value {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.varint(key).map(|value| self.value = value as u32),
             _ => from.skip(key),
         }
@@ -181,8 +190,9 @@ pub(super) struct Entry<'a, V> {
 }
 
 impl<'a, V: Message<'a>> Message<'a> for Entry<'a, V> {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.text(key).map(|key| self.key = key),
             2 => from.message(key, &mut self.value),
             _ => from.skip(key),
@@ -195,8 +205,9 @@ impl<'a, V: Message<'a>> Message<'a> for Entry<'a, V> {
 struct LbEndpointList;
 
 impl<'a> Message<'a> for LbEndpointList {
+    #[inline]
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        match key.number {
+        match key.number() {
             1 => from.message(key, &mut LbEndpoint::default()),
             _ => from.skip(key),
         }

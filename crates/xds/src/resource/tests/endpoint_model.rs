@@ -21,7 +21,7 @@ use crate::resource::{
 
 /// Decodes and validates an assignment.
 pub(super) fn decode(value: &[u8], cx: &DecodeContext) -> Decoded {
-    decode_named(<wire::ClusterLoadAssignment as prost::Message>::decode(value), None, cx)
+    decode_named(<wire::ClusterLoadAssignment as prost::Message>::decode(value), None, cx, &|_| None)
 }
 
 impl NamedResource for wire::ClusterLoadAssignment {
@@ -31,7 +31,7 @@ impl NamedResource for wire::ClusterLoadAssignment {
         &self.cluster_name
     }
 
-    fn validate(&self, at: &Field<'_>) -> Option<Resource> {
+    fn validate(&self, at: &Field<'_>, _: Option<&Resource>) -> Option<Resource> {
         let priorities = priorities(&at.field("endpoints"), &self.endpoints);
         // of the policy only the drops count.
         let overloads = self.policy.as_ref().map_or(&[][..], |policy| &policy.drop_overloads);
