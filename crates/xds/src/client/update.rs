@@ -62,7 +62,9 @@ impl XdsCore {
         let mut touched = Vec::new();
         for (name, outcome) in outcomes {
             // A27-64, A27-73, A27-83: what was not asked for is passed over.
-            if self.cache.get_mut(resource_type, &name).is_some() {
+            let Some(state) = self.cache.get_mut(resource_type, &name) else { continue };
+            // Of a thousand resources one has changed, and there is nothing to say of the others.
+            if !matches!(outcome, Outcome::Unchanged) || !state.confirm_settled(&version, now) {
                 self.apply(now, resource_type, &name, outcome, &version);
                 touched.push(name);
             }

@@ -88,7 +88,9 @@ fn decode_unwrapped(
         ResourceType::RouteConfiguration => {
             decode_named(config::route::v3::RouteConfiguration::decode(value), wrapper_name, cx, known)
         }
-        ResourceType::Cluster => decode_named(config::cluster::v3::Cluster::decode(value), wrapper_name, cx, known),
+        ResourceType::Cluster => {
+            decode_named(config::cluster::v3::Cluster::decode(value), wrapper_name, cx, known)
+        }
         ResourceType::ClusterLoadAssignment => {
             decode_named(endpoint::wire::ClusterLoadAssignment::read(value), wrapper_name, cx, known)
         }

@@ -22,6 +22,8 @@ pub(crate) trait Message<'a>: Default {
 
 /// How deep messages may be in each other.
 const MAX_DEPTH: u32 = 100;
+/// The shortest element by which the length of a list is guessed.
+const MIN_EXPECTED: usize = 32;
 
 /// What precedes a field's value: the field's number and the wire type.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +81,14 @@ impl<'a> Reader<'a> {
     /// A message that may come many times.
     #[inline]
     pub(crate) fn push<M: Message<'a>>(&mut self, key: Key, into: &mut Vec<M>) -> Result<(), Malformed> {
+        let depth = below(self.depth)?;
+        let bytes = self.bytes(key)?;
+        if into.is_empty() {
+            // The others are likely to be as long as the first, but a very short one is no measure.
+            into.reserve(1 + self.rest.len() / bytes.len().max(MIN_EXPECTED));
+        }
         into.push(M::default());
-        into.last_mut().map_or(Ok(()), |last| self.message(key, last))
+        into.last_mut().map_or(Ok(()), |last| Reader { rest: bytes, depth }.merge(last))
     }
 
     /// The entry of a map. Of those prost does not look at the wire type, as long as it is one.
@@ -92,21 +100,24 @@ impl<'a> Reader<'a> {
     }
 
     /// A message that prost reads: one that is small or rare. It may be as deep as if nothing were around it.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn owned<M: prost::Message>(&mut self, key: Key, into: &mut M) -> Result<(), Malformed> {
         below(self.depth)?;
-        into.merge(self.bytes(key)?).map_err(|_| Malformed)
+        merge_owned(self.bytes(key)?, into)
     }
 
     /// The same of a message that nobody reads.
-    #[cold]
+    #[inline]
     pub(crate) fn unread<M: prost::Message + Default>(&mut self, key: Key) -> Result<(), Malformed> {
-        self.owned(key, &mut M::default())
+        below(self.depth)?;
+        check_owned::<M>(self.bytes(key)?)
     }
 
     /// A field that the message does not have.
+    #[inline]
     pub(crate) fn skip(&mut self, key: Key) -> Result<(), Malformed> {
-        self.skip_at(key, self.depth)
+        self.rest = skip(self.rest, key, self.depth)?;
+        Ok(())
     }
 
     #[inline]
@@ -136,21 +147,12 @@ impl<'a> Reader<'a> {
                 self.rest = rest;
                 Ok(byte.into())
             }
-            _ => self.long_varint(),
-        }
-    }
-
-    fn long_varint(&mut self) -> Result<u64, Malformed> {
-        let mut value = 0;
-        for (i, &byte) in self.rest.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * i);
-            if byte < 0x80 {
-                self.take(i + 1)?;
-                // The tenth byte has one bit of the sixty-four.
-                return if i == 9 && byte > 1 { Err(Malformed) } else { Ok(value) };
+            _ => {
+                let (value, rest) = long_varint(self.rest)?;
+                self.rest = rest;
+                Ok(value)
             }
         }
-        Err(Malformed)
     }
 
     #[inline]
@@ -164,25 +166,6 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
         self.rest = rest;
         Ok(taken)
-    }
-
-    fn skip_at(&mut self, key: Key, depth: u32) -> Result<(), Malformed> {
-        let below = below(depth)?;
-        match (key.number(), key.wire_type()) {
-            (0, _) => Err(Malformed),
-            (_, VARINT) => self.raw_varint().map(drop),
-            (_, FIXED64) => self.take(8).map(drop),
-            (_, DELIMITED) => self.delimited().map(drop),
-            (_, FIXED32) => self.take(4).map(drop),
-            (number, START_GROUP) => loop {
-                let inner = self.key()?;
-                if (inner.number(), inner.wire_type()) == (number, END_GROUP) {
-                    return Ok(());
-                }
-                self.skip_at(inner, below)?;
-            },
-            _ => Err(Malformed),
-        }
     }
 }
 
@@ -207,4 +190,53 @@ impl Key {
 #[inline]
 fn below(depth: u32) -> Result<u32, Malformed> {
     depth.checked_sub(1).ok_or(Malformed)
+}
+
+// What is rare is a function of its own, given the bytes and not the reader: so a reader can stay in registers.
+
+#[inline(never)]
+fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
+    let mut value = 0;
+    for (i, &byte) in bytes.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            // The tenth byte has one bit of the sixty-four.
+            let fits = i < 9 || byte <= 1;
+            return bytes.get(i + 1..).filter(|_| fits).map(|rest| (value, rest)).ok_or(Malformed);
+        }
+    }
+    Err(Malformed)
+}
+
+/// What follows a field's value.
+#[cold]
+fn skip(bytes: &[u8], key: Key, depth: u32) -> Result<&[u8], Malformed> {
+    let below = below(depth)?;
+    let mut from = Reader { rest: bytes, depth };
+    match (key.number(), key.wire_type()) {
+        (0, _) => return Err(Malformed),
+        (_, VARINT) => drop(from.raw_varint()?),
+        (_, FIXED64) => drop(from.take(8)?),
+        (_, DELIMITED) => drop(from.delimited()?),
+        (_, FIXED32) => drop(from.take(4)?),
+        (number, START_GROUP) => loop {
+            let inner = from.key()?;
+            if (inner.number(), inner.wire_type()) == (number, END_GROUP) {
+                break;
+            }
+            from.rest = skip(from.rest, inner, below)?;
+        },
+        _ => return Err(Malformed),
+    }
+    Ok(from.rest)
+}
+
+#[inline(never)]
+fn merge_owned<M: prost::Message>(bytes: &[u8], into: &mut M) -> Result<(), Malformed> {
+    into.merge(bytes).map_err(|_| Malformed)
+}
+
+#[cold]
+fn check_owned<M: prost::Message + Default>(bytes: &[u8]) -> Result<(), Malformed> {
+    merge_owned(bytes, &mut M::default())
 }

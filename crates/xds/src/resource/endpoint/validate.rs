@@ -165,7 +165,8 @@ impl Localities<'_> {
     fn addresses(&mut self, at: &Field<'_>, proto: &wire::Endpoint<'_>) -> Option<Arc<[SocketAddr]>> {
         let first = self.address(&at.field("address"), proto.address.as_ref());
         if proto.additional_addresses.is_empty() {
-            return first.map(|address| self.known.addresses(address).unwrap_or_else(|| Arc::from([address])));
+            return first
+                .map(|address| self.known.addresses(address).unwrap_or_else(|| Arc::from([address])));
         }
         // A61: the others are held to the same rules.
         let at_others = at.field("additional_addresses");
