@@ -1,0 +1,2 @@
+//! Measures proxyless beside its peers.
+fn main() {}
