@@ -147,6 +147,10 @@ impl<'a> Reader<'a> {
                 self.rest = rest;
                 Ok(byte.into())
             }
+            [low, high, ref rest @ ..] if high < 0x80 => {
+                self.rest = rest;
+                Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
+            }
             _ => {
                 let (value, rest) = long_varint(self.rest)?;
                 self.rest = rest;

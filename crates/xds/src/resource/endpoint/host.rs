@@ -41,12 +41,14 @@ fn ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {
 fn octet(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |i: usize| bytes.get(i).map(|byte| u32::from(byte.wrapping_sub(b'0'))).filter(|d| *d < 10);
     let first = digit(0)?;
-    let (octet, length) = match (digit(1), digit(2)) {
-        (None, _) => (first, 1),
+    let (octet, length) = match digit(1) {
+        None => (first, 1),
         // No leading zeros.
-        (Some(_), _) if first == 0 => return None,
-        (Some(second), None) => (first * 10 + second, 2),
-        (Some(second), Some(third)) => (first * 100 + second * 10 + third, 3),
+        Some(_) if first == 0 => return None,
+        Some(second) => match digit(2) {
+            None => (first * 10 + second, 2),
+            Some(third) => (first * 100 + second * 10 + third, 3),
+        },
     };
     Some((octet.try_into().ok()?, bytes.get(length..)?))
 }

@@ -116,7 +116,9 @@ impl Localities<'_> {
         let at_endpoints = at.field("lb_endpoints");
         let mut endpoints = Vec::with_capacity(proto.lb_endpoints.len());
         for (i, proto) in proto.lb_endpoints.iter().enumerate() {
-            endpoints.extend(self.endpoint(&at_endpoints.index(i), proto));
+            if let Some(endpoint) = self.endpoint(&at_endpoints.index(i), proto) {
+                endpoints.push(endpoint);
+            }
         }
         // the weights of a locality.
         if sum_exceeds_u32(endpoints.iter().map(|endpoint| endpoint.weight)) {
