@@ -125,6 +125,39 @@ fn both_stop_at_the_same_depth() {
     }
 }
 
+#[test]
+fn a76_of_two_kinds_of_a_value_the_last_counts() {
+    let kinds = [
+        Kind::NullValue(0),
+        Kind::NumberValue(1.5),
+        Kind::StringValue("key".into()),
+        Kind::BoolValue(true),
+        Kind::StructValue(Struct::default()),
+        Kind::ListValue(ListValue::default()),
+    ]
+    .map(|kind| Value { kind: Some(kind) }.encode_to_vec());
+    let text = |key: u8, text: &str| nest(key, text.as_bytes());
+    for first in &kinds {
+        for second in &kinds {
+            let value = [&first[..], second].concat();
+            let field = [text(0x0a, "hash_key"), nest(0x12, &value)].concat();
+            let filter = [text(0x0a, "envoy.lb"), nest(0x12, &nest(0x0a, &field))].concat();
+            let metadata = nest(0x1a, &nest(0x0a, &filter));
+            let endpoint = [lb_endpoint("10.0.0.1", 80).encode_to_vec(), metadata].concat();
+            let locality = [locality("a", 0, &[]).encode_to_vec(), nest(0x12, &endpoint)].concat();
+            assert!(agree(&[assignment(vec![]).encode_to_vec(), nest(0x12, &locality)].concat()));
+        }
+    }
+}
+
+/// A field of known length behind its key.
+fn nest(key: u8, value: &[u8]) -> Vec<u8> {
+    let mut field = vec![key];
+    prost::encoding::encode_varint(value.len() as u64, &mut field);
+    field.extend(value);
+    field
+}
+
 /// Messages that together have every field there is, and small ones, of which mutations change more.
 fn corpus() -> Vec<wire::ClusterLoadAssignment> {
     let text = |text: &str| Value { kind: Some(Kind::StringValue(text.into())) };
