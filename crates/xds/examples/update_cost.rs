@@ -24,9 +24,12 @@ use proxyless_xds::resource::{DecodeContext, ResourceType, decode};
 
 const KIND: ResourceType = ResourceType::ClusterLoadAssignment;
 
+/// Makes what is run in each round, given a size.
+type Case = fn(u32) -> Box<dyn FnMut()>;
+
 /// What is measured. Of the first two the size is a cluster's endpoints, as of the next three; of the last it is a
 /// response's clusters, with ten endpoints each.
-const CASES: [(&str, fn(u32) -> Box<dyn FnMut()>); 6] = [
+const CASES: [(&str, Case); 6] = [
     ("envoy-types decode", |size| {
         let bytes = assignment("c", size, |_| 1);
         Box::new(move || drop(black_box(ClusterLoadAssignment::decode(&*bytes).expect("valid"))))
