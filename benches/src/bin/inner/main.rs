@@ -1,0 +1,2 @@
+//! Measures the cores from inside: picks, updates, memory.
+fn main() {}
