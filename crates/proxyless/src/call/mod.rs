@@ -1,6 +1,6 @@
 //! One RPC on the data path: route, pick, send, and how it ends.
 //!
-//! Everything here runs in the caller's task; there is no queue and no lock between the caller and hyper.
+//! Everything here runs in the caller's task; there is no queue and no lock between the caller and h2.
 
 mod attempt;
 mod deadline;
