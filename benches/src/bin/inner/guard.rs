@@ -112,6 +112,9 @@ fn callgrind(case: Case, iterations: usize) -> Result<u64, String> {
             _ => format!("valgrind could not be run: {error}"),
         })?;
     let text = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("the run under valgrind failed: {text}"));
+    }
     let collected = text.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
     collected.ok_or_else(|| format!("valgrind did not count: {text}"))
 }
