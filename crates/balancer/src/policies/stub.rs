@@ -344,7 +344,5 @@ pub(super) fn groups(groups: &[(&str, &[u16])]) -> Endpoints {
 
 /// Endpoints on these ports of the loopback address.
 pub(super) fn list(ports: &[u16]) -> Endpoints {
-    Endpoints::List(
-        ports.iter().map(|&port| crate::api::Endpoint::new(([127, 0, 0, 1], port).into())).collect(),
-    )
+    Endpoints::of(ports.iter().map(|&port| crate::api::Endpoint::new(([127, 0, 0, 1], port).into())))
 }

@@ -245,7 +245,7 @@ fn a61_the_addresses_of_an_endpoint_share_count_and_ejection() {
     // Round robin connects to one address of each endpoint; after a reconnect to the other one.
     let both = || {
         let two = endpoint_at(&[address(2), address(3)]);
-        Endpoints::List(Arc::new([endpoint(1), two]))
+        Endpoints::of([endpoint(1), two])
     };
     let volume = |request_volume| {
         let mut detection = detection();
@@ -266,7 +266,7 @@ fn a61_the_addresses_of_an_endpoint_share_count_and_ejection() {
 fn a61_the_order_of_addresses_makes_no_other_endpoint_and_another_set_does() {
     let list = |numbers: &[u16]| {
         let addresses: Vec<_> = numbers.iter().map(|&n| address(n)).collect();
-        Endpoints::List(Arc::new([endpoint(1), endpoint_at(&addresses)]))
+        Endpoints::of([endpoint(1), endpoint_at(&addresses)])
     };
     let mut bench = bench(detection(), list(&[2, 3]));
     calls(&mut bench, 2, &[address(2)]);

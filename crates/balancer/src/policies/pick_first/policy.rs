@@ -42,25 +42,13 @@ impl Policy for PickFirst {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         self.config = config_of::<PickFirstConfig>("pick_first", &update.config)?.clone();
         self.note.clone_from(&update.resolution_note);
-        let mut endpoints = Vec::new();
-        update.endpoints.flatten(&mut |endpoint| endpoints.push(endpoint.clone()));
+        let mut endpoints = Vec::with_capacity(update.endpoints.count());
+        update.endpoints.flatten(&mut |endpoint| endpoints.push(Arc::clone(endpoint)));
         if self.config.shuffle_address_list {
             // A62: each update is shuffled; A61: by endpoint, which keeps its own order of addresses.
             cx.rng().shuffle(&mut endpoints);
         }
-        self.list = flatten(endpoints);
-        if self.list.is_empty() {
-            self.phase = Phase::Empty;
-            cx.request_reresolution();
-            self.publish_failure("no addresses", cx);
-            return Ok(());
-        }
-        match std::mem::take(&mut self.phase) {
-            idle @ Phase::Idle { .. } => self.phase = idle,
-            Phase::Selected { subchannel, health } => self.reselect(subchannel, health, cx),
-            Phase::Searching(attempt) => self.search(attempt.into_candidates(), cx),
-            Phase::Empty => self.search(Vec::new(), cx),
-        }
+        self.use_list(flatten(&endpoints), cx);
         Ok(())
     }
 
@@ -108,6 +96,28 @@ impl Policy for PickFirst {
 }
 
 impl PickFirst {
+    /// Connects to this endpoint, as the child of a petiole policy, without the detour of an update.
+    pub(in crate::policies) fn use_endpoint(&mut self, endpoint: Arc<Endpoint>, cx: &mut dyn Cx) {
+        self.config.petiole = true;
+        self.use_list(flatten(&[endpoint]), cx);
+    }
+
+    fn use_list(&mut self, list: Vec<Address>, cx: &mut dyn Cx) {
+        self.list = list;
+        if self.list.is_empty() {
+            self.phase = Phase::Empty;
+            cx.request_reresolution();
+            self.publish_failure("no addresses", cx);
+            return;
+        }
+        match std::mem::take(&mut self.phase) {
+            idle @ Phase::Idle { .. } => self.phase = idle,
+            Phase::Selected { subchannel, health } => self.reselect(subchannel, health, cx),
+            Phase::Searching(attempt) => self.search(attempt.into_candidates(), cx),
+            Phase::Empty => self.search(Vec::new(), cx),
+        }
+    }
+
     /// Looks for a connection among the addresses; subchannels of the search before are used again.
     fn search(&mut self, old: Vec<Candidate>, cx: &mut dyn Cx) {
         let mut candidates = self.candidates(old, cx);

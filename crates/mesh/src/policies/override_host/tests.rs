@@ -42,7 +42,7 @@ impl Sessions {
     fn list(&mut self, priorities: &[&[Endpoint]]) {
         let names: Vec<Arc<str>> = (0..priorities.len()).map(|n| format!("p{n}").into()).collect();
         let groups = names.iter().zip(priorities).map(|(name, list)| {
-            let endpoints = Endpoints::List((*list).into());
+            let endpoints = Endpoints::of(list.iter().cloned());
             Group { name: Arc::clone(name), weight: 1, locality: None, endpoints }
         });
         self.endpoints = Endpoints::Groups(groups.collect());
