@@ -312,6 +312,11 @@ impl<K: Ord> Children<K> {
     }
 
     /// All children, in the order of their making.
+    pub fn values(&self) -> impl Iterator<Item = &Child> {
+        self.by_index.values()
+    }
+
+    /// All children, in the order of their making.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Child> {
         self.by_index.values_mut()
     }

@@ -41,6 +41,7 @@ fn config(clusters: &[(u32, &'static str, ConnectivityState)]) -> Arc<ClusterMan
         id,
         name: name.into(),
         config: Arc::new(Stub { name, state }),
+        view: None,
     });
     Arc::new(ClusterManagerConfig { clusters: clusters.collect() })
 }

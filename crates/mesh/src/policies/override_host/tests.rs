@@ -31,6 +31,7 @@ impl Sessions {
         let config = OverrideHostConfig {
             override_host_status: OverrideHostStatus::default(),
             idle_timeout: IDLE,
+            sessions: super::Sessions::Used,
             child: Arc::new(RoundRobinConfig),
         };
         let mut sessions = Self { bench: Bench::new(), config, endpoints: Endpoints::none() };
