@@ -89,7 +89,7 @@ fn updates(mesh: Mesh, moved: Moved) -> Box<dyn FnMut()> {
         let [next, _] = &responses;
         world.deliver(next.clone());
         responses.reverse();
-        world.connect();
+        world.connect(1);
         world.pass(LINGER);
     })
 }

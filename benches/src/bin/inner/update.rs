@@ -15,6 +15,9 @@ use crate::world::{Cost, World};
 /// Longer than a connection lingers without owner.
 pub(crate) const LINGER: Duration = Duration::from_secs(6);
 
+/// How many connections come up in one step, as they do when many are being made.
+const BATCH: usize = 100;
+
 /// What becomes of the responses of one case: sent in turns.
 struct Case {
     name: &'static str,
@@ -30,10 +33,10 @@ pub(crate) fn run(report: &mut Report, largest: usize) {
         }
         for (priority, mesh) in [("idle", Mesh::idle(size)), ("connected", Mesh::connected(size))] {
             let mut world = World::new(&mesh);
-            let (connections, time) = world.connect();
+            let (connections, time) = world.connect(BATCH);
             if priority == "connected" {
                 let each = time.as_secs_f64() * 1e6 / connections as f64;
-                report.case(&format!("connect/{name}"), &[("each", "us", each)]);
+                report.case(&format!("connect/{name}/{BATCH}_at_a_time"), &[("each", "us", each)]);
             }
             for case in cases(|moved| mesh.endpoints(moved)) {
                 let label = format!("update/{name}/{}/{priority}", case.name);
@@ -62,7 +65,7 @@ fn measure(report: &mut Report, label: &str, world: &mut World, case: &Case, rou
         let Some(bytes) = case.responses.get(round % 2) else { continue };
         let decode = timed(|| decode(bytes)).1;
         let cost = world.deliver(bytes.clone());
-        world.connect();
+        world.connect(BATCH);
         world.pass(LINGER);
         // The first ones only warm up.
         if round >= 2 {

@@ -74,7 +74,7 @@ impl World {
     /// The same with every connection made.
     pub(crate) fn serving(mesh: &Mesh) -> Self {
         let mut world = Self::new(mesh);
-        world.connect();
+        world.connect(usize::MAX);
         let state = world.plane.as_ref().map(|plane| plane.state);
         assert_eq!(state, Some(ConnectivityState::Ready), "it serves");
         world
@@ -102,15 +102,18 @@ impl World {
         cost
     }
 
-    /// Makes every connection that the channel waits for, one at a time. Says how many there were, and the CPU time.
-    pub(crate) fn connect(&mut self) -> (usize, Duration) {
+    /// Makes every connection that the channel waits for, so many at a time. Says how many there were, and the CPU time.
+    pub(crate) fn connect(&mut self, at_a_time: usize) -> (usize, Duration) {
         let start = cpu();
         let mut made = 0;
         while !self.attempts.is_empty() {
-            for (connection, attempt) in std::mem::take(&mut self.attempts) {
-                let event = ConnectionEvent::Ready(Arc::new(()));
-                made += 1;
-                self.tell_channel(ChannelInput::Connection { connection, attempt, event });
+            let attempts = std::mem::take(&mut self.attempts);
+            made += attempts.len();
+            for batch in attempts.chunks(at_a_time) {
+                let ready = |&(connection, attempt): &(_, _)| {
+                    (connection, attempt, ConnectionEvent::Ready(Arc::new(())))
+                };
+                self.tell_channel(ChannelInput::Connections { events: batch.iter().map(ready).collect() });
             }
         }
         (made, cpu() - start)

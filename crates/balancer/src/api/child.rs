@@ -228,6 +228,10 @@ impl Cx for ChildCx<'_> {
         self.parent.create_signal(route, token)
     }
 
+    fn defer(&mut self, signal: &Signal) {
+        self.parent.defer(signal);
+    }
+
     fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
         *self.output = ChildOutput { state, picker, dirty: true };
     }

@@ -320,6 +320,8 @@ impl Cx for Recorder {
         self.queue.signal(id, Arc::clone(&self.releases))
     }
 
+    fn defer(&mut self, _: &Signal) {}
+
     fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
         self.published.push((state, picker));
     }

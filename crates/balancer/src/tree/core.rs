@@ -1,6 +1,6 @@
 //! What the tree keeps for its policies, and the context of the root.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub(super) struct Core {
     pub(super) reresolution_requested: bool,
     /// Whether a policy wants waiting RPCs to pick again.
     pub(super) bumped: bool,
+    /// Signals that are due when the input has been dealt with otherwise.
+    deferred: VecDeque<Id>,
     rng: Rng,
     held: BTreeMap<Id, Held>,
     timers: BTreeSet<(Time, Id)>,
@@ -54,6 +56,7 @@ impl Core {
             signals: SignalQueue::new(wake),
             reresolution_requested: false,
             bumped: false,
+            deferred: VecDeque::new(),
             rng: Rng::new(config.seed),
             held: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -83,11 +86,30 @@ impl Core {
     /// The next raised signal that somebody still waits for.
     pub(super) fn next_signal(&mut self) -> Option<Message> {
         while let Some(id) = self.signals.next() {
-            if let Some(Held { kind: Kind::Signal { token }, route }) = self.held.get(&id) {
-                return Some(Message { token: *token, route: Arc::clone(route) });
+            if let Some(message) = self.signal(id) {
+                return Some(message);
             }
         }
         None
+    }
+
+    /// The next signal that was put off to the end of the input, and that somebody still waits for.
+    pub(super) fn next_deferred(&mut self) -> Option<Message> {
+        while let Some(id) = self.deferred.pop_front() {
+            if let Some(message) = self.signal(id) {
+                return Some(message);
+            }
+        }
+        None
+    }
+
+    fn signal(&self, id: Id) -> Option<Message> {
+        match self.held.get(&id) {
+            Some(Held { kind: Kind::Signal { token }, route }) => {
+                Some(Message { token: *token, route: Arc::clone(route) })
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn next_timer(&self) -> Option<Time> {
@@ -163,6 +185,10 @@ impl Cx for Core {
         let id = self.new_id();
         self.hold(id, Kind::Signal { token }, route);
         self.signals.signal(id, Arc::clone(&self.releases))
+    }
+
+    fn defer(&mut self, signal: &Signal) {
+        self.deferred.push_back(signal.id());
     }
 
     /// The root publishes into its own slot (it is a [`Child`](crate::api::Child)), never up to here.

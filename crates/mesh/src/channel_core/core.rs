@@ -106,6 +106,7 @@ impl ChannelCore {
             ChannelInput::Connection { connection, attempt, event } => {
                 self.tree.on_connection(now, connection, attempt, event);
             }
+            ChannelInput::Connections { events } => self.tree.on_connections(now, events),
             ChannelInput::Wake => {
                 self.tree.on_signals(now);
                 self.remove_released(now);

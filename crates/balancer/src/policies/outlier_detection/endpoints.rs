@@ -18,6 +18,8 @@ use crate::policies::petiole::EndpointKey;
 pub(super) struct Watched {
     endpoints: BTreeMap<EndpointKey, EndpointState>,
     addresses: BTreeMap<SocketAddr, Address>,
+    /// How many endpoints are ejected now.
+    ejected: usize,
     /// How often an endpoint was ejected so far, those that are gone included.
     ejections: u64,
 }
@@ -62,12 +64,14 @@ impl Watched {
         });
         // A50: what is not listed any more is forgotten.
         self.endpoints.retain(|key, _| listed.contains(key));
+        self.count_ejected();
         self.forget_unlisted();
     }
 
     /// A50: without an algorithm nothing is counted, nothing is ejected, and all multipliers are zero.
     pub(super) fn clear(&mut self) {
         self.endpoints.clear();
+        self.ejected = 0;
         self.addresses.values_mut().for_each(|address| address.endpoint = None);
         self.forget_unlisted();
     }
@@ -97,7 +101,7 @@ impl Watched {
 
     /// How many endpoints are ejected.
     pub(super) fn ejected(&self) -> usize {
-        self.endpoints.values().filter(|endpoint| endpoint.ejection.is_some()).count()
+        self.ejected
     }
 
     /// How many times an endpoint was ejected so far.
@@ -146,6 +150,11 @@ impl Watched {
                 Some(_) => {}
             }
         }
+        self.count_ejected();
+    }
+
+    fn count_ejected(&mut self) {
+        self.ejected = self.endpoints.values().filter(|endpoint| endpoint.ejection.is_some()).count();
     }
 
     fn forget_unlisted(&mut self) {

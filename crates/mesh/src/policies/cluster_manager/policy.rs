@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::{
     Child, ChildNode, Children, ConfigError, ConnectivityState, Cx, Endpoints, Policy, PolicyNode, Route,
-    SubchannelEvent, Update, config_of,
+    RouteBuf, Signal, SubchannelEvent, Update, config_of,
 };
 use proxyless_sans_io::Time;
 
@@ -17,6 +17,8 @@ pub(super) struct ClusterManager {
     /// The clusters of the last update, if no child had anything against it.
     accepted: Vec<ManagedCluster>,
     published: bool,
+    /// While a child has published and the policy has not: it does so once, when the input ends.
+    stale: Option<Signal>,
 }
 
 impl ClusterManager {
@@ -29,8 +31,10 @@ impl ClusterManager {
         let Some((index, rest)) = route.next() else { return };
         if let Some(child) = self.children.at(index) {
             f(child, rest, cx);
-            if child.take_dirty() {
-                self.publish(cx);
+            if child.output().dirty && self.stale.is_none() {
+                let signal = cx.create_signal(RouteBuf::default(), 0);
+                cx.defer(&signal);
+                self.stale = Some(signal);
             }
         }
     }
@@ -115,7 +119,12 @@ impl Policy for ClusterManager {
     }
 
     fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+        if route.next().is_some() {
+            return self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+        }
+        if self.stale.take().is_some() && self.any_dirty() {
+            self.publish(cx);
+        }
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
