@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use proxyless_sans_io::{Rng, Time};
+use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use crate::api::{CallCounter, CallCounts, ConnectionSlot, Id, SubchannelEvent};
 use crate::subchannel::{Effect, Phase, SubchannelCore};
@@ -24,7 +24,9 @@ pub(crate) struct PoolKey {
 
 pub(crate) struct Pool {
     config: TreeConfig,
-    entries: BTreeMap<ConnectionId, Entry>,
+    backoff: Arc<BackoffConfig>,
+    /// Boxed: the leaves of the map are half empty.
+    entries: BTreeMap<ConnectionId, Box<Entry>>,
     by_key: BTreeMap<PoolKey, ConnectionId>,
     deadlines: BTreeSet<(Time, ConnectionId)>,
     /// Entries that lost their last owner during this input.
@@ -43,7 +45,6 @@ pub(crate) struct Pool {
 }
 
 struct Entry {
-    key: PoolKey,
     core: SubchannelCore,
     owners: Vec<Id>,
     deadline: Option<Time>,
@@ -58,6 +59,7 @@ impl Pool {
     pub(crate) fn new(config: TreeConfig) -> Self {
         Self {
             config,
+            backoff: Arc::new(config.backoff),
             entries: BTreeMap::new(),
             by_key: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -80,15 +82,11 @@ impl Pool {
             *next += 1;
             ConnectionId(*next - 1)
         });
-        let entry = self.entries.entry(connection).or_insert_with(|| Entry {
-            key,
-            core: SubchannelCore::new(
-                key.address,
-                self.config.backoff,
-                Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls))),
-            ),
-            owners: Vec::new(),
-            deadline: None,
+        let entry = self.entries.entry(connection).or_insert_with(|| {
+            let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
+            let core = SubchannelCore::new(key.address, Arc::clone(&self.backoff), slot);
+            // Mostly there is one owner.
+            Box::new(Entry { core, owners: Vec::with_capacity(1), deadline: None })
         });
         entry.owners.push(owner);
         if !matches!(entry.core.phase(), Phase::Idle) {
@@ -228,17 +226,20 @@ impl Pool {
 
     /// All entries, for people.
     pub(crate) fn describe(&self) -> Vec<ConnectionNode> {
-        let node = |(&connection, Entry { core, .. }): (&ConnectionId, &Entry)| ConnectionNode {
-            connection,
-            attempt: match *core.phase() {
-                Phase::Ready { attempt } => Some(attempt),
-                _ => None,
-            },
-            address: core.address(),
-            state: core.state(),
-            error: core.error().map(|error| error.message.clone()),
-            calls: core.slot().calls().counts(),
-            calls_since_ready: core.calls_since_ready(),
+        let node = |(&connection, entry): (&ConnectionId, &Box<Entry>)| {
+            let core = &entry.core;
+            ConnectionNode {
+                connection,
+                attempt: match *core.phase() {
+                    Phase::Ready { attempt } => Some(attempt),
+                    _ => None,
+                },
+                address: core.address(),
+                state: core.state(),
+                error: core.error().map(|error| error.message.clone()),
+                calls: core.slot().calls().counts(),
+                calls_since_ready: core.calls_since_ready(),
+            }
         };
         self.entries.iter().map(node).collect()
     }
@@ -287,7 +288,7 @@ impl Pool {
     fn close(&mut self, connection: ConnectionId) {
         self.set_deadline(connection, None);
         let Some(entry) = self.entries.remove(&connection) else { return };
-        self.by_key.remove(&entry.key);
+        self.by_key.remove(&PoolKey { address: entry.core.address() });
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
         match *entry.core.phase() {

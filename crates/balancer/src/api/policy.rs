@@ -88,6 +88,18 @@ impl<'a> Route<'a> {
     }
 }
 
+/// A route that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedRoute(Arc<[ChildIndex]>);
+
+impl SharedRoute {
+    /// The route from the root.
+    #[must_use]
+    pub fn route(&self) -> Route<'_> {
+        Route(&self.0)
+    }
+}
+
 /// A route as it is built: the leaf's index first, each level above adds its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteBuf(Vec<ChildIndex>);
@@ -95,7 +107,17 @@ pub struct RouteBuf(Vec<ChildIndex>);
 impl RouteBuf {
     /// Adds the index that one level up knows the caller by.
     pub fn push(&mut self, child: ChildIndex) {
+        if self.0.capacity() == 0 {
+            // As many levels as trees mostly have.
+            self.0.reserve_exact(12);
+        }
         self.0.push(child);
+    }
+
+    /// The finished route, in as little memory as it needs.
+    #[must_use]
+    pub fn share(&self) -> SharedRoute {
+        SharedRoute(self.0.as_slice().into())
     }
 
     /// The route from the root.

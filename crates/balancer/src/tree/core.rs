@@ -8,8 +8,8 @@ use proxyless_sans_io::{Rng, Time};
 
 use super::{ConnectionId, TreeConfig, TreeStats};
 use crate::api::{
-    ConnectivityState, Cx, Id, PickTarget, Picker, Releases, RouteBuf, Signal, SignalQueue, Subchannel,
-    SubchannelSpec, Timer, Wake,
+    ConnectivityState, Cx, Id, PickTarget, Picker, Releases, RouteBuf, SharedRoute, Signal, SignalQueue,
+    Subchannel, SubchannelSpec, Timer, Wake,
 };
 use crate::pool::{Pool, PoolKey};
 
@@ -33,7 +33,7 @@ pub(super) struct Core {
 /// What a policy holds a handle of, and the way to that policy.
 struct Held {
     kind: Kind,
-    route: Arc<RouteBuf>,
+    route: SharedRoute,
 }
 
 enum Kind {
@@ -45,7 +45,7 @@ enum Kind {
 /// A message for the policy at the end of a route.
 pub(super) struct Message {
     pub(super) token: u32,
-    pub(super) route: Arc<RouteBuf>,
+    pub(super) route: SharedRoute,
 }
 
 impl Core {
@@ -79,8 +79,8 @@ impl Core {
     }
 
     /// The way to the owner of a subchannel, if it still owns it.
-    pub(super) fn route(&self, subchannel: Id) -> Option<Arc<RouteBuf>> {
-        self.held.get(&subchannel).map(|held| Arc::clone(&held.route))
+    pub(super) fn route(&self, subchannel: Id) -> Option<SharedRoute> {
+        self.held.get(&subchannel).map(|held| held.route.clone())
     }
 
     /// The next raised signal that somebody still waits for.
@@ -106,7 +106,7 @@ impl Core {
     fn signal(&self, id: Id) -> Option<Message> {
         match self.held.get(&id) {
             Some(Held { kind: Kind::Signal { token }, route }) => {
-                Some(Message { token: *token, route: Arc::clone(route) })
+                Some(Message { token: *token, route: route.clone() })
             }
             _ => None,
         }
@@ -144,8 +144,8 @@ impl Core {
         stats
     }
 
-    fn hold(&mut self, id: Id, kind: Kind, route: RouteBuf) {
-        self.held.insert(id, Held { kind, route: Arc::new(route) });
+    fn hold(&mut self, id: Id, kind: Kind, route: &RouteBuf) {
+        self.held.insert(id, Held { kind, route: route.share() });
     }
 }
 
@@ -162,7 +162,7 @@ impl Cx for Core {
         let SubchannelSpec { address, endpoint, trackers, route } = spec;
         let id = self.new_id();
         let (connection, slot) = self.pool.acquire(PoolKey { address }, id);
-        self.hold(id, Kind::Subchannel { connection }, route);
+        self.hold(id, Kind::Subchannel { connection }, &route);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
         Subchannel::new(id, target, Arc::clone(&self.releases))
     }
@@ -177,13 +177,13 @@ impl Cx for Core {
         let id = self.new_id();
         let at = self.now + delay;
         self.timers.insert((at, id));
-        self.hold(id, Kind::Timer { at, token }, route);
+        self.hold(id, Kind::Timer { at, token }, &route);
         Timer::new(id, Arc::clone(&self.releases))
     }
 
     fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal {
         let id = self.new_id();
-        self.hold(id, Kind::Signal { token }, route);
+        self.hold(id, Kind::Signal { token }, &route);
         self.signals.signal(id, Arc::clone(&self.releases))
     }
 

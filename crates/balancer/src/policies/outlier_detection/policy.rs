@@ -8,8 +8,8 @@ use super::config::{Detection, NAME, OutlierDetectionConfig};
 use super::endpoints::Watched;
 use crate::api::{
     Child, ChildIndex, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Intercept, InterceptCx, Lent,
-    PickError, Policy, PolicyNode, Route, RouteBuf, Subchannel, SubchannelEvent, SubchannelSpec, Timer,
-    Update, config_of,
+    PickError, Policy, PolicyNode, Route, RouteBuf, SharedRoute, Subchannel, SubchannelEvent, SubchannelSpec,
+    Timer, Update, config_of,
 };
 
 /// The policy `outlier_detection`.
@@ -42,7 +42,7 @@ struct Subchannels {
 
 /// What the child has been told of a subchannel.
 struct Seen {
-    route: RouteBuf,
+    route: SharedRoute,
     /// The last event, as it came from above.
     event: Option<SubchannelEvent>,
     /// Whether the child saw that event as an ejection.
@@ -207,7 +207,7 @@ impl Subchannels {
     }
 
     /// Events that the child would see in another way than it did.
-    fn changed(&self) -> Vec<(RouteBuf, SubchannelEvent)> {
+    fn changed(&self) -> Vec<(SharedRoute, SubchannelEvent)> {
         if self.seen_ejected == 0 && self.watched.ejected() == 0 {
             return Vec::new();
         }
@@ -224,7 +224,7 @@ impl Intercept for Subchannels {
     fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
         // The tracker is there even while nothing is counted: detection may be turned on later.
         spec.trackers.add(self.watched.subchannel_made(spec.address));
-        let seen = Seen { route: spec.route.clone(), event: None, ejected: false };
+        let seen = Seen { route: spec.route.share(), event: None, ejected: false };
         self.lent.lend(cx.create_subchannel(spec), seen)
     }
 }

@@ -1,7 +1,7 @@
 //! The policy: when it searches, what it does with what the search finds, and what it publishes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use proxyless_sans_io::Time;
 
@@ -127,7 +127,10 @@ impl PickFirst {
         }
         // A62: sticky TRANSIENT_FAILURE.
         if !self.failing {
-            cx.publish(ConnectivityState::Connecting, QueuePicker::new());
+            // Under a petiole policy there are very many, and nobody looks at the picker.
+            static SHARED: LazyLock<Arc<QueuePicker>> = LazyLock::new(QueuePicker::new);
+            let picker = if self.config.petiole { Arc::clone(&SHARED) } else { QueuePicker::new() };
+            cx.publish(ConnectivityState::Connecting, picker);
         }
         // A61: every new address list gets a pass of its own.
         let mut attempt = Attempt::new(candidates, self.config.attempt_delay());
