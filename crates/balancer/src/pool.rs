@@ -212,11 +212,11 @@ impl Pool {
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<SubchannelEvent> {
-        self.events.pop_front()
+        pop(&mut self.events)
     }
 
     pub(crate) fn poll_effect(&mut self) -> Option<TreeEffect> {
-        self.effects.pop_front()
+        pop(&mut self.effects)
     }
 
     /// Whether a connection was lost since the last call.
@@ -306,6 +306,15 @@ impl Pool {
             Phase::Idle | Phase::TransientFailure { .. } => {}
         }
     }
+}
+
+/// The next of a queue, which keeps no room for thousands when it is empty.
+fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let next = queue.pop_front();
+    if next.is_none() && queue.capacity() > 64 {
+        *queue = VecDeque::new();
+    }
+    next
 }
 
 fn event(core: &SubchannelCore, owner: Id) -> SubchannelEvent {

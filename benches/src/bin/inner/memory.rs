@@ -45,6 +45,7 @@ fn held(make: impl Fn() -> World) -> Held {
     drop(make());
     let before = live();
     let mut world = make();
+    world.forget_attempts();
     let total = live() - before;
     world.xds = None;
     Held { total, channel: live() - before }

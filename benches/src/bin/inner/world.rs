@@ -119,6 +119,11 @@ impl World {
         (made, cpu() - start)
     }
 
+    /// Leaves attempts to connect unanswered, and keeps no note of them.
+    pub(crate) fn forget_attempts(&mut self) {
+        self.attempts = Vec::new();
+    }
+
     /// Lets time pass, so that what lingers goes.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;

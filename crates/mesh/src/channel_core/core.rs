@@ -128,7 +128,12 @@ impl ChannelCore {
 
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<ChannelEffect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() && self.effects.capacity() > 64 {
+            // No room is kept for the thousands of connections that a new cluster may have asked for.
+            self.effects = VecDeque::new();
+        }
+        effect
     }
 
     /// When to come with [`ChannelInput::Tick`], unless something else comes before.

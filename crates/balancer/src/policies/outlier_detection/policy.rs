@@ -123,8 +123,8 @@ impl OutlierDetection {
                 self.subchannels.watched.clear();
             }
         } else if self.endpoints.as_ref() != Some(endpoints) {
-            self.endpoints = Some(endpoints.clone());
-            self.subchannels.watched.watch(endpoints);
+            let last = self.endpoints.replace(endpoints.clone());
+            self.subchannels.watched.watch(endpoints, last.as_ref());
         }
     }
 

@@ -39,7 +39,7 @@ pub struct Petiole {
     /// The names of the members by what makes them the same over updates.
     by_key: BTreeMap<EndpointKey, ChildIndex>,
     /// The places of the members by their names, sorted.
-    places: Vec<(ChildIndex, usize)>,
+    places: Vec<(ChildIndex, u32)>,
     counts: StateCounts,
     next: u32,
     /// The picker of members whose child has not published yet.
@@ -195,7 +195,9 @@ impl Petiole {
         self.members = members;
         self.counts = StateCounts::default();
         self.places.clear();
-        for (place, member) in self.members.iter().enumerate() {
+        self.places.reserve_exact(self.members.len());
+        // There are no more members than names, which are as wide.
+        for (place, member) in (0..).zip(&self.members) {
             *self.counts.of(member.state()) += 1;
             self.places.push((member.index(), place));
         }
@@ -205,7 +207,7 @@ impl Petiole {
 
     fn place(&self, index: ChildIndex) -> Option<usize> {
         let at = self.places.binary_search_by_key(&index, |&(index, _)| index).ok()?;
-        self.places.get(at).map(|&(_, place)| place)
+        self.places.get(at).map(|&(_, place)| place as usize)
     }
 
     fn call(

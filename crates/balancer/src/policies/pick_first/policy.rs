@@ -53,9 +53,10 @@ impl Policy for PickFirst {
     }
 
     fn on_subchannel(&mut self, _: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        let delay = self.config.attempt_delay();
         match &mut self.phase {
             Phase::Searching(attempt) => {
-                let progress = attempt.on_subchannel(event, cx);
+                let progress = attempt.on_subchannel(event, delay, cx);
                 self.progress(progress, cx);
             }
             Phase::Selected { subchannel, health } if subchannel.id() == event.subchannel => {
@@ -73,8 +74,9 @@ impl Policy for PickFirst {
     }
 
     fn on_timer(&mut self, _: Route<'_>, _: u32, cx: &mut dyn Cx) {
+        let delay = self.config.attempt_delay();
         if let Phase::Searching(attempt) = &mut self.phase {
-            let progress = attempt.on_timer(cx);
+            let progress = attempt.on_timer(delay, cx);
             self.progress(progress, cx);
         }
     }
@@ -133,8 +135,8 @@ impl PickFirst {
             cx.publish(ConnectivityState::Connecting, picker);
         }
         // A61: every new address list gets a pass of its own.
-        let mut attempt = Attempt::new(candidates, self.config.attempt_delay());
-        let progress = attempt.step(cx);
+        let mut attempt = Attempt::new(candidates);
+        let progress = attempt.step(self.config.attempt_delay(), cx);
         self.phase = Phase::Searching(attempt);
         self.progress(progress, cx);
     }

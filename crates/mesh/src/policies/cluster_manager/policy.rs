@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    Child, ChildNode, Children, ConfigError, ConnectivityState, Cx, Endpoints, Policy, PolicyNode, Route,
-    RouteBuf, Signal, SubchannelEvent, Update, config_of,
+    Child, ChildNode, Children, ConfigError, ConnectivityState, Cx, Endpoints, Policy, PolicyConfig,
+    PolicyNode, Route, RouteBuf, Signal, SubchannelEvent, Update, config_of,
 };
 use proxyless_sans_io::Time;
 
@@ -14,8 +14,8 @@ use super::picker::ClusterPicker;
 #[derive(Default)]
 pub(super) struct ClusterManager {
     children: Children<(u32, Arc<str>)>,
-    /// The clusters of the last update, if no child had anything against it.
-    accepted: Vec<ManagedCluster>,
+    /// The last configuration, if no child had anything against it.
+    accepted: Option<Arc<dyn PolicyConfig>>,
     published: bool,
     /// While a child has published and the policy has not: it does so once, when the input ends.
     stale: Option<Signal>,
@@ -72,9 +72,11 @@ impl Policy for ClusterManager {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &ClusterManagerConfig = config_of(NAME, &update.config)?;
         tracing::trace!(target: "xds_cluster_manager_lb", clusters = config.clusters.len(), "update");
-        let accepted = std::mem::take(&mut self.accepted);
+        let accepted = self.accepted.take();
+        let accepted = accepted.as_ref().and_then(|accepted| config_of(NAME, accepted).ok());
+        let accepted = accepted.map_or(&[][..], |accepted: &ClusterManagerConfig| &accepted.clusters);
         let unmoved = config.clusters.len() == accepted.len()
-            && config.clusters.iter().zip(&accepted).all(|(new, old)| new.is_named_like(old));
+            && config.clusters.iter().zip(accepted).all(|(new, old)| new.is_named_like(old));
         let same_clusters = unmoved || self.is_over(&config.clusters);
         let mut errors = Vec::new();
         for (place, cluster) in config.clusters.iter().enumerate() {
@@ -101,7 +103,7 @@ impl Policy for ClusterManager {
             self.children.retain(|(id, name)| kept.contains(&(*id, &**name)));
         }
         if errors.is_empty() {
-            self.accepted.clone_from(&config.clusters);
+            self.accepted = Some(Arc::clone(&update.config));
         }
         // A31: the new children and the picker that knows them come in one step.
         if !same_clusters || !self.published || self.any_dirty() {
