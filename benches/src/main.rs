@@ -1,2 +1,124 @@
-//! Measures proxyless beside its peers.
-fn main() {}
+//! Measures proxyless beside its peers: builds the contestants, runs them in rounds, and prints ratios with spread.
+//!
+//! `cargo contest` (an alias of this workspace) runs everything; see `docs/performance.md`.
+
+#![allow(clippy::print_stdout, reason = "a program whose output is its purpose")]
+
+mod backends;
+mod clock;
+mod field;
+mod machine;
+mod measures;
+mod program;
+mod report;
+mod results;
+mod service;
+mod stacks;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use field::{Contestant, Tools};
+use measures::{Group, Round};
+use results::Results;
+use service::BoxError;
+
+/// Measures proxyless beside its peers.
+#[derive(Parser, Debug)]
+struct Cli {
+    #[command(subcommand)]
+    role: Option<Role>,
+    /// What to measure; everything unless told.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Group>,
+    /// Who takes part, by the beginnings of their names; all unless told.
+    #[arg(long, value_delimiter = ',')]
+    contestants: Vec<String>,
+    /// How often everything is measured.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// How long a rate is measured for, in seconds.
+    #[arg(long, default_value_t = 1.5)]
+    seconds: f64,
+    /// Where the samples go, as JSON.
+    #[arg(long, default_value = "target/contest.json")]
+    json: PathBuf,
+    /// Also puts tables and picture into `docs/`.
+    #[arg(long)]
+    docs: bool,
+}
+
+/// The other processes of a contest; they are started by it.
+#[derive(Subcommand, Debug)]
+enum Role {
+    /// A contestant.
+    #[command(hide = true)]
+    Program(program::ProgramArgs),
+    /// Backends.
+    #[command(hide = true)]
+    Backends(backends::BackendArgs),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.role {
+        Some(Role::Program(args)) => program::run(args).await,
+        Some(Role::Backends(args)) => backends::run(args).await,
+        None => contest(cli).await,
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn contest(cli: Cli) -> Result<(), BoxError> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().init();
+    let chosen = |contestant: &Contestant| {
+        cli.contestants.is_empty()
+            || cli.contestants.iter().any(|name| contestant.name().starts_with(name.as_str()))
+    };
+    let wanted: Vec<_> = Contestant::ALL.into_iter().filter(chosen).collect();
+    tracing::info!("building the contestants");
+    let tools = Tools::build(&wanted).await?;
+    let mut results = Results::default();
+    for contestant in &wanted {
+        if let Some(why) = tools.missing(*contestant) {
+            println!("{contestant} is MISSING: {why}");
+            results.missing.insert(*contestant, why.to_owned());
+        }
+    }
+    let contestants: Vec<_> = wanted.into_iter().filter(|who| tools.missing(*who).is_none()).collect();
+    let all = [Group::Calls, Group::Inner, Group::Updates, Group::Memory, Group::Startup, Group::Failover];
+    let groups = if cli.only.is_empty() { all.to_vec() } else { cli.only };
+    for number in 1..=cli.rounds {
+        for group in &groups {
+            tracing::info!("round {number} of {}: {group:?}", cli.rounds);
+            let mut round = Round {
+                tools: &tools,
+                contestants: &contestants,
+                number,
+                seconds: cli.seconds,
+                results: &mut results,
+            };
+            group.run(&mut round).await?;
+        }
+    }
+    println!("{}\n\n{}\n{}", machine::describe(), report::tables(&results), report::verdicts(&results));
+    for failure in &results.failures {
+        println!("failed: {failure}");
+    }
+    std::fs::write(&cli.json, serde_json::to_string_pretty(&results.to_json())?)?;
+    std::fs::write(cli.json.with_extension("svg"), report::chart(&results))?;
+    println!("samples: {}, picture: {}", cli.json.display(), cli.json.with_extension("svg").display());
+    if cli.docs {
+        report::write_docs(&results)?;
+    }
+    Ok(())
+}

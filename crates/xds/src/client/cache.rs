@@ -29,8 +29,14 @@ impl TypeCache {
     /// The name of the cached resource that has just these bytes.
     pub(super) fn unchanged(&self, any: &Any) -> Option<Arc<str>> {
         let name = self.by_bytes.get(&any.value)?;
+        // The key is the value in use: there is nothing to compare again but the type.
         let data = self.resources.get(name)?.data.as_ref()?;
-        (data.raw == *any).then(|| name.clone())
+        (data.raw.type_url == any.type_url).then(|| name.clone())
+    }
+
+    /// The resource in use.
+    pub(super) fn resource(&self, name: &str) -> Option<&Resource> {
+        self.resources.get(name)?.data.as_ref().map(|data| &data.resource)
     }
 
     fn forget_bytes(&mut self, name: &str) {

@@ -83,6 +83,15 @@ impl ResourceState {
         self.error = None;
     }
 
+    /// The very same bytes came again. Does nothing, and says so, if that puts an end to a wait or an error.
+    pub(super) fn confirm_settled(&mut self, version: &str, now: Time) -> bool {
+        let settled = self.wait == Wait::Over && self.error.is_none();
+        if settled {
+            self.confirm(version, now);
+        }
+        settled
+    }
+
     /// Whether the server deleted the resource, and it stays in use all the same (A53, A88).
     pub(super) fn is_deletion_ignored(&self) -> bool {
         self.data.is_some() && self.status() == ResourceStatus::DoesNotExist

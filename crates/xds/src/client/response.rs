@@ -1,23 +1,32 @@
 //! Judging a response: which of its resources are good, which are bad and why. Changes nothing.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::api::NackMode;
 use super::cache::TypeCache;
 use super::wire::{Any, DiscoveryResponse};
-use crate::resource::{DecodeContext, Resource, ResourceType, decode};
+use crate::resource::{DecodeContext, Resource, ResourceType, decode_update};
 
 /// What was found in a response.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     /// By name; also of resources that nobody asked for.
-    pub(super) outcomes: BTreeMap<Arc<str>, Outcome>,
+    pub(super) outcomes: BTreeMap<Arc<str>, Judged>,
     /// A40-08: every bad resource and its reason. Any makes the answer a NACK.
     pub(super) violations: Vec<String>,
     /// Whether absence from the response is deletion. Not if one of its resources could not be named, since that may
     /// be the very one that seems to be absent; nor if nothing of the response is to be used.
     pub(super) absence_is_deletion: bool,
+}
+
+/// One resource.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) outcome: Outcome,
+    /// As it came; empty if it did not.
+    pub(super) raw: Any,
 }
 
 /// The outcome for one resource.
@@ -26,7 +35,7 @@ pub(super) enum Outcome {
     /// The bytes are those that are cached.
     Unchanged,
     /// Good.
-    Valid(Resource, Any),
+    Valid(Resource),
     /// Bad, and why.
     Invalid(String),
     /// The server says that it cannot send it (gRFC A88, xRFC TP3).
@@ -49,9 +58,8 @@ impl Judge<'_> {
             absence_is_deletion: self.resource_type.all_resources_required_in_sotw(),
             ..Verdict::default()
         };
-        let mut seen = BTreeMap::new();
         for (i, any) in response.resources.into_iter().enumerate() {
-            self.resource(i, any, &mut seen, &mut verdict);
+            self.resource(i, any, &mut verdict);
         }
         if self.cx.gates.data_error_handling {
             for (i, error) in response.resource_errors.into_iter().enumerate() {
@@ -62,7 +70,8 @@ impl Judge<'_> {
                         .violations
                         .push(format!("resource_errors[{i}]: must have a name and a status other than OK"));
                 } else {
-                    let reported = Outcome::Reported { code: status.code, message: status.message };
+                    let outcome = Outcome::Reported { code: status.code, message: status.message };
+                    let reported = Judged { outcome, raw: Any::default() };
                     verdict.outcomes.entry(name.into()).or_insert(reported);
                 }
             }
@@ -73,13 +82,14 @@ impl Judge<'_> {
         verdict
     }
 
-    fn resource(&self, i: usize, any: Any, seen: &mut BTreeMap<Arc<str>, Any>, verdict: &mut Verdict) {
+    fn resource(&self, i: usize, any: Any, verdict: &mut Verdict) {
         let (name, outcome) = match self.cached.and_then(|cached| cached.unchanged(&any)) {
             Some(name) => (name, Outcome::Unchanged),
             None => {
-                let decoded = decode(self.resource_type, &any.type_url, &any.value, self.cx);
+                let known = |name: &str| self.cached.and_then(|cached| cached.resource(name));
+                let decoded = decode_update(self.resource_type, &any.type_url, &any.value, self.cx, &known);
                 let outcome = match decoded.resource {
-                    Ok(resource) => Outcome::Valid(resource, any.clone()),
+                    Ok(resource) => Outcome::Valid(resource),
                     Err(violations) => Outcome::Invalid(violations.to_string()),
                 };
                 match (decoded.name, outcome) {
@@ -94,22 +104,21 @@ impl Judge<'_> {
                 }
             }
         };
-        match seen.get(&name) {
-            // The same twice does no harm, and is named once if it is bad.
-            Some(first) if *first == any => return,
-            Some(_) => {
-                let why = "occurs twice in the response, with different content".to_owned();
-                verdict.violations.push(format!("resource {i} ({name}): {why}"));
-                verdict.outcomes.insert(name, Outcome::Invalid(why));
-                return;
+        match verdict.outcomes.entry(name) {
+            Entry::Vacant(place) => {
+                if let Outcome::Invalid(why) = &outcome {
+                    verdict.violations.push(format!("resource {i} ({}): {why}", place.key()));
+                }
+                place.insert(Judged { outcome, raw: any });
             }
-            None => {}
+            // The same twice does no harm, and is named once if it is bad.
+            Entry::Occupied(first) if first.get().raw == any => {}
+            Entry::Occupied(mut first) => {
+                let why = "occurs twice in the response, with different content".to_owned();
+                verdict.violations.push(format!("resource {i} ({}): {why}", first.key()));
+                first.get_mut().outcome = Outcome::Invalid(why);
+            }
         }
-        if let Outcome::Invalid(why) = &outcome {
-            verdict.violations.push(format!("resource {i} ({name}): {why}"));
-        }
-        seen.insert(name.clone(), any);
-        verdict.outcomes.insert(name, outcome);
     }
 }
 
@@ -117,8 +126,8 @@ impl Verdict {
     /// A40-11, A40-13: the error is every resource's.
     fn reject_all(&mut self) {
         let why = self.violations.join("; ");
-        for outcome in self.outcomes.values_mut() {
-            if matches!(outcome, Outcome::Unchanged | Outcome::Valid(..)) {
+        for Judged { outcome, .. } in self.outcomes.values_mut() {
+            if matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
                 *outcome = Outcome::Invalid(format!("nothing of the response is used: {why}"));
             }
         }

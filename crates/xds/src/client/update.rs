@@ -9,7 +9,7 @@ use proxyless_sans_io::Time;
 use super::ads_stream::Answer;
 use super::api::ResourceErrorKind;
 use super::core::{Cause, XdsCore};
-use super::response::{Judge, Outcome, Verdict};
+use super::response::{Judge, Judged, Outcome, Verdict};
 use super::wire::DiscoveryResponse;
 use crate::resource::{DecodeContext, ResourceType};
 
@@ -49,7 +49,7 @@ impl XdsCore {
         let judge = Judge { resource_type, cached, cx: &cx, nack_mode: self.config.nack_mode };
         let Verdict { outcomes, violations, absence_is_deletion } = judge.judge(response);
 
-        let good = |outcome: &&Outcome| matches!(outcome, Outcome::Unchanged | Outcome::Valid(..));
+        let good = |judged: &&Judged| matches!(judged.outcome, Outcome::Unchanged | Outcome::Valid(_));
         let counts = self.updates.entry(resource_type).or_default();
         counts.valid += outcomes.values().filter(good).count() as u64;
         counts.invalid += violations.len() as u64;
@@ -60,10 +60,13 @@ impl XdsCore {
             Vec::new()
         };
         let mut touched = Vec::new();
-        for (name, outcome) in outcomes {
+        for (name, judged) in outcomes {
             // A27-64, A27-73, A27-83: what was not asked for is passed over.
-            if self.cache.get_mut(resource_type, &name).is_some() {
-                self.apply(now, resource_type, &name, outcome, &version);
+            let Some(state) = self.cache.get_mut(resource_type, &name) else { continue };
+            // Of a thousand resources one has changed, and there is nothing to say of the others.
+            let unchanged = matches!(judged.outcome, Outcome::Unchanged);
+            if !unchanged || !state.confirm_settled(&version, now) {
+                self.apply(now, resource_type, &name, judged, &version);
                 touched.push(name);
             }
         }
@@ -82,10 +85,11 @@ impl XdsCore {
         self.answer(resource_type, version, nonce, &violations);
     }
 
-    fn apply(&mut self, now: Time, of: ResourceType, name: &Arc<str>, outcome: Outcome, version: &str) {
+    fn apply(&mut self, now: Time, of: ResourceType, name: &Arc<str>, judged: Judged, version: &str) {
+        let Judged { outcome, raw } = judged;
         self.cache.seen(of, name);
         let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
-        if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(..)) {
+        if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
             // A53: the end of an ignored deletion shows in the log, too.
             tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version, "deleted {} is back", of.name());
         }
@@ -95,7 +99,7 @@ impl XdsCore {
                     state.confirm(version, now);
                 }
             }
-            Outcome::Valid(resource, raw) => self.cache.accept(of, name, (resource, raw), version, now),
+            Outcome::Valid(resource) => self.cache.accept(of, name, (resource, raw), version, now),
             // A88: a bad update leaves the last good one in use, unless the server's feature says otherwise.
             Outcome::Invalid(why) => {
                 if self.fails_on_data_errors() {

@@ -1,5 +1,6 @@
 //! One resource of a response: unwrapping, type check, decoding.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config;
@@ -9,7 +10,7 @@ use prost::{Message, Name};
 
 use super::extension::message_name;
 use super::field::{self, Field};
-use super::{Resource, ResourceType, Violations, cluster};
+use super::{Resource, ResourceType, Violations, cluster, endpoint};
 use crate::Gates;
 
 /// What validation depends on besides the bytes.
@@ -36,9 +37,23 @@ pub struct Decoded {
 /// . `expected` is the type of the response: another one is a violation.
 #[must_use]
 pub fn decode(expected: ResourceType, type_url: &str, value: &[u8], cx: &DecodeContext) -> Decoded {
+    decode_update(expected, type_url, value, cx, &|_| None)
+}
+
+/// Finds the version in use of a resource, by name.
+pub(crate) type KnownResources<'k> = dyn Fn(&str) -> Option<&'k Resource> + 'k;
+
+/// The same for the next version of a resource: what did not change may be shared with the one in use.
+pub(crate) fn decode_update(
+    expected: ResourceType,
+    type_url: &str,
+    value: &[u8],
+    cx: &DecodeContext,
+    known: &KnownResources<'_>,
+) -> Decoded {
     // any type may come wrapped, once.
     if message_name(type_url) != Wrapper::full_name() {
-        return decode_unwrapped(expected, type_url, value, None, cx);
+        return decode_unwrapped(expected, type_url, value, None, cx, known);
     }
     let wrapper = match Wrapper::decode(value) {
         Ok(wrapper) => wrapper,
@@ -48,7 +63,7 @@ pub fn decode(expected: ResourceType, type_url: &str, value: &[u8], cx: &DecodeC
     };
     let name = Some(wrapper.name).filter(|name| !name.is_empty());
     match wrapper.resource {
-        Some(inner) => decode_unwrapped(expected, &inner.type_url, &inner.value, name, cx),
+        Some(inner) => decode_unwrapped(expected, &inner.type_url, &inner.value, name, cx, known),
         None => Decoded::bad(name, "resource", "must be set in the Resource wrapper"),
     }
 }
@@ -59,6 +74,7 @@ fn decode_unwrapped(
     value: &[u8],
     wrapper_name: Option<String>,
     cx: &DecodeContext,
+    known: &KnownResources<'_>,
 ) -> Decoded {
     // the response's type decides.
     if message_name(type_url) != message_name(expected.type_url()) {
@@ -66,32 +82,41 @@ fn decode_unwrapped(
         return Decoded::bad(wrapper_name, "type_url", why);
     }
     match expected {
-        ResourceType::Listener => decode_named::<config::listener::v3::Listener>(value, wrapper_name, cx),
-        ResourceType::RouteConfiguration => {
-            decode_named::<config::route::v3::RouteConfiguration>(value, wrapper_name, cx)
+        ResourceType::Listener => {
+            decode_named(config::listener::v3::Listener::decode(value), wrapper_name, cx, known)
         }
-        ResourceType::Cluster => decode_named::<config::cluster::v3::Cluster>(value, wrapper_name, cx),
+        ResourceType::RouteConfiguration => {
+            decode_named(config::route::v3::RouteConfiguration::decode(value), wrapper_name, cx, known)
+        }
+        ResourceType::Cluster => {
+            decode_named(config::cluster::v3::Cluster::decode(value), wrapper_name, cx, known)
+        }
         ResourceType::ClusterLoadAssignment => {
-            decode_named::<config::endpoint::v3::ClusterLoadAssignment>(value, wrapper_name, cx)
+            decode_named(endpoint::wire::ClusterLoadAssignment::read(value), wrapper_name, cx, known)
         }
         ResourceType::AggregateClusterConfig => decode_cluster_config(value, wrapper_name, cx),
     }
 }
 
 /// A message that is a resource with its own name.
-pub(crate) trait NamedResource: Message + Default {
+pub(crate) trait NamedResource {
     /// The name's field.
     const NAME_FIELD: &'static str;
 
     /// The name.
     fn name(&self) -> &str;
 
-    /// Checks every rule; `None` only after a violation was recorded.
-    fn validate(&self, at: &Field<'_>) -> Option<Resource>;
+    /// Checks every rule; `None` only after a violation was recorded. Parts may be those of the `known` version.
+    fn validate(&self, at: &Field<'_>, known: Option<&Resource>) -> Option<Resource>;
 }
 
-fn decode_named<M: NamedResource>(value: &[u8], wrapper_name: Option<String>, cx: &DecodeContext) -> Decoded {
-    let message = match M::decode(value) {
+pub(super) fn decode_named<M: NamedResource>(
+    message: Result<M, impl Display>,
+    wrapper_name: Option<String>,
+    cx: &DecodeContext,
+    known: &KnownResources<'_>,
+) -> Decoded {
+    let message = match message {
         Ok(message) => message,
         Err(error) => return Decoded::bad(wrapper_name, "", format!("does not decode: {error}")),
     };
@@ -103,7 +128,7 @@ fn decode_named<M: NamedResource>(value: &[u8], wrapper_name: Option<String>, cx
         {
             at_name.reject(format!("{name:?} is not the name {wrapper_name:?} of the Resource wrapper"));
         }
-        message.validate(at)
+        message.validate(at, known(message.name()))
     });
     let name = Some(message.name()).filter(|name| !name.is_empty()).map(str::to_owned);
     Decoded { name: name.or(wrapper_name), resource }

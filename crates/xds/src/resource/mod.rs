@@ -13,6 +13,7 @@ mod filter;
 mod lb_config;
 mod listener;
 mod matcher;
+mod protobuf;
 mod route;
 mod stateful_session;
 mod wire;
@@ -20,6 +21,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use any::decode_update;
 pub use any::{DecodeContext, Decoded, decode};
 pub use cluster::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, FailurePercentageEjection, ListedMetrics,

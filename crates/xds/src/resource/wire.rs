@@ -1,6 +1,5 @@
 //! Small messages that many resources share.
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3 as core;
@@ -52,18 +51,6 @@ pub(crate) fn ads_or_self(at: &Field<'_>, source: Option<&core::ConfigSource>) -
     }
 }
 
-/// An address that must be an IP literal and a port (A27-102 to A27-105).
-pub(crate) fn ip_address(at: &Field<'_>, address: Option<&core::Address>) -> Option<SocketAddr> {
-    let at_address = at.field("socket_address");
-    let address = socket_address(at, address)?;
-    let ip = address.address.parse::<IpAddr>();
-    if ip.is_err() {
-        at_address.field("address").reject(format!("{:?} is not an IP address", address.address));
-    }
-    let port = port(&at_address, address);
-    Some(SocketAddr::new(ip.ok()?, port?))
-}
-
 /// The socket address inside an address; both must be set.
 pub(crate) fn socket_address<'p>(
     at: &Field<'_>,
@@ -77,9 +64,15 @@ pub(crate) fn socket_address<'p>(
 
 /// The number of a port, which must be set and fit.
 pub(crate) fn port(at: &Field<'_>, address: &core::SocketAddress) -> Option<u16> {
-    let at = at.field("port_value");
     let Some(core::socket_address::PortSpecifier::PortValue(port)) = address.port_specifier else {
-        return at.require(None);
+        return port_value(at, None);
     };
+    port_value(at, Some(port))
+}
+
+/// The same, given the field itself.
+pub(crate) fn port_value(at: &Field<'_>, port: Option<u32>) -> Option<u16> {
+    let at = at.field("port_value");
+    let port = at.require(port)?;
     u16::try_from(port).map_err(|_| at.reject(format!("{port} is beyond 65535"))).ok()
 }

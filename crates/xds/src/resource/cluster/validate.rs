@@ -29,7 +29,7 @@ impl NamedResource for wire::Cluster {
         &self.name
     }
 
-    fn validate(&self, at: &Field<'_>) -> Option<Resource> {
+    fn validate(&self, at: &Field<'_>, _: Option<&Resource>) -> Option<Resource> {
         let kind = cluster_kind(at, self);
         let lb_policy = lb_policy(at, self);
         let lrs_server =

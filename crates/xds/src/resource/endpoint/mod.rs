@@ -1,6 +1,11 @@
 //! ClusterLoadAssignment (EDS).
 
+mod address_set;
+mod host;
+mod known;
+mod metadata;
 mod validate;
+pub(super) mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

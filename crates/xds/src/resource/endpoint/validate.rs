@@ -4,40 +4,57 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::config::core::v3::{HealthStatus, Metadata};
-use envoy_types::pb::envoy::config::endpoint::v3 as wire;
-use envoy_types::pb::google::protobuf::value::Kind;
-use wire::cluster_load_assignment::policy::DropOverload;
-use wire::lb_endpoint::HostIdentifier;
+use envoy_types::pb::envoy::config::core::v3::{self as core, HealthStatus};
+use envoy_types::pb::envoy::config::endpoint::v3::cluster_load_assignment::policy::DropOverload;
 
-use super::{ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints};
+use super::address_set::AddressSet;
+use super::host::Host;
+use super::known::Known;
+use super::metadata::Metadata;
+use super::{
+    ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints, wire,
+};
 use crate::resource::Resource;
 use crate::resource::any::NamedResource;
 use crate::resource::field::Field;
-use crate::resource::wire::{ip_address, per_million};
+use crate::resource::wire::{per_million, port_value};
 
-impl NamedResource for wire::ClusterLoadAssignment {
+impl NamedResource for wire::ClusterLoadAssignment<'_> {
     const NAME_FIELD: &'static str = "cluster_name";
 
     fn name(&self) -> &str {
-        &self.cluster_name
+        self.cluster_name
     }
 
-    fn validate(&self, at: &Field<'_>) -> Option<Resource> {
-        let priorities = priorities(&at.field("endpoints"), &self.endpoints);
+    fn validate(&self, at: &Field<'_>, known: Option<&Resource>) -> Option<Resource> {
+        let known = match known {
+            Some(Resource::ClusterLoadAssignment(known)) => Known::new(known),
+            _ => Known::default(),
+        };
+        let priorities = priorities(&at.field("endpoints"), &self.endpoints, known);
         // A27-107: of the policy only the drops count.
-        let overloads = self.policy.as_ref().map_or(&[][..], |policy| &policy.drop_overloads);
         let at = at.field("policy");
         let at = at.field("drop_overloads");
-        let drops = overloads.iter().enumerate().filter_map(|(i, proto)| drop_category(&at.index(i), proto));
+        let drops = self
+            .policy
+            .drop_overloads
+            .iter()
+            .enumerate()
+            .filter_map(|(i, proto)| drop_category(&at.index(i), proto));
         let drops = drops.collect();
         Some(Resource::ClusterLoadAssignment(Arc::new(ClusterLoadAssignment { priorities, drops })))
     }
 }
 
 /// The localities by priority. A27-95: none at all is no violation.
-fn priorities(at: &Field<'_>, protos: &[wire::LocalityLbEndpoints]) -> Vec<Vec<LocalityEndpoints>> {
-    let mut localities = Localities::default();
+fn priorities(
+    at: &Field<'_>,
+    protos: &[wire::LocalityLbEndpoints<'_>],
+    known: Known<'_>,
+) -> Vec<Vec<LocalityEndpoints>> {
+    let count = protos.iter().map(|proto| proto.lb_endpoints.len()).sum();
+    let addresses = AddressSet::with_capacity(count);
+    let mut localities = Localities { shared: BTreeSet::new(), seen: BTreeSet::new(), addresses, known };
     // A map, not a list: a priority may be any number up to four billion.
     let mut priorities = BTreeMap::<u32, Vec<LocalityEndpoints>>::new();
     for (i, proto) in protos.iter().enumerate() {
@@ -70,17 +87,21 @@ fn check_gaps(at: &Field<'_>, priorities: impl Iterator<Item = u32>) {
 }
 
 /// What must be unique among the localities of an assignment.
-#[derive(Default)]
-struct Localities {
+struct Localities<'a> {
     /// Every locality once, to be shared by its priorities.
     shared: BTreeSet<Arc<Locality>>,
     seen: BTreeSet<(u32, Arc<Locality>)>,
-    addresses: BTreeSet<SocketAddr>,
+    addresses: AddressSet,
+    known: Known<'a>,
 }
 
-impl Localities {
+impl Localities<'_> {
     /// A locality; `None` if it carries no load, or after a violation.
-    fn locality(&mut self, at: &Field<'_>, proto: &wire::LocalityLbEndpoints) -> Option<LocalityEndpoints> {
+    fn locality(
+        &mut self,
+        at: &Field<'_>,
+        proto: &wire::LocalityLbEndpoints<'_>,
+    ) -> Option<LocalityEndpoints> {
         // A27-96: without weight there is nothing to do for it.
         let weight = proto.load_balancing_weight.map(|weight| weight.value).filter(|&weight| weight != 0)?;
         let at_locality = at.field("locality");
@@ -91,10 +112,14 @@ impl Localities {
             // whose endpoints would count?
             at_locality.reject(format!("is listed twice in priority {}", proto.priority));
         }
+        self.known.enter(locality.as_deref());
         let at_endpoints = at.field("lb_endpoints");
-        let endpoints = proto.lb_endpoints.iter().enumerate();
-        let endpoints = endpoints.filter_map(|(i, proto)| self.endpoint(&at_endpoints.index(i), proto));
-        let endpoints = endpoints.collect::<Vec<_>>();
+        let mut endpoints = Vec::with_capacity(proto.lb_endpoints.len());
+        for (i, proto) in proto.lb_endpoints.iter().enumerate() {
+            if let Some(endpoint) = self.endpoint(&at_endpoints.index(i), proto) {
+                endpoints.push(endpoint);
+            }
+        }
         // the weights of a locality.
         if sum_exceeds_u32(endpoints.iter().map(|endpoint| endpoint.weight)) {
             at_endpoints.reject("the weights of the endpoints add up beyond uint32");
@@ -102,7 +127,7 @@ impl Localities {
         Some(LocalityEndpoints { locality: locality?, weight, endpoints })
     }
 
-    fn share(&mut self, proto: &envoy_types::pb::envoy::config::core::v3::Locality) -> Arc<Locality> {
+    fn share(&mut self, proto: &core::Locality) -> Arc<Locality> {
         let locality = Locality {
             region: proto.region.clone(),
             zone: proto.zone.clone(),
@@ -117,7 +142,7 @@ impl Localities {
     }
 
     /// An endpoint; `None` if its health says not to use it, or after a violation.
-    fn endpoint(&mut self, at: &Field<'_>, proto: &wire::LbEndpoint) -> Option<LbEndpoint> {
+    fn endpoint(&mut self, at: &Field<'_>, proto: &wire::LbEndpoint<'_>) -> Option<LbEndpoint> {
         // A27-100: other endpoints are ignored, whatever is in them.
         let health = match HealthStatus::try_from(proto.health_status) {
             Ok(HealthStatus::Unknown) => EndpointHealth::Unknown,
@@ -130,21 +155,20 @@ impl Localities {
         if weight == 0 {
             at.field("load_balancing_weight").reject("must not be zero");
         }
-        let hash_key = proto.metadata.as_ref().and_then(|metadata| hash_key(at, metadata));
+        let hash_key = hash_key(at, &proto.metadata);
         // A27-101: an endpoint by name is none.
         let at = at.field("endpoint");
-        let Some(HostIdentifier::Endpoint(proto)) = &proto.host_identifier else {
-            return at.require(None);
-        };
+        let proto = at.require(proto.endpoint.as_ref())?;
         let addresses = self.addresses(&at, proto)?;
-        let hostname = Some(proto.hostname.as_str()).filter(|hostname| !hostname.is_empty()).map(Arc::from);
+        let hostname = Some(proto.hostname).filter(|hostname| !hostname.is_empty()).map(Arc::from);
         Some(LbEndpoint { addresses, weight, health, hostname, hash_key })
     }
 
-    fn addresses(&mut self, at: &Field<'_>, proto: &wire::Endpoint) -> Option<Arc<[SocketAddr]>> {
+    fn addresses(&mut self, at: &Field<'_>, proto: &wire::Endpoint<'_>) -> Option<Arc<[SocketAddr]>> {
         let first = self.address(&at.field("address"), proto.address.as_ref());
         if proto.additional_addresses.is_empty() {
-            return first.map(|address| Arc::from([address]));
+            return first
+                .map(|address| self.known.addresses(address).unwrap_or_else(|| Arc::from([address])));
         }
         // A61: the others are held to the same rules.
         let at_others = at.field("additional_addresses");
@@ -156,11 +180,7 @@ impl Localities {
         Some(addresses)
     }
 
-    fn address(
-        &mut self,
-        at: &Field<'_>,
-        proto: Option<&envoy_types::pb::envoy::config::core::v3::Address>,
-    ) -> Option<SocketAddr> {
+    fn address(&mut self, at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
         let address = ip_address(at, proto)?;
         // once in the whole assignment.
         if !self.addresses.insert(address) {
@@ -170,15 +190,39 @@ impl Localities {
     }
 }
 
+/// An address that must be an IP literal and a port (A27-102 to A27-105).
+#[inline]
+fn ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
+    if let Some(wire::Address { socket_address: Some(proto) }) = proto
+        && let (Host::Ip(ip), Some(port)) = (proto.address, proto.port_value)
+        && let Ok(port) = port.try_into()
+    {
+        return Some(SocketAddr::new(ip, port));
+    }
+    explain_ip_address(at, proto)
+}
+
+/// The same, with a word on what is wrong.
+#[cold]
+fn explain_ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
+    let proto = at.require(proto)?;
+    let at = at.field("socket_address");
+    let proto = at.require(proto.socket_address.as_ref())?;
+    let ip = match proto.address {
+        Host::Ip(ip) => Some(ip),
+        Host::Other(text) => {
+            at.field("address").reject(format!("{text:?} is not an IP address"));
+            None
+        }
+    };
+    let port = port_value(&at, proto.port_value);
+    Some(SocketAddr::new(ip?, port?))
+}
+
 /// A76: the endpoint's place on the ring, if the server chose one.
-fn hash_key(at: &Field<'_>, metadata: &Metadata) -> Option<Arc<str>> {
-    if at.context().gates.endpoint_hash_key_backward_compat {
-        return None;
-    }
-    match &metadata.filter_metadata.get("envoy.lb")?.fields.get("hash_key")?.kind {
-        Some(Kind::StringValue(key)) if !key.is_empty() => Some(key.as_str().into()),
-        _ => None,
-    }
+fn hash_key(at: &Field<'_>, metadata: &Metadata<'_>) -> Option<Arc<str>> {
+    let key = metadata.hash_key.filter(|key| !key.is_empty())?;
+    (!at.context().gates.endpoint_hash_key_backward_compat).then(|| key.into())
 }
 
 /// A27-106: a share of RPCs to drop.

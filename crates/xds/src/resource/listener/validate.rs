@@ -22,7 +22,7 @@ impl NamedResource for wire::Listener {
         &self.name
     }
 
-    fn validate(&self, at: &Field<'_>) -> Option<Resource> {
+    fn validate(&self, at: &Field<'_>, _: Option<&Resource>) -> Option<Resource> {
         Some(Resource::Listener(Arc::new(Listener { kind: kind(at, self)? })))
     }
 }

@@ -23,7 +23,7 @@ impl NamedResource for wire::RouteConfiguration {
         &self.name
     }
 
-    fn validate(&self, at: &Field<'_>) -> Option<Resource> {
+    fn validate(&self, at: &Field<'_>, _: Option<&Resource>) -> Option<Resource> {
         Some(Resource::RouteConfiguration(Arc::new(route_configuration(at, self))))
     }
 }

@@ -6,6 +6,7 @@ use envoy_types::pb::envoy::config::endpoint::v3 as wire;
 use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, UInt32Value, Value};
+use prost::Message;
 use wire::cluster_load_assignment::Policy;
 use wire::cluster_load_assignment::policy::DropOverload;
 use wire::endpoint::AdditionalAddress;
@@ -13,7 +14,10 @@ use wire::lb_endpoint::HostIdentifier;
 
 use super::builders::{address, assignment, inner, lb_endpoint, locality, socket};
 use super::{accepts, as_assignment, decode_message_with, gates, rejects};
-use crate::resource::{ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint};
+use crate::resource::{
+    ClusterLoadAssignment, DecodeContext, DropCategory, EndpointHealth, LbEndpoint, Resource, ResourceType,
+    decode_update,
+};
 
 fn weight(value: u32) -> Option<UInt32Value> {
     Some(UInt32Value { value })
@@ -282,6 +286,56 @@ fn x_05_the_weight_of_an_endpoint_is_never_zero() {
     assert_eq!(accepted_endpoint(|endpoint| endpoint.load_balancing_weight = weight(9)).weight, 9);
     let message = with_endpoint(|endpoint| endpoint.load_balancing_weight = weight(0));
     rejects(&message, &format!("{ENDPOINT}.load_balancing_weight"), "must not be zero");
+}
+
+/// Decodes the next version of an assignment.
+fn next_version(
+    known: &Arc<ClusterLoadAssignment>,
+    message: &wire::ClusterLoadAssignment,
+) -> Arc<ClusterLoadAssignment> {
+    let kind = ResourceType::ClusterLoadAssignment;
+    let known = Resource::ClusterLoadAssignment(Arc::clone(known));
+    let find = |name: &str| (name == message.cluster_name).then_some(&known);
+    let cx = DecodeContext::default();
+    let decoded = decode_update(kind, kind.type_url(), &message.encode_to_vec(), &cx, &find);
+    as_assignment(decoded.resource.expect("valid"))
+}
+
+#[test]
+fn the_next_version_shares_the_addresses_that_stay() {
+    let ports: Vec<u32> = (1..=9).collect();
+    let first = accepted(&assignment(vec![locality("a", 0, &ports), locality("b", 1, &[10, 11])]));
+    // One goes, one comes, two change; one moves to where it is not expected.
+    let mut message = assignment(vec![
+        locality("a", 0, &[1, 2, 4, 20, 5, 6, 7, 8, 9]),
+        locality("b", 1, &[10, 11]),
+        locality("c", 1, &[3]),
+    ]);
+    message.endpoints[0].lb_endpoints[0].load_balancing_weight = weight(7);
+    message.endpoints[1].lb_endpoints[1].health_status = HealthStatus::Draining as i32;
+    let second = next_version(&first, &message);
+    assert_eq!(second, accepted(&message), "what is shared makes no difference");
+
+    let all = |assignment: &Arc<ClusterLoadAssignment>| {
+        let localities = assignment.priorities.iter().flatten();
+        let endpoints = localities.flat_map(|locality| &locality.endpoints);
+        endpoints.map(|endpoint| Arc::clone(&endpoint.addresses)).collect::<Vec<_>>()
+    };
+    let old = all(&first);
+    let shared = all(&second).into_iter().filter(|new| old.iter().any(|old| Arc::ptr_eq(old, new)));
+    let shared: Vec<u16> = shared.map(|addresses| addresses[0].port()).collect();
+    assert_eq!(shared, [1, 2, 4, 5, 6, 7, 8, 9, 10, 11]);
+}
+
+#[test]
+fn an_endpoint_in_use_takes_little_memory() {
+    let ports: Vec<u32> = (1..=1000).collect();
+    let assignment = accepted(&assignment(vec![locality("a", 0, &ports)]));
+    let endpoints = &assignment.priorities[0][0].endpoints;
+    let list = size_of::<LbEndpoint>() * endpoints.capacity() / endpoints.len();
+    // The list of addresses has two counters.
+    let addresses = size_of::<std::net::SocketAddr>() + 2 * size_of::<usize>();
+    assert!(list + addresses <= 112, "{list} + {addresses} bytes");
 }
 
 fn additional(address: Option<Address>) -> AdditionalAddress {

@@ -79,7 +79,7 @@ fn deep_recursion_is_an_error() {
     assert!(why.contains("recursion"), "{why}");
 }
 
-fn mutate(value: &mut Vec<u8>, rng: &mut Rng) {
+pub(super) fn mutate(value: &mut Vec<u8>, rng: &mut Rng) {
     let length = value.len() as u64;
     let at = rng.below(length) as usize;
     match rng.below(7) {

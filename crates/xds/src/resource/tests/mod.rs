@@ -4,6 +4,8 @@ mod any;
 mod builders;
 mod cluster;
 mod endpoint;
+mod endpoint_differential;
+mod endpoint_model;
 mod filter;
 mod fuzz;
 mod lb_config;
@@ -13,6 +15,7 @@ mod outlier_detection;
 mod route;
 mod route_action;
 mod stateful_session;
+mod wire_tree;
 
 use std::sync::Arc;
 

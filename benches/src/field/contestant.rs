@@ -1,0 +1,201 @@
+//! Who takes part, and how each is started.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::process::Child;
+
+use super::process::{Process, settle};
+use super::scene::SERVICE;
+use super::{Scene, Tools};
+use crate::clock;
+use crate::service::BoxError;
+
+/// A contestant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Contestant {
+    BareHyper,
+    TonicChannel,
+    BalanceList,
+    Proxyless,
+    TonicXds,
+    GrpcGo,
+    /// gRPC's C++ core, in the Python package grpcio.
+    CCore,
+    /// A tonic Channel to an Envoy on the same machine.
+    Envoy,
+}
+
+impl Contestant {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::BareHyper,
+        Self::TonicChannel,
+        Self::BalanceList,
+        Self::Proxyless,
+        Self::TonicXds,
+        Self::GrpcGo,
+        Self::CCore,
+        Self::Envoy,
+    ];
+
+    /// Those that speak xDS themselves.
+    pub(crate) const XDS: [Self; 4] = [Self::Proxyless, Self::TonicXds, Self::GrpcGo, Self::CCore];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::BareHyper => "bare hyper",
+            Self::TonicChannel => "tonic Channel",
+            Self::BalanceList => "tonic balance_list",
+            Self::Proxyless => "proxyless",
+            Self::TonicXds => "tonic-xds",
+            Self::GrpcGo => "grpc-go",
+            Self::CCore => "C-core",
+            Self::Envoy => "Envoy sidecar",
+        }
+    }
+
+    /// Starts it before this scene. It does nothing yet.
+    pub(crate) async fn start(self, tools: &Tools, scene: &Scene) -> Result<Running, BoxError> {
+        self.start_with(tools, scene, &[]).await
+    }
+
+    /// Starts it with further arguments.
+    pub(crate) async fn start_with(
+        self,
+        tools: &Tools,
+        scene: &Scene,
+        arguments: &[&str],
+    ) -> Result<Running, BoxError> {
+        let addresses: Vec<String> = scene.addresses.iter().map(ToString::to_string).collect();
+        let addresses = addresses.join(",");
+        let xds = format!("xds:///{SERVICE}");
+        let mut sidecar = None;
+        let (mut command, target) = match self {
+            Self::BareHyper => (tools.program("bare-hyper"), addresses),
+            Self::TonicChannel => (tools.program("tonic-channel"), addresses),
+            Self::BalanceList => (tools.program("balance-list"), addresses),
+            Self::Proxyless => (tools.program("proxyless"), xds),
+            Self::TonicXds => (tools.program("tonic-xds"), xds),
+            Self::GrpcGo => (tools.grpc_go()?, xds),
+            Self::CCore => (tools.c_core()?, xds),
+            Self::Envoy => {
+                let started = Sidecar::start(tools, scene).await?;
+                let target = started.address.to_string();
+                sidecar = Some(started);
+                (tools.program("tonic-channel"), target)
+            }
+        };
+        command.args(["--target", &target]).args(arguments);
+        command.env("GRPC_XDS_BOOTSTRAP_CONFIG", self.bootstrap(scene));
+        let started_ns = clock::monotonic_ns();
+        let process = Process::start(command)?;
+        let pids = [process.pid()].into_iter().chain(sidecar.as_ref().and_then(|sidecar| sidecar.child.id()));
+        Ok(Running { pids: pids.collect(), process, started_ns, _sidecar: sidecar })
+    }
+}
+
+impl Contestant {
+    fn bootstrap(self, scene: &Scene) -> String {
+        let bootstrap = scene.control_plane.bootstrap_json();
+        let server = scene.control_plane.address();
+        match self {
+            // It takes an address without a scheme for one that wants TLS.
+            Self::TonicXds => bootstrap.replace(&server.to_string(), &format!("http://{server}")),
+            _ => bootstrap,
+        }
+    }
+}
+
+impl fmt::Display for Contestant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A contestant that runs.
+pub(crate) struct Running {
+    process: Process,
+    /// The program, and its sidecar if it has one.
+    pub(crate) pids: Vec<u32>,
+    pub(crate) started_ns: u64,
+    _sidecar: Option<Sidecar>,
+}
+
+impl Running {
+    /// Gives a command and returns the answer; an error if the answer is one.
+    pub(crate) async fn ask(&mut self, command: Value) -> Result<Value, BoxError> {
+        let answer = self.process.ask(&command.to_string()).await?;
+        match answer.get("error") {
+            Some(error) => Err(error.to_string().into()),
+            None => Ok(answer),
+        }
+    }
+
+    /// Waits until the program takes commands: its runtime is up, its libraries are loaded.
+    pub(crate) async fn hello(&mut self) -> Result<(), BoxError> {
+        self.process.ask(r#"{"cmd":"hello"}"#).await.map(drop)
+    }
+
+    /// Waits for the first RPC to succeed.
+    pub(crate) async fn first(&mut self) -> Result<(), BoxError> {
+        self.ask(json!({ "cmd": "first", "timeout_s": 60 })).await.map(drop)
+    }
+
+    /// The CPU that it has used, in seconds.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        self.pids.iter().map(|pid| clock::cpu_seconds(*pid)).sum()
+    }
+
+    /// The memory that it uses, in bytes.
+    pub(crate) fn memory(&self) -> Result<f64, BoxError> {
+        self.pids.iter().map(|pid| super::process::memory(*pid)).sum()
+    }
+
+    /// Waits until it does nothing any more.
+    pub(crate) async fn settle(&self) {
+        settle(&self.pids).await;
+    }
+
+    pub(crate) async fn end(self) {
+        self.process.end().await;
+    }
+}
+
+/// An Envoy; killed when dropped.
+struct Sidecar {
+    child: Child,
+    address: SocketAddr,
+    config: PathBuf,
+}
+
+impl Sidecar {
+    async fn start(tools: &Tools, scene: &Scene) -> Result<Self, BoxError> {
+        let (mut command, template) = tools.envoy()?;
+        // A port that is free now; Envoy cannot tell which one it got.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let config = template
+            .replace("{{LISTEN_PORT}}", &port.to_string())
+            .replace("{{ADS_PORT}}", &scene.control_plane.address().port().to_string());
+        let path = tools.folder().join(format!("envoy-{port}.yaml"));
+        std::fs::write(&path, config)?;
+        let child = command.arg("-c").arg(&path).kill_on_drop(true).spawn()?;
+        let sidecar = Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)), config: path };
+        for _ in 0..500 {
+            if TcpStream::connect(sidecar.address).await.is_ok() {
+                return Ok(sidecar);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Err("Envoy does not listen after 10 s".into())
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.config);
+    }
+}

@@ -1,0 +1,42 @@
+//! (b), (c), (d) from inside: the numbers of the binary `inner`, which counts what nobody outside can see.
+
+use std::process::Stdio;
+
+use serde::Deserialize;
+use tokio::process::Command;
+
+use super::Round;
+use crate::field::Contestant;
+use crate::service::BoxError;
+
+/// A line of `inner --json`.
+#[derive(Deserialize)]
+struct Line {
+    measure: String,
+    unit: String,
+    value: f64,
+}
+
+pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
+    let inner = round.tools.inner().await?;
+    for what in ["pick", "update", "memory"] {
+        let output = Command::new(&inner)
+            .args([what, "--json"])
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        if !output.status.success() {
+            return Err(format!("inner {what}: {}", String::from_utf8_lossy(&output.stderr)).into());
+        }
+        for line in String::from_utf8(output.stdout)?.lines() {
+            let line: Line = serde_json::from_str(line)?;
+            let unit = UNITS.into_iter().find(|unit| *unit == line.unit).unwrap_or("");
+            round.results.add(&format!("inner/{}", line.measure), unit, Contestant::Proxyless, line.value);
+        }
+    }
+    Ok(())
+}
+
+/// The units that `inner` uses.
+const UNITS: [&str; 7] = ["ns", "us", "ms", "x", "bytes", "allocations", "publishes"];

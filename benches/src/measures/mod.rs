@@ -1,0 +1,71 @@
+//! What is measured. Each measure runs once per round and adds its samples to the results.
+
+mod calls;
+mod failover;
+mod inner;
+mod memory;
+mod startup;
+mod updates;
+
+use clap::ValueEnum;
+
+use crate::field::{Contestant, Tools};
+use crate::results::Results;
+use crate::service::BoxError;
+
+/// A group of measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Group {
+    /// Unary calls and streams: requests per second, CPU per RPC, latency.
+    Calls,
+    /// Picks, updates and memory from inside the process.
+    Inner,
+    /// The CPU of a configuration update, from outside.
+    Updates,
+    /// Memory per endpoint, cluster, channel and connection.
+    Memory,
+    /// From the start to the first RPC.
+    Startup,
+    /// A primary that dies under load.
+    Failover,
+}
+
+/// What a measure works with.
+pub(crate) struct Round<'a> {
+    pub(crate) tools: &'a Tools,
+    pub(crate) contestants: &'a [Contestant],
+    /// The first is 1.
+    pub(crate) number: usize,
+    /// Seconds per measurement of a rate.
+    pub(crate) seconds: f64,
+    pub(crate) results: &'a mut Results,
+}
+
+impl Group {
+    pub(crate) async fn run(self, round: &mut Round<'_>) -> Result<(), BoxError> {
+        match self {
+            Self::Calls => calls::run(round).await,
+            Self::Inner => inner::run(round).await,
+            Self::Updates => updates::run(round).await,
+            Self::Memory => memory::run(round).await,
+            Self::Startup => startup::run(round).await,
+            Self::Failover => failover::run(round).await,
+        }
+    }
+}
+
+impl Round<'_> {
+    /// Those of the contestants that take part and are among these.
+    fn among(&self, these: &[Contestant]) -> Vec<Contestant> {
+        these.iter().copied().filter(|contestant| self.contestants.contains(contestant)).collect()
+    }
+
+    /// Notes a failure of one contestant; the others go on.
+    fn failed(&mut self, what: &str, contestant: Contestant, error: &BoxError) {
+        let text = format!("{what}: {contestant}: {error}");
+        tracing::warn!("{text}");
+        if !self.results.failures.contains(&text) {
+            self.results.failures.push(text);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Messages to and fro on open streams.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use crate::service::{BenchClient, Channel, Payload};
+
+/// So many streams, each one message after the other.
+pub(super) async fn run<T: Channel>(
+    client: BenchClient<T>,
+    concurrency: usize,
+    seconds: f64,
+    payload: usize,
+) -> Value {
+    let start = Instant::now();
+    let end = start + Duration::from_secs_f64(seconds);
+    let mut streams = JoinSet::new();
+    for _ in 0..concurrency {
+        streams.spawn(stream(client.clone(), Payload::of_length(payload), end));
+    }
+    let (mut messages, mut failed) = (0, 0);
+    while let Some(result) = streams.join_next().await {
+        match result {
+            Ok(Ok(count)) => messages += count,
+            _ => failed += 1,
+        }
+    }
+    json!({ "messages": messages, "failed": failed, "seconds": start.elapsed().as_secs_f64() })
+}
+
+async fn stream<T: Channel>(
+    mut client: BenchClient<T>,
+    payload: Payload,
+    end: Instant,
+) -> Result<u64, Status> {
+    let (requests, receiver) = mpsc::channel(1);
+    let gone = |_| Status::internal("the request stream ended early");
+    requests.send(payload.clone()).await.map_err(gone)?;
+    let mut answers = client.stream(ReceiverStream::new(receiver)).await?.into_inner();
+    let mut count = 0;
+    while answers.message().await?.is_some() {
+        count += 1;
+        if Instant::now() >= end {
+            break;
+        }
+        requests.send(payload.clone()).await.map_err(gone)?;
+    }
+    Ok(count)
+}

@@ -1,0 +1,110 @@
+//! What was measured: every sample, by measure and contestant.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::field::Contestant;
+
+/// All samples. Those of one round have the same place in their lists, so that ratios compare neighbours in time.
+#[derive(Default)]
+pub(crate) struct Results {
+    measures: BTreeMap<String, Measure>,
+    /// Who could not take part, and why.
+    pub(crate) missing: BTreeMap<Contestant, String>,
+    /// What failed although the contestant was there.
+    pub(crate) failures: Vec<String>,
+}
+
+/// The samples of one measure.
+pub(crate) struct Measure {
+    pub(crate) unit: &'static str,
+    pub(crate) samples: BTreeMap<Contestant, Vec<f64>>,
+}
+
+/// Median and spread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+impl Results {
+    pub(crate) fn add(&mut self, measure: &str, unit: &'static str, contestant: Contestant, value: f64) {
+        let measure = self
+            .measures
+            .entry(measure.to_owned())
+            .or_insert_with(|| Measure { unit, samples: BTreeMap::new() });
+        measure.samples.entry(contestant).or_default().push(value);
+    }
+
+    /// The measures whose names begin like this.
+    pub(crate) fn measures(&self, prefix: &str) -> impl Iterator<Item = (&str, &Measure)> {
+        let found = self.measures.range(prefix.to_owned()..);
+        let prefix = prefix.to_owned();
+        found
+            .take_while(move |(name, _)| name.starts_with(&prefix))
+            .map(|(name, measure)| (name.as_str(), measure))
+    }
+
+    pub(crate) fn summary(&self, measure: &str, of: Contestant) -> Option<Summary> {
+        Summary::of(self.samples(measure, of)?.iter().copied())
+    }
+
+    /// The ratio of two contestants, round by round.
+    pub(crate) fn ratio(&self, measure: &str, of: Contestant, to: Contestant) -> Option<Summary> {
+        let pairs = self.samples(measure, of)?.iter().zip(self.samples(measure, to)?);
+        Summary::of(pairs.map(|(of, to)| of / to))
+    }
+
+    fn samples(&self, measure: &str, of: Contestant) -> Option<&[f64]> {
+        Some(self.measures.get(measure)?.samples.get(&of)?)
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let measures = self.measures.iter().map(|(name, measure)| {
+            let samples =
+                measure.samples.iter().map(|(who, samples)| (who.name().to_owned(), json!(samples)));
+            let samples: serde_json::Map<_, _> = samples.collect();
+            (name.clone(), json!({ "unit": measure.unit, "samples": samples }))
+        });
+        let missing = self.missing.iter().map(|(who, why)| (who.name().to_owned(), json!(why)));
+        json!({
+            "measures": measures.collect::<serde_json::Map<_, _>>(),
+            "missing": missing.collect::<serde_json::Map<_, _>>(),
+            "failures": self.failures,
+        })
+    }
+}
+
+impl Summary {
+    pub(crate) fn of(samples: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = samples.filter(|sample| !sample.is_nan()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (least, most) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = match sorted.len() % 2 {
+            0 => (sorted.get(middle - 1)? + sorted.get(middle)?) / 2.0,
+            _ => *sorted.get(middle)?,
+        };
+        Some(Self { median, least, most })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_compare_the_same_round() {
+        let mut results = Results::default();
+        for (ours, theirs) in [(1.0, 2.0), (10.0, 20.0), (3.0, 2.0)] {
+            results.add("m", "us", Contestant::Proxyless, ours);
+            results.add("m", "us", Contestant::CCore, theirs);
+        }
+        let ratio = results.ratio("m", Contestant::Proxyless, Contestant::CCore);
+        assert_eq!(ratio, Some(Summary { median: 0.5, least: 0.5, most: 1.5 }));
+        assert_eq!(results.ratio("m", Contestant::Proxyless, Contestant::Envoy), None);
+    }
+}

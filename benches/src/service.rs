@@ -1,0 +1,95 @@
+//! The service that all contestants call, written out by hand.
+//!
+//! ```proto
+//! package bench;
+//!
+//! service Bench {
+//!   rpc Unary(google.protobuf.BytesValue) returns (google.protobuf.BytesValue);
+//!   rpc Stream(stream google.protobuf.BytesValue) returns (stream google.protobuf.BytesValue);
+//! }
+//! ```
+//!
+//! An answer is as long as its request and begins with the backend's name, ended by a NUL byte.
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
+use tonic::{IntoRequest, IntoStreamingRequest, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+pub(crate) const UNARY: &str = "/bench.Bench/Unary";
+pub(crate) const STREAM: &str = "/bench.Bench/Stream";
+
+/// The only message there is.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct Payload {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) value: Bytes,
+}
+
+impl Payload {
+    pub(crate) fn of_length(length: usize) -> Self {
+        Self { value: vec![b'x'; length].into() }
+    }
+
+    /// The backend that answered.
+    pub(crate) fn backend(&self) -> &str {
+        let name = self.value.split(|byte| *byte == 0).next().unwrap_or_default();
+        std::str::from_utf8(name).unwrap_or("?")
+    }
+}
+
+/// What the client below asks of a channel: no more than what tonic's generated clients do.
+pub(crate) trait Channel:
+    GrpcService<Body, Error: Into<BoxError>, ResponseBody = Self::AnswerBody, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+    type AnswerBody: http_body::Body<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static;
+}
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl<T, B> Channel for T
+where
+    T: GrpcService<Body, ResponseBody = B> + Clone + Send + 'static,
+    T::Error: Into<BoxError>,
+    T::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+{
+    type AnswerBody = B;
+}
+
+/// Shaped like a client that tonic generates.
+#[derive(Clone)]
+pub(crate) struct BenchClient<T>(Grpc<T>);
+
+impl<T: Channel> BenchClient<T> {
+    pub(crate) fn new(channel: T) -> Self {
+        Self(Grpc::new(channel))
+    }
+
+    pub(crate) async fn unary(
+        &mut self,
+        request: impl IntoRequest<Payload>,
+    ) -> Result<Response<Payload>, Status> {
+        self.ready().await?;
+        self.0.unary(request.into_request(), PathAndQuery::from_static(UNARY), ProstCodec::default()).await
+    }
+
+    pub(crate) async fn stream(
+        &mut self,
+        requests: impl IntoStreamingRequest<Message = Payload>,
+    ) -> Result<Response<Streaming<Payload>>, Status> {
+        self.ready().await?;
+        let requests = requests.into_streaming_request();
+        self.0.streaming(requests, PathAndQuery::from_static(STREAM), ProstCodec::default()).await
+    }
+
+    async fn ready(&mut self) -> Result<(), Status> {
+        self.0.ready().await.map_err(|error| Status::unavailable(error.into().to_string()))
+    }
+}

@@ -1,0 +1,24 @@
+//! The Rust contestants: each makes a channel to a target.
+
+mod bare_hyper;
+mod tonic_channels;
+
+pub(crate) use bare_hyper::BareHyper;
+pub(crate) use tonic_channels::{balanced, single};
+
+use clap::ValueEnum;
+
+/// A way to reach the service from Rust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stack {
+    /// Round robin over hyper's own connections: what HTTP/2 costs, and nothing else.
+    BareHyper,
+    /// One `tonic::transport::Channel` to one address.
+    TonicChannel,
+    /// `Channel::balance_list`.
+    BalanceList,
+    /// The crate tonic-xds.
+    TonicXds,
+    /// This project.
+    Proxyless,
+}
