@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
+use crate::address::CompactAddress;
 use crate::api::{CallCounter, CallCounts, ConnectionSlot, Id, SubchannelEvent};
 use crate::subchannel::{Effect, Phase, SubchannelCore};
 use crate::tree::{ConnectionEvent, ConnectionId, ConnectionNode, TreeConfig, TreeEffect};
@@ -22,12 +23,24 @@ pub(crate) struct PoolKey {
     pub(crate) address: SocketAddr,
 }
 
+/// A [`PoolKey`] as it is kept.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct CompactKey {
+    address: CompactAddress,
+}
+
+impl From<PoolKey> for CompactKey {
+    fn from(key: PoolKey) -> Self {
+        Self { address: key.address.into() }
+    }
+}
+
 pub(crate) struct Pool {
     config: TreeConfig,
     backoff: Arc<BackoffConfig>,
     /// Boxed: the leaves of the map are half empty.
     entries: BTreeMap<ConnectionId, Box<Entry>>,
-    by_key: BTreeMap<PoolKey, ConnectionId>,
+    by_key: BTreeMap<CompactKey, ConnectionId>,
     deadlines: BTreeSet<(Time, ConnectionId)>,
     /// Entries that lost their last owner during this input.
     orphans: BTreeSet<ConnectionId>,
@@ -78,7 +91,7 @@ impl Pool {
     /// Makes `owner` an owner of the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
     pub(crate) fn acquire(&mut self, key: PoolKey, owner: Id) -> (ConnectionId, Arc<ConnectionSlot>) {
         let next = &mut self.next_connection;
-        let connection = *self.by_key.entry(key).or_insert_with(|| {
+        let connection = *self.by_key.entry(key.into()).or_insert_with(|| {
             *next += 1;
             ConnectionId(*next - 1)
         });
@@ -288,7 +301,7 @@ impl Pool {
     fn close(&mut self, connection: ConnectionId) {
         self.set_deadline(connection, None);
         let Some(entry) = self.entries.remove(&connection) else { return };
-        self.by_key.remove(&PoolKey { address: entry.core.address() });
+        self.by_key.remove(&PoolKey { address: entry.core.address() }.into());
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
         match *entry.core.phase() {

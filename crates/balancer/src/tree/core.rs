@@ -24,7 +24,10 @@ pub(super) struct Core {
     /// Signals that are due when the input has been dealt with otherwise.
     deferred: VecDeque<Id>,
     rng: Rng,
-    held: BTreeMap<Id, Held>,
+    /// Boxed: the leaves of the map are half empty.
+    held: BTreeMap<Id, Box<Held>>,
+    /// The route that was kept last: often the next one leads to a sibling.
+    last_route: Option<SharedRoute>,
     timers: BTreeSet<(Time, Id)>,
     releases: Arc<Releases>,
     next_id: u64,
@@ -59,6 +62,7 @@ impl Core {
             deferred: VecDeque::new(),
             rng: Rng::new(config.seed),
             held: BTreeMap::new(),
+            last_route: None,
             timers: BTreeSet::new(),
             releases: Releases::new(),
             next_id: 0,
@@ -104,8 +108,8 @@ impl Core {
     }
 
     fn signal(&self, id: Id) -> Option<Message> {
-        match self.held.get(&id) {
-            Some(Held { kind: Kind::Signal { token }, route }) => {
+        match &**self.held.get(&id)? {
+            Held { kind: Kind::Signal { token }, route } => {
                 Some(Message { token: *token, route: route.clone() })
             }
             _ => None,
@@ -120,8 +124,8 @@ impl Core {
     pub(super) fn expire_timer(&mut self, limit: Id) -> Option<Message> {
         let due = self.timers.range(..=(self.now, Id(u64::MAX))).find(|(_, id)| *id < limit).copied()?;
         self.timers.remove(&due);
-        match self.held.remove(&due.1) {
-            Some(Held { kind: Kind::Timer { token, .. }, route }) => Some(Message { token, route }),
+        match *self.held.remove(&due.1)? {
+            Held { kind: Kind::Timer { token, .. }, route } => Some(Message { token, route }),
             _ => None,
         }
     }
@@ -145,7 +149,9 @@ impl Core {
     }
 
     fn hold(&mut self, id: Id, kind: Kind, route: &RouteBuf) {
-        self.held.insert(id, Held { kind, route: route.share() });
+        let route = route.share(self.last_route.as_ref());
+        self.last_route = Some(route.clone());
+        self.held.insert(id, Box::new(Held { kind, route }));
     }
 }
 
@@ -168,7 +174,8 @@ impl Cx for Core {
     }
 
     fn connect(&mut self, subchannel: &Subchannel) {
-        if let Some(Held { kind: Kind::Subchannel { connection }, .. }) = self.held.get(&subchannel.id()) {
+        let held = self.held.get(&subchannel.id()).map(|held| &held.kind);
+        if let Some(Kind::Subchannel { connection }) = held {
             self.pool.connect(self.now, *connection, &mut self.rng);
         }
     }

@@ -58,3 +58,35 @@ impl ManagedClusters {
         self.settings = Some(Arc::clone(settings));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::fixtures::{aggregate, eds_cluster, leaf, settings, xds_config};
+    use crate::xds_config::EndpointsState;
+
+    #[test]
+    fn only_what_is_about_a_changed_cluster_is_made_anew() {
+        let names: Vec<Arc<str>> = ["above", "beside", "below"].map(Arc::from).into();
+        let cluster = |name: &str| leaf(name, eds_cluster(), EndpointsState::Missing);
+        let old = xds_config([aggregate("above", &["below"]), cluster("beside"), cluster("below")]);
+        let settings = Arc::new(settings());
+        let mut managed = ManagedClusters::default();
+        managed.update((0..).zip(&names), &old, &settings);
+        let before = managed.config.clusters.clone();
+
+        let mut new = XdsConfig::clone(&old);
+        new.clusters.insert("below".into(), Ok(cluster("below")));
+        managed.forget(&new.changed_since(&old));
+        managed.update((0..).zip(&names), &new, &settings);
+        let same: Vec<bool> = before
+            .iter()
+            .zip(&managed.config.clusters)
+            .map(|(before, after)| {
+                assert!(Arc::ptr_eq(&before.config, &after.config));
+                Arc::ptr_eq(before.view.as_ref().unwrap(), after.view.as_ref().unwrap())
+            })
+            .collect();
+        assert_eq!(same, [false, true, false], "the leaf and what is above it");
+    }
+}

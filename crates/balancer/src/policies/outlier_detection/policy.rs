@@ -224,7 +224,7 @@ impl Intercept for Subchannels {
     fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
         // The tracker is there even while nothing is counted: detection may be turned on later.
         spec.trackers.add(self.watched.subchannel_made(spec.address));
-        let seen = Seen { route: spec.route.share(), event: None, ejected: false };
+        let seen = Seen { route: spec.route.share(None), event: None, ejected: false };
         self.lent.lend(cx.create_subchannel(spec), seen)
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use crate::address::CompactAddress;
 use crate::api::Endpoint;
 
 /// What makes an endpoint the same over updates: its addresses, in no order.
@@ -12,7 +13,7 @@ pub struct EndpointKey(Addresses);
 /// Most endpoints have one address, and there are many endpoints: those need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Addresses {
-    One(SocketAddr),
+    One(CompactAddress),
     /// Sorted; any number but one.
     Several(Box<[SocketAddr]>),
 }
@@ -22,31 +23,29 @@ impl EndpointKey {
     #[must_use]
     pub fn of(endpoint: &Endpoint) -> Self {
         if let [address] = *endpoint.addresses {
-            return Self(Addresses::One(address));
+            return Self(Addresses::One(address.into()));
         }
         let mut addresses = endpoint.addresses.to_vec();
         addresses.sort_unstable();
         addresses.dedup();
         Self(match *addresses {
-            [address] => Addresses::One(address),
+            [address] => Addresses::One(address.into()),
             _ => Addresses::Several(addresses.into()),
         })
-    }
-
-    fn addresses(&self) -> &[SocketAddr] {
-        match &self.0 {
-            Addresses::One(address) => std::slice::from_ref(address),
-            Addresses::Several(addresses) => addresses,
-        }
     }
 }
 
 impl fmt::Display for EndpointKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, address) in self.addresses().iter().enumerate() {
-            write!(f, "{}{address}", if at > 0 { "," } else { "" })?;
+        match &self.0 {
+            Addresses::One(address) => write!(f, "{}", address.get()),
+            Addresses::Several(addresses) => {
+                for (at, address) in addresses.iter().enumerate() {
+                    write!(f, "{}{address}", if at > 0 { "," } else { "" })?;
+                }
+                Ok(())
+            }
         }
-        Ok(())
     }
 }
 

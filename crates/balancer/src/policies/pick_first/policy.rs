@@ -15,9 +15,8 @@ use crate::api::{
 };
 
 /// The policy `pick_first`.
-#[derive(Default)]
 pub struct PickFirst {
-    config: PickFirstConfig,
+    config: Arc<PickFirstConfig>,
     note: Option<Arc<str>>,
     list: Vec<Address>,
     phase: Phase,
@@ -38,9 +37,17 @@ enum Phase {
     Selected { subchannel: Subchannel, health: ConnectivityState },
 }
 
+impl Default for PickFirst {
+    fn default() -> Self {
+        static CONFIG: LazyLock<Arc<PickFirstConfig>> = LazyLock::new(Arc::default);
+        let config = Arc::clone(&CONFIG);
+        Self { config, note: None, list: Vec::new(), phase: Phase::default(), failing: false }
+    }
+}
+
 impl Policy for PickFirst {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
-        self.config = config_of::<PickFirstConfig>("pick_first", &update.config)?.clone();
+        self.config = Arc::new(config_of::<PickFirstConfig>("pick_first", &update.config)?.clone());
         self.note.clone_from(&update.resolution_note);
         let mut endpoints = Vec::with_capacity(update.endpoints.count());
         update.endpoints.flatten(&mut |endpoint| endpoints.push(Arc::clone(endpoint)));
@@ -100,7 +107,11 @@ impl Policy for PickFirst {
 impl PickFirst {
     /// Connects to this endpoint, as the child of a petiole policy, without the detour of an update.
     pub(in crate::policies) fn use_endpoint(&mut self, endpoint: Arc<Endpoint>, cx: &mut dyn Cx) {
-        self.config.petiole = true;
+        if !self.config.petiole {
+            static PETIOLE: LazyLock<Arc<PickFirstConfig>> =
+                LazyLock::new(|| Arc::new(PickFirstConfig::for_petiole()));
+            self.config = Arc::clone(&PETIOLE);
+        }
         self.use_list(flatten(&[endpoint]), cx);
     }
 
