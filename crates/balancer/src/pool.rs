@@ -239,22 +239,19 @@ impl Pool {
 
     /// All entries, for people.
     pub(crate) fn describe(&self) -> Vec<ConnectionNode> {
-        let node = |(&connection, entry): (&ConnectionId, &Box<Entry>)| {
-            let core = &entry.core;
-            ConnectionNode {
-                connection,
-                attempt: match *core.phase() {
-                    Phase::Ready { attempt } => Some(attempt),
-                    _ => None,
-                },
-                address: core.address(),
-                state: core.state(),
-                error: core.error().map(|error| error.message.clone()),
-                calls: core.slot().calls().counts(),
-                calls_since_ready: core.calls_since_ready(),
-            }
+        let node = |connection: ConnectionId, Entry { core, .. }: &Entry| ConnectionNode {
+            connection,
+            attempt: match *core.phase() {
+                Phase::Ready { attempt } => Some(attempt),
+                _ => None,
+            },
+            address: core.address(),
+            state: core.state(),
+            error: core.error().map(|error| error.message.clone()),
+            calls: core.slot().calls().counts(),
+            calls_since_ready: core.calls_since_ready(),
         };
-        self.entries.iter().map(node).collect()
+        self.entries.iter().map(|(&connection, entry)| node(connection, entry)).collect()
     }
 
     /// The calls that ended on any entry, also on those that are gone.

@@ -340,3 +340,16 @@ fn a50_people_see_who_is_ejected_why_until_when_and_how_often() {
     let text = seen(&mut bench);
     assert!(text.contains("ejections=1 endpoints_ejected=0") && !text.contains("calls=10"), "{text}");
 }
+
+#[test]
+fn a50_detection_that_is_turned_on_later_finds_the_connections_that_there_are() {
+    let mut bench = bench(Detection::default(), endpoints(1..=5));
+    bench.take_effects();
+    bench.update(round_robin(detection()), endpoints(1..=5));
+    assert!(bench.take_effects().is_empty(), "nobody connects or closes");
+    assert_eq!(bench.state(), ConnectivityState::Ready);
+    calls(&mut bench, 100, &[address(1)]);
+    bench.advance(SECOND);
+    assert_eq!(bench.picked(20), set(2..=5));
+    assert_eq!(bench.tree().stats().owners, 5);
+}
