@@ -7,7 +7,7 @@ use proxyless_testkit::resources::{
     EndpointExt, LocalityExt, aggregate_cluster, assignment, eds_cluster, endpoint, listener, locality,
     route, route_config, simple_route_config, virtual_host,
 };
-use proxyless_testkit::{ControlPlane, Resource};
+use proxyless_testkit::{CDS, ControlPlane, EDS, LDS, RDS, Resource};
 use tokio::process::Command;
 
 use super::Process;
@@ -78,7 +78,8 @@ impl Scene {
         let rejected =
             requests.iter().filter_map(|request| request.error()).map(|error| error.message.as_str());
         let rejected: Vec<_> = rejected.collect();
-        format!("{} ADS requests, rejections: {rejected:?}", requests.len())
+        let asked = [LDS, RDS, CDS, EDS].map(|kind| self.control_plane.subscriptions(kind).len());
+        format!("{} ADS requests, asks for {asked:?} resources, rejections: {rejected:?}", requests.len())
     }
 
     async fn with_resources(

@@ -79,7 +79,7 @@ async fn connections(
 /// The memory of a client that has made an RPC and has nothing left to do.
 async fn used(round: &Round<'_>, contestant: Contestant, scene: &Scene) -> Result<f64, BoxError> {
     let mut running = contestant.start(round.tools, scene).await?;
-    running.first().await?;
+    running.first().await.map_err(|error| format!("{error} ({})", scene.heard()))?;
     running.settle().await;
     let bytes = running.memory();
     running.end().await;

@@ -146,8 +146,7 @@ impl Service<Request<tonic::body::Body>> for XdsChannel {
     }
 
     fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
-        let shared = Arc::clone(&self.shared);
-        Box::pin(async move { Ok(call::call(shared, request).await) })
+        Box::pin(call::call(Arc::clone(&self.shared), request))
     }
 }
 

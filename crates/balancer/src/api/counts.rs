@@ -1,13 +1,12 @@
 //! How many calls ended, counted so that callers on different cores do not meet.
 
-use std::cell::Cell;
 use std::ops::{Add, AddAssign};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-const STRIPES: usize = 8;
+use super::stripes::{Padded, STRIPES, own_stripe};
 
 /// Calls that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,10 +52,9 @@ impl AddAssign for CallCounts {
 ///
 /// Takes no memory before the first call, or [`Self::prepare`].
 #[derive(Debug, Default)]
-pub struct CallCounter(OnceLock<Box<[Stripe; STRIPES]>>);
+pub struct CallCounter(OnceLock<Box<[Padded<Stripe>; STRIPES]>>);
 
 #[derive(Debug, Default)]
-#[repr(align(64))]
 struct Stripe {
     succeeded: AtomicU64,
     failed: AtomicU64,
@@ -94,20 +92,16 @@ impl CallCounter {
         let stripes = self.0.get().into_iter().flat_map(|stripes| stripes.iter());
         stripes.fold(CallCounts::default(), |sum, stripe| {
             sum + CallCounts {
-                succeeded: stripe.succeeded.load(Ordering::Relaxed),
-                failed: stripe.failed.load(Ordering::Relaxed),
+                succeeded: stripe.0.succeeded.load(Ordering::Relaxed),
+                failed: stripe.0.failed.load(Ordering::Relaxed),
             }
         })
     }
 
     fn stripe(&self) -> &Stripe {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        thread_local!(static STRIPE: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES));
         let stripes = self.0.get_or_init(Box::default);
-        // A thread that is ending has no number any more; any stripe will do.
-        let index = STRIPE.try_with(Cell::get).unwrap_or(0);
         // Below STRIPES by construction.
-        &stripes[index % STRIPES]
+        &stripes[own_stripe() % STRIPES].0
     }
 }
 

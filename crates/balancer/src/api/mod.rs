@@ -23,6 +23,7 @@ mod policy;
 mod signal;
 mod state;
 mod status;
+mod stripes;
 
 pub use call::{CallTicket, CallTracker, ConnectionSlot, Outcome, PickTarget, TrackerSlot, Trackers};
 pub use child::{Child, ChildCx, ChildIndex, ChildOutput, Children};
@@ -43,3 +44,4 @@ pub use policy::{Policy, Route, RouteBuf, SharedRoute, SubchannelEvent, Update};
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;
 pub use status::{Code, PickError};
+pub use stripes::{Padded, STRIPES, own_stripe};

@@ -1,23 +1,25 @@
 //! Routes an RPC, picks a connection for it, sends it, and sends again what no server has seen or the route retries.
 
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{HeaderName, USER_AGENT};
+use http::header::{TE, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, Version, request};
 use proxyless_balancer::api::{ActualHost, CallAttributes, CallTicket, Code, Pick, PickArgs, PickResult};
 use proxyless_mesh::cluster_ref::ClusterRef;
-use proxyless_mesh::route_table::RouteEntry;
 use proxyless_sans_io::Rng;
 use proxyless_transport::{SendError, grpc};
+use proxyless_xds::resource::RetryPolicy;
 use tokio::time::Instant;
 use tonic::Status;
 
 use super::deadline::Deadline;
 use super::options::WaitForReady;
 use super::orca;
-use super::replay::Replay;
+use super::replay::{Replay, RequestBody};
 use super::response::XdsBody;
 use super::retry::Retries;
 use super::status;
@@ -29,18 +31,19 @@ use crate::snapshot::Snapshot;
 use crate::user_agent;
 
 /// Runs one RPC up to its response headers. Failures are trailers-only responses, as if a server had sent them.
-pub(crate) async fn call(shared: Arc<Shared>, request: Request<tonic::body::Body>) -> Response<XdsBody> {
-    let (head, body) = request.into_parts();
-    match Call::new(&shared, head).run(body).await {
-        Ok(response) => response,
-        Err(status) => status.into_http(),
-    }
+pub(crate) fn call(
+    shared: Arc<Shared>,
+    request: Request<tonic::body::Body>,
+) -> impl Future<Output = Result<Response<XdsBody>, Infallible>> + Send {
+    let (mut head, body) = request.into_parts();
+    // The head is lent: an async function holds each of its arguments twice.
+    async move { Ok(Call::new(&shared, &mut head).run(body).await.unwrap_or_else(Status::into_http)) }
 }
 
 /// An RPC that has not been answered yet.
 struct Call<'a> {
     shared: &'a Shared,
-    head: request::Parts,
+    head: &'a mut request::Parts,
     start: Instant,
     deadline: Deadline,
     rng: Rng,
@@ -49,7 +52,7 @@ struct Call<'a> {
 /// What the route decided, kept over all attempts.
 struct Routed {
     cluster: Arc<ClusterRef>,
-    route: Arc<RouteEntry>,
+    retry_policy: Option<Arc<RetryPolicy>>,
     attributes: CallAttributes,
     /// Present where the route keeps sessions for the RPC (gRFC A55).
     session: Option<Session>,
@@ -71,7 +74,7 @@ enum Step<T> {
 }
 
 impl<'a> Call<'a> {
-    fn new(shared: &'a Shared, head: request::Parts) -> Self {
+    fn new(shared: &'a Shared, head: &'a mut request::Parts) -> Self {
         let start = Instant::now();
         let deadline = Deadline::of_request(&head.headers, start);
         Self { shared, head, start, deadline, rng: clock::rng() }
@@ -83,9 +86,10 @@ impl<'a> Call<'a> {
         // Calls that come to a connection are counted by it.
         let unsent = |_: &Status| shared.published.unsent().failed();
         let routed = self.wait_for("a route", Self::route).await.inspect_err(unsent)?;
-        let replay = Replay::new(body);
+        self.complete_headers();
+        let mut replay = Replay::new(body);
         let mut refused = false;
-        let mut retries = Retries::new(routed.route.retry_policy().map(|policy| &**policy));
+        let mut retries = Retries::new(routed.retry_policy.as_deref());
         loop {
             let picked = self
                 .wait_for("a connection", |call, snapshot| call.pick(snapshot, &routed))
@@ -100,32 +104,32 @@ impl<'a> Call<'a> {
                     continue;
                 }
             };
-            let reserved = self.until(connection.reserve(), "a stream of the connection").await;
+            let reserved = self.until(pin!(connection.reserve()), "a stream of the connection").await;
             let Ok(reserved) = reserved.inspect_err(unsent)? else {
                 tokio::task::yield_now().await;
                 continue;
             };
-            let Some(request) = self.request(&replay, pick.authority.as_ref(), &retries) else {
+            let Some(body) = replay.attempt().await else {
                 let why = "the connection was lost and the request is too long to send again";
                 return Err(Status::unavailable(why)).inspect_err(unsent);
             };
+            let request = self.request(body, pick.authority.as_ref(), &retries);
             // From here on the call counts.
             let ticket = CallTicket::start(pick);
-            let sent = tokio::select! {
-                sent = reserved.send(request) => sent,
-                () = self.deadline.expired() => {
-                    ticket.finish(Code::DeadlineExceeded);
-                    return Err(self.expired("the response"));
-                }
+            let Some(sent) = self.deadline.bound(pin!(reserved.send(request))).await else {
+                ticket.finish(Code::DeadlineExceeded);
+                return Err(self.expired("the response"));
             };
             let delay = match sent {
                 Ok(response) => {
                     // Trailers-only: the attempt is over, and nothing has been handed to the caller (A44).
-                    let code = status::in_headers(response.headers()).filter(|_| replay.is_replayable());
-                    let delay = code.and_then(|code| retries.next(code, response.headers(), &mut self.rng));
-                    let (Some(code), Some(delay)) = (code, delay) else {
+                    let code = status::in_headers(response.headers());
+                    let retried = code.filter(|_| replay.is_replayable()).and_then(|code| {
+                        Some((code, retries.next(code, response.headers(), &mut self.rng)?))
+                    });
+                    let Some((code, delay)) = retried else {
                         replay.commit();
-                        return Ok(self.respond(response, ticket, &routed, actual.as_ref()));
+                        return Ok(self.respond(response, code, ticket, routed, actual.as_ref()));
                     };
                     ticket.finish(code);
                     delay
@@ -169,9 +173,9 @@ impl<'a> Call<'a> {
     }
 
     /// Waits before the next attempt.
-    async fn pause(&self, delay: Duration) -> Result<(), Status> {
+    async fn pause(&mut self, delay: Duration) -> Result<(), Status> {
         self.shared.published.retried().failed();
-        self.until(tokio::time::sleep(delay), "the next attempt").await
+        self.until(pin!(tokio::time::sleep(delay)), "the next attempt").await
     }
 
     /// Looks at snapshots, each one as it comes, until one gives an answer.
@@ -194,15 +198,12 @@ impl<'a> Call<'a> {
                 let why = format!("{target}: the runtime in which the channel was made has ended");
                 return Err(Status::unavailable(why));
             }
-            self.until(superseded.cancelled(), what).await?;
+            self.until(pin!(superseded.cancelled()), what).await?;
         }
     }
 
-    async fn until<T>(&self, event: impl Future<Output = T>, what: &str) -> Result<T, Status> {
-        tokio::select! {
-            value = event => Ok(value),
-            () = self.deadline.expired() => Err(self.expired(what)),
-        }
+    async fn until<T>(&mut self, event: Pin<&mut impl Future<Output = T>>, what: &str) -> Result<T, Status> {
+        self.deadline.bound(event).await.ok_or_else(|| self.expired(what))
     }
 
     fn expired(&self, what: &str) -> Status {
@@ -241,9 +242,9 @@ impl<'a> Call<'a> {
             override_host: None,
         };
         let cluster = Arc::clone(cluster);
-        let route = Arc::clone(selection.route);
-        self.deadline = self.deadline.limited(self.start, limit);
-        Ok(Step::Done(Routed { cluster, route, attributes, session }))
+        let retry_policy = selection.route.retry_policy().cloned();
+        self.deadline.limit(self.start, limit);
+        Ok(Step::Done(Routed { cluster, retry_policy, attributes, session }))
     }
 
     /// A connection, or (inside) why this attempt has none, or (outside) why there shall be no other attempt.
@@ -274,24 +275,29 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The request of one attempt; `None` if the body cannot be sent again.
+    /// Adds what every request of gRPC has. Routes have not seen it.
+    fn complete_headers(&mut self) {
+        let headers = &mut self.head.headers;
+        headers.insert(USER_AGENT, user_agent::header(headers.get(USER_AGENT)));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+
+    /// The request of one attempt.
     fn request(
         &self,
-        replay: &Replay,
+        body: RequestBody,
         authority: Option<&HeaderValue>,
         retries: &Retries<'_>,
-    ) -> Option<Request<super::RequestBody>> {
-        let mut request = Request::new(replay.attempt()?);
+    ) -> Request<RequestBody> {
+        let mut request = Request::new(body);
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() = self.uri(authority);
         let headers = request.headers_mut();
         headers.clone_from(&self.head.headers);
-        headers.insert(USER_AGENT, user_agent::header(self.head.headers.get(USER_AGENT)));
-        headers.insert(HeaderName::from_static("te"), HeaderValue::from_static("trailers"));
-        self.deadline.write(headers, Instant::now());
+        self.deadline.write(headers);
         retries.write(headers);
-        Some(request)
+        request
     }
 
     /// `:authority` is the endpoint's host name where the route asks for that (A81), else the origin that the caller
@@ -311,10 +317,11 @@ impl<'a> Call<'a> {
     }
 
     fn respond(
-        &self,
+        self,
         response: Response<proxyless_transport::Body>,
+        code: Option<Code>,
         ticket: CallTicket,
-        routed: &Routed,
+        routed: Routed,
         actual: Option<&ActualHost>,
     ) -> Response<XdsBody> {
         let (mut head, body) = response.into_parts();
@@ -322,7 +329,7 @@ impl<'a> Call<'a> {
             session.answered(actual, &mut head.headers);
         }
         // Trailers-only: the call is over.
-        let ticket = match status::in_headers(&head.headers) {
+        let ticket = match code {
             Some(code) => {
                 let metrics = orca::metrics(&ticket, &head.headers);
                 ticket.finish_with(code, metrics);
@@ -334,6 +341,6 @@ impl<'a> Call<'a> {
             }
             None => Some(ticket),
         };
-        Response::from_parts(head, XdsBody::new(body, ticket, self.deadline, Arc::clone(&routed.cluster)))
+        Response::from_parts(head, XdsBody::new(body, ticket, self.deadline, routed.cluster))
     }
 }

@@ -1,49 +1,67 @@
 //! Deadlines: the caller's `grpc-timeout` and the route's limit (gRFC A31), as one point in time.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
-const GRPC_TIMEOUT: &str = "grpc-timeout";
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// When an RPC must be over. Covers queueing, headers and body.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline(Option<Instant>);
+/// When an RPC must be over. Covers queueing, headers and body, with one timer for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Deadline {
+    at: Option<Instant>,
+    /// Whether it is what the caller's header says.
+    is_callers: bool,
+    /// Made by the first wait.
+    timer: Option<Pin<Box<Sleep>>>,
+}
 
 impl Deadline {
     /// The caller's own deadline, counted from `start`.
     pub(crate) fn of_request(headers: &HeaderMap, start: Instant) -> Self {
         let timeout = headers.get(GRPC_TIMEOUT).and_then(parse);
-        Self(timeout.and_then(|timeout| start.checked_add(timeout)))
+        let at = timeout.and_then(|timeout| start.checked_add(timeout));
+        Self { at, is_callers: true, timer: None }
     }
 
-    /// The earlier of this and `limit` after `start`; a limit of zero is none (A31).
-    pub(crate) fn limited(self, start: Instant, limit: Option<Duration>) -> Self {
+    /// Makes it the earlier of this and `limit` after `start`; a limit of zero is none (A31).
+    pub(crate) fn limit(&mut self, start: Instant, limit: Option<Duration>) {
         let limit = limit.filter(|limit| !limit.is_zero()).and_then(|limit| start.checked_add(limit));
-        Self(match (self.0, limit) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        })
-    }
-
-    /// When, if ever.
-    pub(crate) fn at(self) -> Option<Instant> {
-        self.0
-    }
-
-    /// Completes when the deadline has come; never, if there is none.
-    pub(crate) async fn expired(self) {
-        match self.0 {
-            Some(at) => tokio::time::sleep_until(at).await,
-            None => std::future::pending().await,
+        if let Some(limit) = limit.filter(|&limit| self.at.is_none_or(|at| limit < at)) {
+            *self = Self { at: Some(limit), is_callers: false, timer: None };
         }
     }
 
-    /// Tells the server how much time is left.
-    pub(crate) fn write(self, headers: &mut HeaderMap, now: Instant) {
-        if let Some(at) = self.0 {
-            headers.insert(GRPC_TIMEOUT, format(at.saturating_duration_since(now)));
+    /// Whether it has passed.
+    pub(crate) fn is_past(&self) -> bool {
+        self.at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Ready when the deadline has come; never, if there is none.
+    pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(at) = self.at else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+        timer.as_mut().poll(cx)
+    }
+
+    /// What the event gives; `None` if the deadline comes before it.
+    pub(crate) async fn bound<T>(&mut self, mut event: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        poll_fn(|cx| match event.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending => self.poll_expired(cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// Tells the server how much time is left. What the caller wrote holds until something has been waited for.
+    pub(crate) fn write(&self, headers: &mut HeaderMap) {
+        if let Some(at) = self.at.filter(|_| !self.is_callers || self.timer.is_some()) {
+            headers.insert(GRPC_TIMEOUT, format(at.saturating_duration_since(Instant::now())));
         }
     }
 }
@@ -86,6 +104,8 @@ fn format(left: Duration) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use super::*;
 
     fn parsed(text: &str) -> Option<Duration> {
@@ -117,11 +137,40 @@ mod tests {
     #[test]
     fn a31_route_limit_shortens_the_deadline_and_zero_is_no_limit() {
         let start = Instant::now();
-        let caller = Deadline(Some(start + Duration::from_secs(5)));
-        let limited = |limit: u64| caller.limited(start, Some(Duration::from_secs(limit))).at();
-        assert_eq!(limited(2), Some(start + Duration::from_secs(2)));
-        assert_eq!(limited(9), Some(start + Duration::from_secs(5)));
-        assert_eq!(limited(0), Some(start + Duration::from_secs(5)));
-        assert_eq!(Deadline(None).limited(start, None).at(), None);
+        let headers = |timeout| HeaderMap::from_iter([(GRPC_TIMEOUT, HeaderValue::from_static(timeout))]);
+        let limited = |headers: &HeaderMap, limit: Option<u64>| {
+            let mut deadline = Deadline::of_request(headers, start);
+            deadline.limit(start, limit.map(Duration::from_secs));
+            deadline.at.map(|at| at - start)
+        };
+        let caller = headers("5S");
+        assert_eq!(limited(&caller, Some(2)), Some(Duration::from_secs(2)));
+        assert_eq!(limited(&caller, Some(9)), Some(Duration::from_secs(5)));
+        assert_eq!(limited(&caller, Some(0)), Some(Duration::from_secs(5)));
+        assert_eq!(limited(&HeaderMap::new(), Some(9)), Some(Duration::from_secs(9)));
+        assert_eq!(limited(&HeaderMap::new(), None), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn header_is_rewritten_once_it_is_no_longer_what_the_caller_wrote() {
+        let start = Instant::now();
+        let mut headers = HeaderMap::from_iter([(GRPC_TIMEOUT, HeaderValue::from_static("5S"))]);
+        let mut deadline = Deadline::of_request(&headers, start);
+        deadline.write(&mut headers);
+        assert_eq!(headers[GRPC_TIMEOUT], "5S");
+        let second = pin!(tokio::time::sleep(Duration::from_secs(1)));
+        assert_eq!(deadline.bound(second).await, Some(()));
+        deadline.write(&mut headers);
+        assert_eq!(parse(&headers[GRPC_TIMEOUT]), Some(start + Duration::from_secs(5) - Instant::now()));
+        deadline.limit(start, Some(Duration::from_secs(3)));
+        deadline.write(&mut headers);
+        assert_eq!(parse(&headers[GRPC_TIMEOUT]), Some(start + Duration::from_secs(3) - Instant::now()));
+        assert!(!deadline.is_past());
+        assert_eq!(deadline.bound(pin!(std::future::pending::<()>())).await, None);
+        assert!(
+            deadline.is_past() && start.elapsed() >= Duration::from_secs(3),
+            "the timer of the old limit"
+        );
+        assert!(start.elapsed() < Duration::from_secs(4));
     }
 }

@@ -8,8 +8,10 @@ use tonic::metadata::MetadataMap;
 
 /// The report in the trailers, if there is a readable one and someone wants it.
 pub(super) fn metrics(ticket: &CallTicket, trailers: &HeaderMap) -> Option<BackendMetrics> {
-    let value = trailers.get(TRAILER).filter(|_| ticket.wants_metrics())?;
-    read(value)
+    if !ticket.wants_metrics() {
+        return None;
+    }
+    read(trailers.get(TRAILER)?)
 }
 
 fn read(value: &http::HeaderValue) -> Option<BackendMetrics> {

@@ -1,9 +1,11 @@
 //! A request body that can be sent again, as long as little of it has been read.
 //!
-//! Requests that no server processed are retried transparently. hyper loses the body of some of them, so the source
-//! stays here: an attempt reads it through a [`RequestBody`], and what it reads is remembered up to a cap, until the
-//! response begins.
+//! Requests that no server processed are retried transparently. The transport loses the body of some of them, so it
+//! stays here. A unary request is there as a whole as soon as it is asked for, and every attempt gets it. Any other
+//! body is shared: an attempt reads it through a [`RequestBody`], and what it reads is remembered up to a cap, until
+//! the response begins.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -15,56 +17,115 @@ use tonic::Status;
 /// How much is remembered. More than a typical unary request, little enough to forget.
 const CAP: usize = 64 * 1024;
 
-/// The source of a request's body, with what was read from it.
-pub(crate) struct Replay(Arc<Mutex<State>>);
+/// A request's body, for all attempts.
+pub(crate) struct Replay(Kind);
 
+enum Kind {
+    Unread(tonic::body::Body),
+    /// All of it, in one frame at most.
+    Whole(Option<Bytes>),
+    Shared(Arc<Mutex<State>>),
+}
+
+/// The source of a body, with what was read from it.
 struct State {
     source: tonic::body::Body,
+    /// What the source gave and no attempt has asked for yet.
+    ahead: Option<Result<Frame<Bytes>, Status>>,
     /// Frames already read, while they may be needed again.
     read: Vec<Bytes>,
     size: usize,
     replayable: bool,
     /// What the source failed with.
     error: Option<Status>,
-    /// The attempt that may read; an earlier one that hyper still holds gets nothing more.
+    /// The attempt that may read; an earlier one that the transport still holds gets nothing more.
     attempt: u32,
 }
 
 impl Replay {
     pub(crate) fn new(source: tonic::body::Body) -> Self {
-        let state = State { source, read: Vec::new(), size: 0, replayable: true, error: None, attempt: 0 };
-        Self(Arc::new(Mutex::new(state)))
+        Self(Kind::Unread(source))
     }
 
-    /// The body for one more attempt; `None` if too much was read to begin again.
-    pub(crate) fn attempt(&self) -> Option<RequestBody> {
-        let mut state = lock(&self.0);
+    /// The body for one more attempt, to be sent at once; `None` if too much was read to begin again.
+    pub(crate) async fn attempt(&mut self) -> Option<RequestBody> {
+        if let Kind::Unread(source) = &mut self.0 {
+            self.0 = Kind::read(std::mem::take(source)).await;
+        }
+        let shared = match &self.0 {
+            Kind::Unread(_) => return None,
+            Kind::Whole(data) => return Some(RequestBody(Attempt::Whole(data.clone()))),
+            Kind::Shared(shared) => shared,
+        };
+        let mut state = lock(shared);
         state.attempt += 1;
-        state.replayable.then(|| RequestBody {
-            state: Arc::clone(&self.0),
-            attempt: state.attempt,
-            position: 0,
-        })
+        let body = Reader { state: Arc::clone(shared), attempt: state.attempt, position: 0 };
+        state.replayable.then_some(RequestBody(Attempt::Reads(body)))
     }
 
     /// Whether the body can still be sent again.
     pub(crate) fn is_replayable(&self) -> bool {
-        lock(&self.0).replayable
+        match &self.0 {
+            Kind::Unread(_) | Kind::Whole(_) => true,
+            Kind::Shared(state) => lock(state).replayable,
+        }
     }
 
     /// What the caller's own body failed with, if it did: a message that is too long, for example.
     pub(crate) fn error(&self) -> Option<Status> {
-        lock(&self.0).error.clone()
+        match &self.0 {
+            Kind::Unread(_) | Kind::Whole(_) => None,
+            Kind::Shared(state) => lock(state).error.clone(),
+        }
     }
 
     /// The response has begun: nothing will be sent again.
     pub(crate) fn commit(&self) {
-        lock(&self.0).replayable = false;
+        if let Kind::Shared(state) = &self.0 {
+            lock(state).replayable = false;
+        }
+    }
+}
+
+impl Kind {
+    /// Looks at what the source has now.
+    async fn read(mut source: tonic::body::Body) -> Self {
+        let mut poll = async || poll_fn(|cx| Poll::Ready(Pin::new(&mut source).poll_frame(cx))).await;
+        let (first, ahead) = match poll().await {
+            Poll::Ready(None) => return Self::Whole(None),
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) if data.len() <= CAP => match poll().await {
+                    Poll::Ready(None) => return Self::Whole(Some(data)),
+                    Poll::Ready(ahead) => (Some(data), ahead),
+                    Poll::Pending => (Some(data), None),
+                },
+                Ok(data) => (None, Some(Ok(Frame::data(data)))),
+                Err(frame) => (None, Some(Ok(frame))),
+            },
+            Poll::Ready(error) => (None, error),
+            Poll::Pending => (None, None),
+        };
+        Self::Shared(Arc::new(Mutex::new(State {
+            source,
+            ahead,
+            size: first.as_ref().map_or(0, Bytes::len),
+            read: first.into_iter().collect(),
+            replayable: true,
+            error: None,
+            attempt: 0,
+        })))
     }
 }
 
 /// The body of one attempt.
-pub(crate) struct RequestBody {
+pub(crate) struct RequestBody(Attempt);
+
+enum Attempt {
+    Whole(Option<Bytes>),
+    Reads(Reader),
+}
+
+struct Reader {
     state: Arc<Mutex<State>>,
     attempt: u32,
     position: usize,
@@ -78,27 +139,50 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let this = &mut *self;
-        let mut state = lock(&this.state);
-        if state.attempt != this.attempt {
+        match &mut self.0 {
+            Attempt::Whole(data) => Poll::Ready(data.take().map(|data| Ok(Frame::data(data)))),
+            Attempt::Reads(reader) => reader.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Attempt::Whole(data) => data.is_none(),
+            Attempt::Reads(reader) => reader.is_end_stream(),
+        }
+    }
+
+    /// Nothing is told: gRPC requests have no `content-length`.
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+impl Reader {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let mut state = lock(&self.state);
+        if state.attempt != self.attempt {
             // A clean end would make a truncated request look like a whole one.
             return Poll::Ready(Some(Err(Status::cancelled("the request is being sent elsewhere"))));
         }
-        if let Some(data) = state.read.get(this.position) {
-            this.position += 1;
+        if let Some(data) = state.read.get(self.position) {
+            self.position += 1;
             return Poll::Ready(Some(Ok(Frame::data(data.clone()))));
         }
         // The running attempt has caught up with what was read: from here on nothing else needs it.
         if !state.replayable {
             state.read = Vec::new();
-            this.position = 0;
+            self.position = 0;
         }
-        let frame = std::task::ready!(Pin::new(&mut state.source).poll_frame(cx));
+        let frame = match state.ahead.take() {
+            Some(frame) => Some(frame),
+            None => std::task::ready!(Pin::new(&mut state.source).poll_frame(cx)),
+        };
         match frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
             Some(Ok(Some(data))) if state.replayable && state.size + data.len() <= CAP => {
                 state.size += data.len();
                 state.read.push(data.clone());
-                this.position += 1;
+                self.position += 1;
             }
             Some(Ok(_)) => state.replayable = false,
             Some(Err(error)) => {
@@ -112,11 +196,7 @@ impl Body for RequestBody {
 
     fn is_end_stream(&self) -> bool {
         let state = lock(&self.state);
-        self.position >= state.read.len() && state.source.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
+        self.position >= state.read.len() && state.ahead.is_none() && state.source.is_end_stream()
     }
 }
 
@@ -138,11 +218,41 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_body_of_one_frame_is_whole_and_ends_with_it() {
+        let mut replay = Replay::new(body(vec!["ab".into()]));
+        for _ in 0..2 {
+            let mut attempt = replay.attempt().await.unwrap();
+            assert!(matches!(attempt.0, Attempt::Whole(Some(_))));
+            assert!(!attempt.is_end_stream());
+            assert_eq!(attempt.frame().await.unwrap().unwrap().into_data().unwrap(), "ab");
+            assert!(attempt.is_end_stream(), "an empty frame would follow");
+            assert!(attempt.frame().await.is_none());
+        }
+        let mut none = Replay::new(tonic::body::Body::empty());
+        assert!(none.attempt().await.unwrap().is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_has_nothing_yet_is_read_when_it_has() {
+        let (frames, source) = tokio::sync::mpsc::unbounded_channel::<Result<_, Status>>();
+        let source = StreamBody::new(tokio_stream::wrappers::UnboundedReceiverStream::new(source));
+        let mut replay = Replay::new(tonic::body::Body::new(source));
+        let first = replay.attempt().await.unwrap();
+        assert!(!first.is_end_stream());
+        for text in ["ab", "cd"] {
+            frames.send(Ok(Frame::data(text.into()))).unwrap();
+        }
+        drop(frames);
+        assert_eq!(first.collect().await.unwrap().to_bytes(), "abcd");
+        assert_eq!(replay.attempt().await.unwrap().collect().await.unwrap().to_bytes(), "abcd");
+    }
+
+    #[tokio::test]
     async fn a_second_attempt_reads_the_same_bytes() {
-        let replay = Replay::new(body(vec!["ab".into(), "cd".into(), "ef".into()]));
-        let mut first = replay.attempt().unwrap();
+        let mut replay = Replay::new(body(vec!["ab".into(), "cd".into(), "ef".into()]));
+        let mut first = replay.attempt().await.unwrap();
         assert_eq!(first.frame().await.unwrap().unwrap().into_data().unwrap(), "ab");
-        assert_eq!(replay.attempt().unwrap().collect().await.unwrap().to_bytes(), "abcdef");
+        assert_eq!(replay.attempt().await.unwrap().collect().await.unwrap().to_bytes(), "abcdef");
         assert!(
             first.frame().await.unwrap().is_err(),
             "an old attempt goes on reading, or ends as if it were whole"
@@ -152,31 +262,31 @@ mod tests {
     #[tokio::test]
     async fn an_error_of_the_source_is_kept_and_ends_it() {
         let frames = [Ok(Frame::data("ab".into())), Err(Status::out_of_range("too long"))];
-        let replay = Replay::new(tonic::body::Body::new(StreamBody::new(tokio_stream::iter(frames))));
-        let mut first = replay.attempt().unwrap();
+        let mut replay = Replay::new(tonic::body::Body::new(StreamBody::new(tokio_stream::iter(frames))));
+        let mut first = replay.attempt().await.unwrap();
         first.frame().await.unwrap().unwrap();
         assert!(replay.error().is_none() && replay.is_replayable());
         first.frame().await.unwrap().unwrap_err();
         assert_eq!(replay.error().unwrap().message(), "too long");
-        assert!(replay.attempt().is_none());
+        assert!(replay.attempt().await.is_none());
     }
 
     #[tokio::test]
     async fn a_committed_body_goes_on_but_not_again() {
-        let replay = Replay::new(body(vec!["ab".into(), "cd".into()]));
-        let mut first = replay.attempt().unwrap();
+        let mut replay = Replay::new(body(vec!["ab".into(), "cd".into()]));
+        let mut first = replay.attempt().await.unwrap();
         first.frame().await.unwrap().unwrap();
         replay.commit();
         assert_eq!(first.collect().await.unwrap().to_bytes(), "cd");
-        assert!(replay.attempt().is_none());
+        assert!(replay.attempt().await.is_none());
     }
 
     #[tokio::test]
     async fn beyond_the_cap_nothing_is_remembered() {
         let big = Bytes::from(vec![0; CAP + 1]);
-        let replay = Replay::new(tonic::body::Body::new(Full::new(big).map_err(|never| match never {})));
-        let mut first = replay.attempt().unwrap();
+        let mut replay = Replay::new(tonic::body::Body::new(Full::new(big).map_err(|never| match never {})));
+        let mut first = replay.attempt().await.unwrap();
         assert_eq!(first.frame().await.unwrap().unwrap().into_data().unwrap().len(), CAP + 1);
-        assert!(replay.attempt().is_none());
+        assert!(replay.attempt().await.is_none());
     }
 }

@@ -1,16 +1,14 @@
 //! The response's body: passes everything through, enforces the deadline, and sees how the call ended.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use proxyless_balancer::api::{BackendMetrics, CallTicket, Code};
 use proxyless_mesh::cluster_ref::ClusterRef;
-use tokio::time::{Instant, Sleep};
 use tonic::Status;
 
 use super::deadline::Deadline;
@@ -24,7 +22,7 @@ pub struct XdsBody(Option<Live>);
 struct Live {
     inner: proxyless_transport::Body,
     ticket: Option<CallTicket>,
-    deadline: Option<Pin<Box<Sleep>>>,
+    deadline: Deadline,
     /// Keeps the cluster configured until the RPC is over (gRFC A31).
     _cluster: Arc<ClusterRef>,
 }
@@ -36,7 +34,6 @@ impl XdsBody {
         deadline: Deadline,
         cluster: Arc<ClusterRef>,
     ) -> Self {
-        let deadline = deadline.at().map(|at| Box::pin(tokio::time::sleep_until(at)));
         Self(Some(Live { inner, ticket, deadline, _cluster: cluster }))
     }
 
@@ -50,12 +47,6 @@ impl XdsBody {
     fn fail(&mut self, status: Status) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         self.finish(status::code(status.code() as i32), None);
         Poll::Ready(Some(Err(status)))
-    }
-}
-
-impl Live {
-    fn is_late(&self) -> bool {
-        self.deadline.as_ref().is_some_and(|sleep| sleep.deadline() <= Instant::now())
     }
 }
 
@@ -74,7 +65,7 @@ impl Body for XdsBody {
         let Some(live) = &mut self.0 else { return Poll::Ready(None) };
         match Pin::new(&mut live.inner).poll_frame(cx) {
             // A slow reader of an endless stream never waits: it is told here.
-            Poll::Ready(Some(Ok(frame))) if frame.is_data() && live.is_late() => self.fail(late()),
+            Poll::Ready(Some(Ok(frame))) if frame.is_data() && live.deadline.is_past() => self.fail(late()),
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(trailers) = frame.trailers_ref() {
                     let code = status::in_headers(trailers).unwrap_or(Code::Unknown);
@@ -93,8 +84,8 @@ impl Body for XdsBody {
                 Poll::Ready(None)
             }
             Poll::Pending => {
-                let expired = live.deadline.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
-                if expired { self.fail(late()) } else { Poll::Pending }
+                ready!(live.deadline.poll_expired(cx));
+                self.fail(late())
             }
         }
     }

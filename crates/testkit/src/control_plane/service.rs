@@ -1,7 +1,7 @@
-//! What the server serves, and the ADS service: maps streams to inputs of [`State`] and its outboxes to streams, without a task of its own.
+//! What the server serves, and the ADS service: maps streams to inputs of [`State`] and its outboxes to streams.
 
 use std::{
-    future::{Ready, ready},
+    future::{Future, Ready, ready},
     marker::PhantomData,
     net::SocketAddr,
     pin::Pin,
@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use prost::Message;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_stream::Stream;
 use tonic::{
     Status, Streaming,
@@ -66,17 +66,31 @@ impl StreamingService<DiscoveryRequest> for Ads {
         let opened = self.0.update(State::open);
         ready(opened.map(|(number, outbox)| {
             let state = self.0.clone();
-            tonic::Response::new(AdsStream { number, state, requests: request.into_inner(), outbox })
+            let reader = tokio::spawn(read(request.into_inner(), number, state.clone()));
+            tonic::Response::new(AdsStream { number, state, reader, outbox })
         }))
     }
 }
 
-/// One stream. Polling for responses also takes the requests in.
+/// Takes the requests in, until there are no more. A task of its own: a client that does not read must not be unheard,
+/// or both sides may wait for each other for ever.
+async fn read(
+    mut requests: Streaming<DiscoveryRequest>,
+    number: u64,
+    state: Arc<Observed<State>>,
+) -> Result<(), Status> {
+    while let Some(request) = requests.message().await? {
+        state.update(|s| s.on_request(number, request));
+    }
+    Ok(())
+}
+
+/// The responses of one stream.
 #[derive(Debug)]
 pub(crate) struct AdsStream {
     number: u64,
     state: Arc<Observed<State>>,
-    requests: Streaming<DiscoveryRequest>,
+    reader: JoinHandle<Result<(), Status>>,
     outbox: mpsc::UnboundedReceiver<Outgoing>,
 }
 
@@ -84,24 +98,21 @@ impl Stream for AdsStream {
     type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            match Pin::new(&mut self.requests).poll_next(cx) {
-                Poll::Ready(Some(Ok(request))) => self.state.update(|s| s.on_request(self.number, request)),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => break,
-            }
+        match self.outbox.poll_recv(cx) {
+            Poll::Ready(Some(Ok(Some(response)))) => return Poll::Ready(Some(Ok(response))),
+            Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
+            Poll::Ready(Some(Ok(None)) | None) => return Poll::Ready(None),
+            Poll::Pending => {}
         }
-        Poll::Ready(match ready_or_pending!(self.outbox.poll_recv(cx)) {
-            Some(Ok(Some(response))) => Some(Ok(response)),
-            Some(Err(status)) => Some(Err(status)),
-            Some(Ok(None)) | None => None,
-        })
+        // Nobody polls again after the end or an error.
+        let ended = ready_or_pending!(Pin::new(&mut self.reader).poll(cx));
+        Poll::Ready(ended.ok().and_then(Result::err).map(Err))
     }
 }
 
 impl Drop for AdsStream {
     fn drop(&mut self) {
+        self.reader.abort();
         self.state.update(|s| s.close(self.number));
     }
 }

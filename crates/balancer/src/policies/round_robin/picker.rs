@@ -3,18 +3,32 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::api::{PickArgs, PickResult, Picker};
+use crate::api::{Padded, PickArgs, PickResult, Picker};
 
 /// Gives each child its turn.
 pub(super) struct RoundRobinPicker {
     children: Vec<Arc<dyn Picker>>,
     /// Shared with the pickers before and after, so that a new picker goes on where the old one was.
-    position: Arc<AtomicUsize>,
+    position: Arc<Position>,
+}
+
+/// Whose turn it is. Every pick writes it, so nothing else is on its cache line.
+pub(super) struct Position(Padded<AtomicUsize>);
+
+impl Position {
+    pub(super) fn starting_at(turn: usize) -> Arc<Self> {
+        Arc::new(Self(Padded(AtomicUsize::new(turn))))
+    }
+
+    fn next(&self) -> usize {
+        // Relaxed: the number orders nothing, it only has to be different for each pick.
+        self.0.0.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 impl RoundRobinPicker {
     /// A picker over these children, of which there must be one at least to complete a pick.
-    pub(super) fn new(children: Vec<Arc<dyn Picker>>, position: Arc<AtomicUsize>) -> Arc<Self> {
+    pub(super) fn new(children: Vec<Arc<dyn Picker>>, position: Arc<Position>) -> Arc<Self> {
         Arc::new(Self { children, position })
     }
 
@@ -27,8 +41,7 @@ impl RoundRobinPicker {
 
 impl Picker for RoundRobinPicker {
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
-        // Relaxed: the number orders nothing, it only has to be different for each pick.
-        let turn = self.position.fetch_add(1, Ordering::Relaxed);
+        let turn = self.position.next();
         let child = turn.checked_rem(self.children.len()).and_then(|at| self.children.get(at));
         child.map_or(PickResult::Queue, |child| child.pick(args))
     }

@@ -1,12 +1,11 @@
 //! The policy: what it publishes for the states of its children.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use proxyless_sans_io::Time;
 
 use super::RoundRobinConfig;
-use super::picker::RoundRobinPicker;
+use super::picker::{Position, RoundRobinPicker};
 use crate::api::{
     ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, QueuePicker,
     Route, RouteBuf, Signal, SubchannelEvent, Update, config_of,
@@ -17,7 +16,7 @@ use crate::policies::petiole::{Change, Connect, Petiole};
 pub struct RoundRobin {
     petiole: Petiole,
     note: Option<Arc<str>>,
-    position: Option<Arc<AtomicUsize>>,
+    position: Option<Arc<Position>>,
     published: Published,
     /// While READY children have changed and the picker has not. It has all of them: when many change in one input, it
     /// is built once, at the end.
@@ -131,7 +130,7 @@ impl RoundRobin {
         }
         // A random start, or all clients would begin with the same endpoint.
         let position =
-            self.position.get_or_insert_with(|| Arc::new(AtomicUsize::new(cx.rng().next_u64() as usize)));
+            self.position.get_or_insert_with(|| Position::starting_at(cx.rng().next_u64() as usize));
         let picker = RoundRobinPicker::new(children, Arc::clone(position));
         self.published = Published::Ready(Arc::clone(&picker));
         cx.publish(ConnectivityState::Ready, picker);

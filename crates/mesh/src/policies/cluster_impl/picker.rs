@@ -12,7 +12,7 @@ const MILLION: u32 = 1_000_000;
 /// What the picker adds to the child's, made once per configuration.
 pub(super) struct Rules {
     drops: Box<[Drop]>,
-    circuit: Arc<Circuit>,
+    circuit: Circuit,
     max_requests: u32,
     too_many: Arc<PickError>,
     /// Where drops are counted, if load is reported.
@@ -26,11 +26,7 @@ struct Drop {
 }
 
 impl Rules {
-    pub(super) fn new(
-        config: &ClusterImplConfig,
-        circuit: Arc<Circuit>,
-        load: Option<Arc<LoadStore>>,
-    ) -> Self {
+    pub(super) fn new(config: &ClusterImplConfig, circuit: Circuit, load: Option<Arc<LoadStore>>) -> Self {
         let ClusterImplConfig { cluster, max_requests, .. } = config;
         let drops = config.drops.iter().map(|drop| {
             let message = format!("drop: category {:?} of cluster {cluster}", drop.category);

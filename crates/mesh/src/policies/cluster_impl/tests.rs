@@ -175,6 +175,32 @@ fn a32_concurrent_picks_never_overshoot() {
 }
 
 #[test]
+fn a32_places_that_other_threads_or_channels_had_can_all_be_used() {
+    let circuits = CircuitRegistry::default();
+    let circuit = || circuits.circuit(&"c".into(), None);
+    let kept = circuit();
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| {
+                let permits: Vec<_> = (0..30).map_while(|_| kept.enter(100)).collect();
+                drop(permits);
+            });
+        }
+    });
+    assert_eq!(circuits.in_flight("c", None), 0);
+    let other = circuit();
+    let mut permits: Vec<_> = (0..100).map(|_| other.enter(100).expect("a place")).collect();
+    assert!(other.enter(100).is_none() && kept.enter(100).is_none());
+    permits.truncate(50);
+    assert!(other.enter(49).is_none(), "a lower limit counts what is in flight, not what is spare");
+    drop((kept, other));
+    assert_eq!(circuits.in_flight("c", None), 50);
+    assert!(circuit().enter(51).is_some(), "a new picker goes on counting");
+    drop(permits);
+    assert!(circuits.is_empty());
+}
+
+#[test]
 fn new_drops_take_effect_without_touching_connections() {
     let circuits = CircuitRegistry::default();
     let mut bench = ready(config(&circuits));
