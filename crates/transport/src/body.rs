@@ -5,18 +5,30 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use h2::RecvStream;
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 use thiserror::Error;
 
-use crate::error::Failure;
-use crate::stream::Receiving;
+use crate::place::Place;
+use crate::upload::Rest;
+
+/// How much may be read before the server is told so, while there is more to read. What is left when the stream ends
+/// h2 gives back by itself.
+const RELEASE_AT: usize = 16 << 10;
 
 /// The body of a response. It keeps its stream's place on the connection until it ends or is dropped; dropping it
 /// early cancels the stream.
-pub struct Body {
-    incoming: Incoming,
-    receiving: Option<Receiving>,
+pub struct Body(Option<Open>);
+
+/// A response that has not ended.
+struct Open {
+    stream: RecvStream,
+    /// How much was read and not given back to flow control.
+    unreleased: usize,
+    data_ended: bool,
+    /// The request, which is over when the response is.
+    _upload: Rest,
+    place: Place,
 }
 
 /// A response broke off.
@@ -31,20 +43,43 @@ pub struct BodyError {
 }
 
 impl Body {
-    pub(crate) fn new(incoming: Incoming, receiving: Receiving) -> Self {
-        let ended = http_body::Body::is_end_stream(&incoming);
-        Self { incoming, receiving: (!ended).then_some(receiving) }
+    pub(crate) fn new(stream: RecvStream, upload: Rest, place: Place) -> Self {
+        let ended = stream.is_end_stream();
+        let open = Open { stream, unreleased: 0, data_ended: false, _upload: upload, place };
+        Self((!ended).then_some(open))
+    }
+}
+
+impl Open {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if !self.data_ended {
+            match self.stream.poll_data(cx) {
+                Poll::Ready(Some(Ok(data))) => {
+                    self.unreleased += data.len();
+                    if self.unreleased >= RELEASE_AT {
+                        self.release();
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => self.data_ended = true,
+                Poll::Pending => {
+                    // Streams that wait must not hold the window of the connection.
+                    self.release();
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(
+            ready!(self.stream.poll_trailers(cx)).map(|trailers| trailers.map(Frame::trailers)).transpose(),
+        )
     }
 
-    fn fail(&mut self, error: &hyper::Error) -> BodyError {
-        match self.receiving.take() {
-            Some(receiving) => match Failure::of(error, receiving.shared()) {
-                // Headers have come, so it cannot have been unprocessed.
-                Failure::Unprocessed { reset, reason } | Failure::Failed { reset, reason } => {
-                    BodyError { reset, reason }
-                }
-            },
-            None => BodyError { reset: None, reason: crate::error::chain(error) },
+    fn release(&mut self) {
+        let read = std::mem::take(&mut self.unreleased);
+        if read > 0 {
+            // It only fails if it is more than was received.
+            let _ = self.stream.flow_control().release_capacity(read);
         }
     }
 }
@@ -57,37 +92,28 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.receiving.is_none() {
-            return Poll::Ready(None);
-        }
-        let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
-            Some(Ok(frame)) => {
-                if frame.is_trailers() || self.incoming.is_end_stream() {
-                    self.receiving = None;
-                }
-                Some(Ok(frame))
-            }
-            Some(Err(error)) => Some(Err(self.fail(&error))),
-            None => {
-                self.receiving = None;
-                // hyper takes a reset with NO_ERROR for an end; to gRPC it is none.
-                (!self.incoming.is_end_stream()).then(|| Err(Failure::reset_by_server(h2::Reason::NO_ERROR)))
-            }
+        let Some(open) = &mut self.0 else { return Poll::Ready(None) };
+        let frame = match ready!(open.poll_frame(cx)) {
+            Some(Ok(frame)) if frame.is_data() => return Poll::Ready(Some(Ok(frame))),
+            Some(Ok(trailers)) => Some(Ok(trailers)),
+            Some(Err(error)) => Some(Err(BodyError::of(&error, open.place.shared()))),
+            None => None,
         };
+        self.0 = None;
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.receiving.is_none()
+        self.0.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        if self.0.is_none() { SizeHint::with_exact(0) } else { SizeHint::default() }
     }
 }
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.receiving.is_some() { "Body(open)" } else { "Body(ended)" })
+        f.write_str(if self.0.is_some() { "Body(open)" } else { "Body(ended)" })
     }
 }

@@ -1,6 +1,5 @@
 //! Opening a connection.
 
-use std::error::Error;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -12,7 +11,6 @@ use tokio::time::{Instant, timeout};
 use crate::Address;
 use crate::connection::Connection;
 use crate::connector::{Connector, TcpConnector};
-use crate::error::chain;
 use crate::options::ConnectOptions;
 
 /// No connection came about.
@@ -85,7 +83,6 @@ impl fmt::Display for Stage {
 pub async fn connect<B>(address: &Address, options: &ConnectOptions) -> Result<Connection<B>, ConnectError>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     connect_with(&TcpConnector, address, options).await
 }
@@ -101,7 +98,6 @@ pub async fn connect_with<B>(
 ) -> Result<Connection<B>, ConnectError>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let start = Instant::now();
     let late =
@@ -114,7 +110,7 @@ where
         .map_err(|source| ConnectError::Io { address: address.clone(), source })?;
 
     let handshake = async {
-        let connection = Connection::start(io, options).await.map_err(|error| failed(chain(&error)))?;
+        let connection = Connection::start(io, options).await.map_err(|error| failed(error.to_string()))?;
         let attempt = AbortOnDrop(&connection);
         attempt.0.ready().await.map_err(failed)?;
         // It borrows, so nothing leaks.

@@ -1,80 +1,58 @@
 //! A live connection.
 
-use std::error::Error;
 use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
 use std::sync::Arc;
+use std::task::Poll;
 
-use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use http::{Request, Response};
-use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::oneshot;
-use tracing::debug;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use tokio::task::AbortHandle;
 
 use crate::body::Body;
 use crate::connector::BoxedIo;
-use crate::error::{Failure, SendError};
+use crate::error::SendError;
 use crate::frame_tap::FrameTap;
 use crate::go_away::GoAway;
 use crate::options::ConnectOptions;
+use crate::place::Place;
 use crate::state::{ConnectionState, LocalEnd, Lost, Shared};
-use crate::stream::{Receiving, Sending, SendingEnd, Stream};
-use crate::tasks::{Executor, Tasks};
+use crate::task;
+use crate::tasks::Tasks;
+use crate::upload::{Rest, Upload};
 
 /// An HTTP/2 connection whose server has sent its SETTINGS.
 ///
 /// Dropping it closes it gracefully: streams that exist finish, then the socket goes.
 pub struct Connection<B> {
-    /// Emptied when no more requests may be sent: hyper ends a connection that has neither senders nor streams.
-    sender: Arc<ArcSwapOption<SendRequest<Sending<B>>>>,
     shared: Arc<Shared>,
-    executor: Executor,
-    tasks: Tasks,
+    task: AbortHandle,
+    requests: PhantomData<fn(B)>,
 }
 
 impl<B> Connection<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     /// Starts HTTP/2 on `io`. The connection is not open until SETTINGS arrive.
-    pub(crate) async fn start(io: BoxedIo, options: &ConnectOptions) -> Result<Self, hyper::Error> {
-        let shared = Arc::new(Shared::new(options.keepalive_interval.map(|_| options.keepalive_timeout)));
-        let executor = Executor::new(options.tasks.clone());
-        let (alive, socket_gone) = oneshot::channel();
-        let tap = FrameTap::new(io, Arc::clone(&shared), alive);
-        let (sender, dispatch) = builder(options, executor.clone()).handshake(TokioIo::new(tap)).await?;
-        options.tasks.spawn({
-            let shared = CloseOnDrop(Arc::clone(&shared));
-            async move {
-                let CloseOnDrop(shared) = &shared;
-                let result = dispatch.await;
-                shared.on_dispatch_end(&result);
-                // Ends with an error, by design: the sender is never used, only dropped.
-                let _ = socket_gone.await;
-                shared.on_socket_gone(&result);
-                debug!(target: "subchannel", state = ?shared.state(), "connection closed");
-            }
-        });
-        let sender = Arc::new(ArcSwapOption::from_pointee(sender));
-        Ok(Self { sender, shared, executor, tasks: options.tasks.clone() })
+    pub(crate) async fn start(io: BoxedIo, options: &ConnectOptions) -> Result<Self, h2::Error> {
+        let shared = Arc::new(Shared::new(options));
+        let tap = FrameTap::new(io, Arc::clone(&shared));
+        let (sender, http2) = builder(options).handshake(tap).await?;
+        shared.set_sender(sender);
+        let task = shared.spawn(task::run(http2, options, Arc::clone(&shared)));
+        Ok(Self { shared, task, requests: PhantomData })
     }
 
     /// Waits, in order of arrival, for a place among the streams that the server's MAX_CONCURRENT_STREAMS allows.
-    /// Nothing is sent yet. The place is to be used at once: a GOAWAY is held back from hyper for it.
+    /// Nothing is sent yet.
     ///
     /// # Errors
     /// Why the connection takes no more streams.
     pub fn reserve(&self) -> impl Future<Output = Result<Reserved<B>, String>> + Send + use<B> {
-        let sender = Arc::clone(&self.sender);
-        let shared = Arc::clone(&self.shared);
-        async move {
-            match Stream::open(&shared).await {
-                Some((receiving, end)) => Ok(Reserved { sender, shared, receiving, end }),
-                None => Err(shared.refusal()),
-            }
-        }
+        let place = Place::take(Arc::clone(&self.shared));
+        async move { Ok(Reserved { place: place.await?, request: PhantomData }) }
     }
 
     /// Reserves a place and sends a request in it. Resolves with the response's head. Dropping the future cancels the
@@ -98,38 +76,56 @@ where
 
 /// A place among a connection's streams.
 pub struct Reserved<B> {
-    sender: Arc<ArcSwapOption<SendRequest<Sending<B>>>>,
-    shared: Arc<Shared>,
-    receiving: Receiving,
-    end: SendingEnd,
+    place: Place,
+    request: PhantomData<fn(B)>,
 }
 
 impl<B> Reserved<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     /// Sends a request. Resolves with the response's head. Dropping the future cancels the request.
     ///
     /// # Errors
     /// See [`SendError`]: it says whether the server can have seen the request.
     pub async fn send(self, request: Request<B>) -> Result<Response<Body>, SendError<B>> {
-        let Self { sender, shared, receiving, end } = self;
-        let Some(mut sender) = sender.load().as_deref().cloned() else {
+        let place = self.place;
+        let shared = place.shared();
+        let Some(mut sender) = shared.sender() else {
             return Err(SendError::unsent(request, shared.refusal()));
         };
-        let response = sender.try_send_request(request.map(|body| Sending::new(body, end)));
-        // A sender that outlives the request keeps the connection from closing.
+        let (mut head, body) = request.into_parts();
+        strip_connection_headers(&mut head.headers);
+        let no_body = body.is_end_stream();
+        let (mut response, stream) = match sender.send_request(Request::from_parts(head, ()), no_body) {
+            Ok(opened) => opened,
+            Err(error) if error.is_io() || error.is_go_away() => {
+                shared.on_refused(&error);
+                return Err(SendError::Unsent { request: None, reason: shared.refusal() });
+            }
+            // It would not do on any other connection either.
+            Err(error) => {
+                return Err(SendError::Failed {
+                    reset: None,
+                    reason: format!("not a valid request: {error}"),
+                });
+            }
+        };
         drop(sender);
-        match response.await {
-            Ok(response) => Ok(response.map(|incoming| Body::new(incoming, receiving))),
-            Err(mut error) => Err(match error.take_message() {
-                Some(request) => SendError::unsent(request.map(Sending::into_body), shared.refusal()),
-                None => match Failure::of(error.error(), &shared) {
-                    Failure::Unprocessed { reason, .. } => SendError::Refused { reason },
-                    Failure::Failed { reset, reason } => SendError::Failed { reset, reason },
-                },
-            }),
+        let upload = if no_body {
+            Rest::none()
+        } else {
+            let mut parts = Some((body, stream));
+            poll_fn(|cx| {
+                // Polled once, as it is ready at once.
+                let upload = parts.take().map(|(body, stream)| Upload::begin(body, stream, cx, shared));
+                Poll::Ready(upload.unwrap_or_else(Rest::none))
+            })
+            .await
+        };
+        match (&mut response).await {
+            Ok(response) => Ok(response.map(|stream| Body::new(stream, upload, place))),
+            Err(error) => Err(SendError::of_stream(&error, response.stream_id().as_u32(), shared)),
         }
     }
 }
@@ -185,19 +181,20 @@ impl<B> Connection<B> {
     /// Takes no new requests; the connection ends with its last stream.
     pub fn close_gracefully(&self) {
         self.shared.on_local_end(LocalEnd::Graceful);
-        self.sender.store(None);
+        self.shared.release_sender_if_ending();
     }
 
     /// Ends the connection now, and with it all its streams.
     pub fn abort(&self) {
         self.shared.on_local_end(LocalEnd::Abort);
-        self.sender.store(None);
-        self.executor.abort();
+        self.shared.release_sender_if_ending();
+        // With the task goes the socket, and all streams end with an error.
+        self.task.abort();
     }
 
     /// The count of the tasks that work for this connection (and others with the same [`ConnectOptions::tasks`]).
     pub fn tasks(&self) -> &Tasks {
-        &self.tasks
+        &self.shared.tasks
     }
 }
 
@@ -213,26 +210,29 @@ impl<B> fmt::Debug for Connection<B> {
     }
 }
 
-/// Closes even if the task is dropped unfinished: its runtime ended, or a user's body panicked in it.
-struct CloseOnDrop(Arc<Shared>);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.close();
+/// What HTTP/1 says about a connection has no place in HTTP/2 (RFC 9113, section 8.2.2).
+fn strip_connection_headers(headers: &mut HeaderMap) {
+    let is_odd = |(name, value): (&HeaderName, &HeaderValue)| match name.as_str() {
+        "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection" => true,
+        "te" => value != "trailers",
+        _ => false,
+    };
+    // Mostly there are none.
+    while let Some((name, _)) = headers.iter().find(|&header| is_odd(header)) {
+        let name = name.clone();
+        headers.remove(name);
     }
 }
 
-fn builder(options: &ConnectOptions, executor: Executor) -> Builder<Executor> {
-    let mut builder = Builder::new(executor);
+fn builder(options: &ConnectOptions) -> h2::client::Builder {
+    let mut builder = h2::client::Builder::new();
     builder
-        .timer(TokioTimer::new())
-        // Fixed windows: hyper's adaptive ones send PINGs, which gRPC servers count as abuse.
-        .initial_stream_window_size(options.initial_stream_window)
+        .enable_push(false)
+        // Fixed windows: adaptive ones send PINGs, which gRPC servers count as abuse.
+        .initial_window_size(options.initial_stream_window)
         .initial_connection_window_size(options.initial_connection_window)
         .max_header_list_size(options.max_header_list_size)
-        .keep_alive_interval(options.keepalive_interval)
-        .keep_alive_timeout(options.keepalive_timeout)
-        .keep_alive_while_idle(options.keepalive_while_idle)
+        .max_send_buffer_size(1 << 20)
         // Deadlines cancel many streams at once, and their last frames still come in. h2 counts each frame of a
         // forgotten stream as an error and gives the connection up after 1024 of them in its whole life.
         .max_concurrent_reset_streams(1024)

@@ -12,10 +12,10 @@ use crate::state::Shared;
 /// A request got no response.
 #[non_exhaustive]
 pub enum SendError<B> {
-    /// Nothing of it left this process. It may be sent anywhere else, without limit.
+    /// No server can have seen it whole. It may be sent anywhere else, without limit.
     Unsent {
-        /// The request, untouched.
-        request: Box<Request<B>>,
+        /// The request, untouched; `None` if it was already queued for the connection.
+        request: Option<Box<Request<B>>>,
         /// Why it was not sent.
         reason: String,
     },
@@ -35,7 +35,26 @@ pub enum SendError<B> {
 
 impl<B> SendError<B> {
     pub(crate) fn unsent(request: Request<B>, reason: String) -> Self {
-        Self::Unsent { request: Box::new(request), reason }
+        Self::Unsent { request: Some(Box::new(request)), reason }
+    }
+
+    /// What an error of h2 means for a request that was given the stream `id`.
+    pub(crate) fn of_stream(error: &h2::Error, id: u32, shared: &Shared) -> Self {
+        let BodyError { reset, reason } = BodyError::of(error, shared);
+        if !error.is_io() && !error.is_remote() {
+            // This side gave the stream or the connection up, and h2 still writes what it has begun to.
+            return Self::Failed { reset, reason };
+        }
+        // Nothing more of it will be written; or a server that has sent GOAWAY will not look at it.
+        if id > shared.last_written() {
+            return Self::Unsent { request: None, reason };
+        }
+        // RFC 9113, sections 6.8 and 8.7: both promise that nothing was processed.
+        let above = shared.go_away().is_some_and(|go_away| id > go_away.last_stream_id);
+        if above || error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM) {
+            return Self::Refused { reason };
+        }
+        Self::Failed { reset, reason }
     }
 
     /// What happened.
@@ -72,92 +91,18 @@ impl<B> fmt::Debug for SendError<B> {
 
 impl<B> Error for SendError<B> {}
 
-/// What an error of hyper means for the stream it struck.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The server did not and will not look at it.
-    Unprocessed {
-        reset: Option<u32>,
-        reason: String,
-    },
-    Failed {
-        reset: Option<u32>,
-        reason: String,
-    },
-}
-
-impl Failure {
-    pub(crate) fn of(error: &hyper::Error, shared: &Shared) -> Self {
-        match source::<h2::Error>(error) {
-            Some(error) if !error.is_io() => Self::of_h2(error),
-            // hyper dropped the request while it waited for h2 to open a stream, so nothing was written. An abort
-            // looks the same, but there something may have been.
-            _ if error.is_user() && !shared.is_aborted() => {
-                Self::Unprocessed { reset: None, reason: shared.why_lost(error) }
-            }
-            _ => Self::Failed { reset: None, reason: shared.why_lost(error) },
-        }
-    }
-
-    pub(crate) fn reset_by_server(code: h2::Reason) -> BodyError {
-        let code = u32::from(code);
-        BodyError {
-            reset: Some(code),
-            reason: format!("the server reset the stream with {}", CodeName(code)),
-        }
-    }
-
-    fn of_h2(error: &h2::Error) -> Self {
-        let code = error.reason();
-        if error.is_go_away() {
-            let reason = error.to_string();
-            // h2 gives a GOAWAY of the server to those streams only that it does not cover, and to those never sent.
-            return if error.is_remote() {
-                Self::Unprocessed { reset: None, reason }
-            } else {
-                Self::Failed { reset: None, reason }
-            };
-        }
+impl BodyError {
+    /// What an error of h2 means for the stream that it struck.
+    pub(crate) fn of(error: &h2::Error, shared: &Shared) -> Self {
+        let code = error.reason().map(u32::from);
         match code {
-            Some(code) if error.is_reset() && error.is_remote() => {
-                let BodyError { reset, reason } = Self::reset_by_server(code);
-                // RFC 9113, section 8.7: REFUSED_STREAM promises that nothing was processed.
-                if code == h2::Reason::REFUSED_STREAM {
-                    Self::Unprocessed { reset, reason }
-                } else {
-                    Self::Failed { reset, reason }
-                }
+            _ if error.is_io() => Self { reset: None, reason: shared.why_lost() },
+            Some(code) if error.is_reset() => {
+                let who = if error.is_remote() { "server" } else { "client" };
+                let reason = format!("the {who} reset the stream with {}", CodeName(code));
+                Self { reset: Some(code), reason }
             }
-            Some(code) => {
-                let code = u32::from(code);
-                let reason = format!("the client reset the stream with {}", CodeName(code));
-                Self::Failed { reset: Some(code), reason }
-            }
-            None => Self::Failed { reset: None, reason: error.to_string() },
+            _ => Self { reset: None, reason: error.to_string() },
         }
     }
-}
-
-/// The first error of type `E` below `error`.
-fn source<E: Error + 'static>(error: &hyper::Error) -> Option<&E> {
-    let mut next = error.source();
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
-}
-
-/// An error with all its sources, outermost first.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        next = error.source();
-    }
-    text
 }

@@ -1,6 +1,7 @@
-//! HTTP/2 client connections for gRPC, on hyper.
+//! HTTP/2 client connections for gRPC, on h2.
 //!
-//! hyper does the protocol; this crate adds what a gRPC channel must know and hyper does not tell:
+//! h2 does the protocol, in one task per connection; requests and responses pass in the caller's own task. This crate
+//! adds what a gRPC channel must know and h2 does not tell:
 //!
 //! - a connection is READY when the server's SETTINGS have arrived, not before;
 //! - a GOAWAY is seen at once, although other streams still run;
@@ -32,13 +33,16 @@ mod body;
 mod connect;
 mod connection;
 mod connector;
-mod dispatch;
 mod error;
 mod frame_parser;
 mod frame_tap;
 mod go_away;
+mod keepalive;
 mod options;
+mod place;
 mod quota;
+mod sent_frames;
 mod state;
-mod stream;
+mod task;
 mod tasks;
+mod upload;

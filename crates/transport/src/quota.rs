@@ -1,34 +1,40 @@
 //! How many streams the server lets us have open at once.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Semaphore, TryAcquireError};
+use tokio::sync::oneshot;
 
-/// A count of free streams with a limit that the server moves. Waiters are served in order.
+/// A count of streams with a limit that the server moves. Waiters are served in order.
 ///
-/// Taking a stream without waiting is one compare-and-swap.
+/// Taking a stream without waiting is one compare-and-swap, giving it back one subtraction. The atomics are
+/// sequentially consistent: of one who begins to wait and one who gives back, at least one sees the other.
 pub(crate) struct Quota {
-    free: Semaphore,
-    /// Streams to swallow on release, because the limit fell below what was in use.
-    debt: AtomicUsize,
-    /// Written by the connection's reader only.
+    in_use: AtomicUsize,
     limit: AtomicUsize,
+    /// Somebody waits, or is about to. Written under the lock of `line`.
+    waiting: AtomicBool,
+    line: Mutex<Line>,
+}
+
+#[derive(Default)]
+struct Line {
+    waiters: VecDeque<oneshot::Sender<()>>,
+    closed: bool,
 }
 
 /// No more streams will be handed out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct QuotaClosed;
 
-/// Semaphores have an upper bound; this is far above any real count of streams.
-const UNLIMITED: usize =
-    if Semaphore::MAX_PERMITS > u32::MAX as usize { u32::MAX as usize } else { Semaphore::MAX_PERMITS };
-
 impl Default for Quota {
     fn default() -> Self {
         Self {
-            free: Semaphore::new(UNLIMITED),
-            debt: AtomicUsize::new(0),
-            limit: AtomicUsize::new(UNLIMITED),
+            in_use: AtomicUsize::new(0),
+            limit: AtomicUsize::new(usize::MAX),
+            waiting: AtomicBool::new(false),
+            line: Mutex::default(),
         }
     }
 }
@@ -36,65 +42,105 @@ impl Default for Quota {
 impl Quota {
     /// Takes one stream, waiting in line if there is none. Every success must be paired with [`Self::release`].
     pub(crate) async fn acquire(&self) -> Result<(), QuotaClosed> {
-        match self.free.try_acquire() {
-            Ok(permit) => permit.forget(),
-            Err(TryAcquireError::NoPermits) => self.free.acquire().await.map_err(|_| QuotaClosed)?.forget(),
-            Err(TryAcquireError::Closed) => return Err(QuotaClosed),
+        // Who already waits comes first.
+        if !self.waiting.load(SeqCst) && self.try_take() {
+            return Ok(());
         }
-        Ok(())
+        match self.line_up()? {
+            Some(mut turn) => (&mut turn.come).await.map_err(|_| QuotaClosed),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn release(&self) {
-        if !self.pay_debt() {
-            self.free.add_permits(1);
+        self.in_use.fetch_sub(1, SeqCst);
+        if self.waiting.load(SeqCst) {
+            self.serve(&mut self.line());
         }
     }
 
     pub(crate) fn set_limit(&self, limit: u32) {
-        let limit = usize::try_from(limit).unwrap_or(UNLIMITED).min(UNLIMITED);
-        let before = self.limit.swap(limit, Ordering::Relaxed);
-        if limit < before {
-            self.debt.fetch_add(before - limit, Ordering::Relaxed);
-            // What is free now pays at once, what is in use pays on release.
-            while self.debt.load(Ordering::Relaxed) > 0 {
-                let paid = self.free.forget_permits(self.debt.load(Ordering::Relaxed));
-                if paid == 0 {
-                    break;
-                }
-                self.forgive(paid);
-            }
-        } else {
-            let mut gained = limit - before;
-            while gained > 0 && self.pay_debt() {
-                gained -= 1;
-            }
-            self.free.add_permits(gained);
+        let mut line = self.line();
+        if !line.closed {
+            self.limit.store(usize::try_from(limit).unwrap_or(usize::MAX), SeqCst);
+            self.serve(&mut line);
         }
     }
 
-    /// How many streams are out. Only roughly right while the limit moves.
+    /// How many streams are out.
     pub(crate) fn in_use(&self) -> usize {
-        let limit = self.limit.load(Ordering::Relaxed) + self.debt.load(Ordering::Relaxed);
-        limit.saturating_sub(self.free.available_permits())
+        self.in_use.load(SeqCst)
     }
 
     /// Nobody gets a stream any more; those who wait hear of it.
     pub(crate) fn close(&self) {
-        self.free.close();
+        let waiters = {
+            let mut line = self.line();
+            line.closed = true;
+            self.limit.store(0, SeqCst);
+            self.waiting.store(false, SeqCst);
+            std::mem::take(&mut line.waiters)
+        };
+        drop(waiters);
     }
 
-    fn pay_debt(&self) -> bool {
-        // Only the count itself matters; no other memory is ordered by it.
-        self.debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |debt| debt.checked_sub(1)).is_ok()
+    fn try_take(&self) -> bool {
+        let limit = self.limit.load(SeqCst);
+        self.in_use.fetch_update(SeqCst, SeqCst, |n| (n < limit).then_some(n + 1)).is_ok()
     }
 
-    /// Takes `paid` off the debt; if releases paid meanwhile, gives the difference back.
-    fn forgive(&self, paid: usize) {
-        let debt = self
-            .debt
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |debt| Some(debt.saturating_sub(paid)));
-        let (Ok(before) | Err(before)) = debt;
-        self.free.add_permits(paid.saturating_sub(before));
+    /// A turn to wait for; `None` if a stream was free after all.
+    fn line_up(&self) -> Result<Option<Turn<'_>>, QuotaClosed> {
+        let mut line = self.line();
+        if line.closed {
+            return Err(QuotaClosed);
+        }
+        self.waiting.store(true, SeqCst);
+        if line.waiters.is_empty() && self.try_take() {
+            self.waiting.store(false, SeqCst);
+            return Ok(None);
+        }
+        let (call, come) = oneshot::channel();
+        line.waiters.push_back(call);
+        Ok(Some(Turn { quota: self, come }))
+    }
+
+    /// Gives what is free to those who wait.
+    fn serve(&self, line: &mut Line) {
+        while let Some(first) = line.waiters.pop_front() {
+            if first.is_closed() {
+                continue;
+            }
+            if !self.try_take() {
+                line.waiters.push_front(first);
+                break;
+            }
+            if first.send(()).is_err() {
+                self.in_use.fetch_sub(1, SeqCst);
+            }
+        }
+        self.waiting.store(!line.waiters.is_empty(), SeqCst);
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        // Every holder leaves the line in order, so a panic elsewhere does not spoil it.
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the line.
+struct Turn<'a> {
+    quota: &'a Quota,
+    come: oneshot::Receiver<()>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.come.close();
+        // Called, but gone before it heard.
+        if self.come.try_recv().is_ok() {
+            self.quota.release();
+        }
     }
 }
 

@@ -1,16 +1,21 @@
-//! What is known about one connection, shared by its tap, its user and its streams.
+//! What is known about one connection, shared by its tap, its task, its user and its streams.
 
-use std::error::Error;
-use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use h2::client::SendRequest;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
-use crate::dispatch::Dispatch;
-use crate::error::chain;
 use crate::go_away::GoAway;
+use crate::options::ConnectOptions;
 use crate::quota::Quota;
+use crate::tasks::Tasks;
 
 /// Where a connection is in its life. It only moves forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +47,7 @@ pub enum Lost {
 impl ConnectionState {
     fn rank(&self) -> u8 {
         match self {
-            Self::Open => 1,
+            Self::Open => OPEN,
             Self::GoingAway { .. } => 2,
             Self::Closed { .. } => 3,
         }
@@ -60,13 +65,28 @@ impl ConnectionState {
 /// The shared knowledge.
 pub(crate) struct Shared {
     pub(crate) quota: Quota,
-    pub(crate) dispatch: Dispatch,
+    pub(crate) tasks: Tasks,
+    /// Where the connection lives. Those who call may live elsewhere.
+    runtime: Handle,
+    /// Emptied when no more requests may be sent: h2 ends a connection that has neither senders nor streams.
+    sender: ArcSwapOption<SendRequest<Bytes>>,
+    /// The rank of `state`, for those who ask often.
+    rank: AtomicU8,
     /// `None` until the server's SETTINGS have arrived.
     state: watch::Sender<Option<ConnectionState>>,
     facts: Mutex<Facts>,
-    /// `None` if no PINGs are sent.
-    keepalive_timeout: Option<Duration>,
+    /// The last stream whose HEADERS the socket has taken.
+    last_written: AtomicU32,
+    last_read: Option<LastRead>,
 }
+
+/// When the server was last heard, in nanoseconds since the beginning. Only kept for keepalive.
+struct LastRead {
+    beginning: Instant,
+    nanos: AtomicU64,
+}
+
+const OPEN: u8 = 1;
 
 #[derive(Default)]
 struct Facts {
@@ -84,18 +104,44 @@ pub(crate) enum LocalEnd {
     Abort,
 }
 
+/// When streams get ids as high as this, it is time for a new connection. The ids above are for those already begun.
+const LAST_STREAM: u32 = (1 << 31) - (1 << 20);
+
 impl Shared {
-    pub(crate) fn new(keepalive_timeout: Option<Duration>) -> Self {
+    pub(crate) fn new(options: &ConnectOptions) -> Self {
+        let last_read = || LastRead { beginning: Instant::now(), nanos: AtomicU64::new(0) };
         Self {
             quota: Quota::default(),
-            dispatch: Dispatch::default(),
+            tasks: options.tasks.clone(),
+            runtime: Handle::current(),
+            sender: ArcSwapOption::empty(),
+            rank: AtomicU8::new(0),
             state: watch::Sender::new(None),
             facts: Mutex::default(),
-            keepalive_timeout,
+            last_written: AtomicU32::new(0),
+            last_read: options.keepalive_interval.map(|_| last_read()),
         }
     }
 
     // What the tap sees.
+
+    pub(crate) fn on_read(&self) {
+        if let Some(LastRead { beginning, nanos }) = &self.last_read {
+            // Centuries fit. No other memory is ordered by it.
+            let now = u64::try_from(beginning.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            nanos.store(now, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn on_written(&self, stream: u32) {
+        // Whoever reads it has heard of a stream's end through h2's lock, and that was after this. Trailers are HEADERS
+        // too, of a stream that may not be the last.
+        self.last_written.fetch_max(stream, Ordering::Release);
+        if stream >= LAST_STREAM {
+            let reason = "the connection has used up its stream ids".into();
+            self.advance(ConnectionState::GoingAway { reason });
+        }
+    }
 
     pub(crate) fn on_settings(&self, max_concurrent_streams: Option<u32>) {
         if let Some(limit) = max_concurrent_streams {
@@ -136,25 +182,44 @@ impl Shared {
         }
     }
 
-    /// hyper takes no more requests.
-    pub(crate) fn on_dispatch_end(&self, result: &Result<(), hyper::Error>) {
-        let reason = match result {
-            Err(error) if !is_broken_pipe(error) => format!("the connection failed: {}", chain(error)),
-            _ => "the connection is closing".into(),
-        };
+    /// Starts a task that works for the connection.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.tasks.spawn(&self.runtime, task)
+    }
+
+    /// From now on requests can be queued, though none is sent before SETTINGS.
+    pub(crate) fn set_sender(&self, sender: SendRequest<Bytes>) {
+        self.sender.store(Some(Arc::new(sender)));
+    }
+
+    /// A sender for one request, to be dropped right after: it keeps the connection from ending.
+    ///
+    /// A clone, because h2 forbids a sender that has just used up the server's limit to send on before it has waited.
+    /// [`Quota`] keeps the limit; where it has just been lowered, requests wait in h2.
+    pub(crate) fn sender(&self) -> Option<SendRequest<Bytes>> {
+        self.sender.load().as_deref().cloned()
+    }
+
+    /// Lets go of the sender if the connection takes no more requests.
+    pub(crate) fn release_sender_if_ending(&self) {
+        if self.rank() > OPEN && self.sender.load().is_some() {
+            self.sender.store(None);
+        }
+    }
+
+    /// h2 takes no more requests.
+    pub(crate) fn on_refused(&self, error: &h2::Error) {
+        let reason = format!("the connection failed: {error}");
         self.advance(ConnectionState::GoingAway { reason });
     }
 
     /// The socket is gone. Names the cause if nothing did before.
-    pub(crate) fn on_socket_gone(&self, result: &Result<(), hyper::Error>) {
-        if self.known_cause().is_none() {
-            let cause = match result {
-                Err(error) if !error.is_timeout() && !is_broken_pipe(error) => {
-                    format!("the connection failed: {}", chain(error))
-                }
-                _ => self.unexplained_end(),
-            };
-            self.facts().io_end.get_or_insert(cause);
+    pub(crate) fn on_end(&self, result: Result<(), h2::Error>) {
+        if let Err(error) = result
+            && !error.is_io()
+            && self.known_cause().is_none()
+        {
+            self.facts().io_end.get_or_insert(format!("the connection failed: {error}"));
         }
         self.close();
     }
@@ -177,7 +242,27 @@ impl Shared {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        matches!(*self.state.borrow(), Some(ConnectionState::Open))
+        self.rank() == OPEN
+    }
+
+    fn rank(&self) -> u8 {
+        // Only a hint: who finds it open may still be refused.
+        self.rank.load(Ordering::Relaxed)
+    }
+
+    /// The last stream whose HEADERS may have left this process.
+    pub(crate) fn last_written(&self) -> u32 {
+        self.last_written.load(Ordering::Acquire)
+    }
+
+    /// When the server was last heard. Only known if there is keepalive.
+    pub(crate) fn last_read(&self) -> Instant {
+        match &self.last_read {
+            Some(LastRead { beginning, nanos }) => {
+                *beginning + Duration::from_nanos(nanos.load(Ordering::Relaxed))
+            }
+            None => Instant::now(),
+        }
     }
 
     /// Waits for a state that fits, and returns it.
@@ -201,16 +286,9 @@ impl Shared {
         reason.unwrap_or_else(|| "the connection takes no more requests".into())
     }
 
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.facts().local == Some(LocalEnd::Abort)
-    }
-
-    /// Why a stream lost its connection, given what hyper said about it.
-    pub(crate) fn why_lost(&self, error: &hyper::Error) -> String {
-        if let Some(cause) = self.known_cause() {
-            return cause;
-        }
-        if error.is_timeout() || is_broken_pipe(error) { self.unexplained_end() } else { chain(error) }
+    /// Why a stream lost its connection.
+    pub(crate) fn why_lost(&self) -> String {
+        self.known_cause().unwrap_or_else(|| "the connection was closed".into())
     }
 
     /// The cause of the end, as far as tap and user know.
@@ -229,18 +307,9 @@ impl Shared {
         }
     }
 
-    /// hyper drops a healthy socket only if a PING was not answered; it does not say so everywhere.
-    fn unexplained_end(&self) -> String {
-        match self.keepalive_timeout {
-            Some(timeout) => format!("keepalive: no answer to a PING within {timeout:?}"),
-            None => "the connection was closed".into(),
-        }
-    }
-
     /// The end, whatever its cause.
     pub(crate) fn close(&self) {
-        let reason = self.known_cause().unwrap_or_else(|| self.unexplained_end());
-        self.advance(ConnectionState::Closed { reason });
+        self.advance(ConnectionState::Closed { reason: self.why_lost() });
     }
 
     fn advance(&self, new: ConnectionState) {
@@ -250,6 +319,7 @@ impl Shared {
             let before = state.as_ref().map_or(0, ConnectionState::rank);
             let moves = before < new.rank() && (before, new.rank()) != (0, 2);
             if moves {
+                self.rank.store(new.rank(), Ordering::Relaxed);
                 *state = Some(new);
             }
             moves
@@ -257,7 +327,6 @@ impl Shared {
         // After the state, so that whoever is sent away finds the reason.
         if !open {
             self.quota.close();
-            self.dispatch.close();
         }
     }
 
@@ -265,17 +334,4 @@ impl Shared {
         // Every holder leaves the facts complete, so a panic elsewhere does not spoil them.
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// h2's word for "the socket is gone", which explains nothing.
-fn is_broken_pipe(error: &hyper::Error) -> bool {
-    let mut source = error.source();
-    while let Some(error) = source {
-        let io = error.downcast_ref::<io::Error>().or_else(|| error.downcast_ref::<h2::Error>()?.get_io());
-        if io.is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe) {
-            return true;
-        }
-        source = error.source();
-    }
-    false
 }

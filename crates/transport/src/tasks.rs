@@ -1,12 +1,13 @@
-//! The tasks that hyper spawns, counted; and the one of them that can be aborted.
+//! The tasks of connections, counted.
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -38,11 +39,11 @@ impl Tasks {
         }
     }
 
-    pub(crate) fn spawn<F>(&self, future: F) -> AbortHandle
+    pub(crate) fn spawn<F>(&self, runtime: &Handle, future: F) -> AbortHandle
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        tokio::spawn(self.counted(future)).abort_handle()
+        runtime.spawn(self.counted(future)).abort_handle()
     }
 
     fn counted<F>(&self, future: F) -> Counted<F> {
@@ -84,43 +85,8 @@ impl<F: Future> Future for Counted<F> {
     }
 }
 
-/// hyper's executor for one connection.
-///
-/// The first task that hyper spawns owns the socket. Aborting it is enough: when it goes, all streams end with an
-/// error, and with them the tasks of their requests and responses.
-#[derive(Clone)]
-pub(crate) struct Executor {
-    tasks: Tasks,
-    io_task: Arc<OnceLock<AbortHandle>>,
-}
-
-impl Executor {
-    pub(crate) fn new(tasks: Tasks) -> Self {
-        Self { tasks, io_task: Arc::default() }
-    }
-
-    /// Drops the socket.
-    pub(crate) fn abort(&self) {
-        if let Some(task) = self.io_task.get() {
-            task.abort();
-        }
-    }
-}
-
-impl<F> hyper::rt::Executor<F> for Executor
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, future: F) {
-        let task = self.tasks.spawn(future);
-        self.io_task.get_or_init(|| task);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use hyper::rt::Executor as _;
-
     use super::*;
 
     #[tokio::test]
@@ -128,28 +94,10 @@ mod tests {
         let tasks = Tasks::default();
         tasks.finished().await;
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        tasks.spawn(async move { drop(ended.await) });
+        tasks.spawn(&Handle::current(), async move { drop(ended.await) });
         assert_eq!(tasks.live(), 1);
         drop(end);
         tasks.finished().await;
         assert_eq!(tasks.live(), 0);
-    }
-
-    #[tokio::test]
-    async fn abort_ends_the_first_task_only() {
-        let tasks = Tasks::default();
-        let executor = Executor::new(tasks.clone());
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let (first_lives, first_ended) = tokio::sync::oneshot::channel::<()>();
-        executor.execute(async move {
-            let _lives = first_lives;
-            std::future::pending().await
-        });
-        executor.execute(async move { drop(ended.await) });
-        executor.abort();
-        assert!(first_ended.await.is_err());
-        assert!(!end.is_closed());
-        drop(end);
-        tasks.finished().await;
     }
 }

@@ -58,7 +58,7 @@ async fn a_dropped_attempt_leaves_nothing_behind() {
         let options = options.clone();
         async move { connect_with::<TestBody>(&connector, &anywhere(), &options).await.map(drop) }
     });
-    // The preface is here, so hyper's tasks run.
+    // The preface is here, so the connection's task runs.
     server.read_exact(&mut [0; 24]).await.expect("a preface");
     attempt.abort();
     server.read_to_end(&mut Vec::new()).await.expect("the end");

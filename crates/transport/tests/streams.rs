@@ -2,19 +2,14 @@
 
 mod support;
 
-use std::task::{Context, Poll, Waker};
-
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use proxyless_transport::grpc::MessageReader;
 use proxyless_transport::{SendError, grpc};
 use support::{
-    DATA, END_STREAM, HEADERS, RST_STREAM, SETTINGS, TestBody, max_concurrent_streams, ping, raw, request,
+    ACK, DATA, END_STREAM, HEADERS, RST_STREAM, SETTINGS, TestBody, WINDOW_UPDATE, max_concurrent_streams,
+    ping, poll_once, raw, request,
 };
-
-fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
 
 #[tokio::test]
 async fn a_request_gets_its_response_and_trailers() {
@@ -60,7 +55,6 @@ async fn other_resets_fail_with_their_code() {
     }
 }
 
-/// hyper takes RST_STREAM(NO_ERROR) for the end of a body.
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_response_is_an_error_even_with_no_error() {
     let (connection, mut server) = raw(&[]).await;
@@ -89,7 +83,7 @@ async fn a_response_that_ends_before_the_request_stops_the_request() {
     server.end(stream).await;
     let body = sent.await.expect("no panic").expect("a response").into_body();
     assert!(body.collect().await.expect("no error").trailers().is_some());
-    // hyper drops the request's body, so that its producer knows.
+    // The request's body is dropped, so that its producer knows.
     feed.closed().await;
     let reset = server.read_kind(RST_STREAM).await;
     assert_eq!((reset.stream, &reset.payload[..]), (stream, &8_u32.to_be_bytes()[..]));
@@ -191,7 +185,7 @@ async fn those_who_wait_for_a_stream_come_back_unsent() {
     server.go_away(0, 0, b"").await;
     match waiting.await.expect_err("no stream") {
         SendError::Unsent { request, reason } => {
-            assert_eq!(request.body().queued(), ["ping"]);
+            assert_eq!(request.expect("untouched").body().queued(), ["ping"]);
             assert!(reason.ends_with("GOAWAY with NO_ERROR"), "{reason}");
         }
         other => panic!("{other:?}"),
@@ -218,4 +212,60 @@ async fn a_held_response_holds_its_place() {
     server.respond(stream, END_STREAM).await;
     next.await.expect("no panic").expect("a response");
     drop(body);
+}
+
+#[tokio::test]
+async fn what_is_read_is_given_back_to_the_server() {
+    let (connection, mut server) = raw(&[]).await;
+    // The client's windows hold from here on.
+    server.write(SETTINGS, ACK, 0, &[]).await;
+    let sent = tokio::spawn(connection.send(ping()));
+    let stream = server.next_request().await;
+    server.respond(stream, 0).await;
+    let mut body = sent.await.expect("no panic").expect("a response").into_body();
+    // More than half of the stream's window.
+    for _ in 0..40 {
+        server.write(DATA, 0, stream, &[0; 16 << 10]).await;
+    }
+    let mut read = 0;
+    while read < 40 << 14 {
+        read += body.frame().await.expect("data").expect("no error").into_data().expect("data").len();
+    }
+    loop {
+        let update = server.read_kind(WINDOW_UPDATE).await;
+        if update.stream == stream {
+            break;
+        }
+    }
+}
+
+/// However little each of many streams has read: a connection's window is for those who read on.
+#[tokio::test]
+async fn a_reader_that_waits_holds_nothing_back() {
+    let (connection, mut server) = raw(&[]).await;
+    server.sync().await;
+    let mut updated = false;
+    let mut bodies = Vec::new();
+    // Together more than half of the connection's window, each less than is told while there is more to read.
+    for _ in 0..700 {
+        let sent = tokio::spawn(connection.send(ping()));
+        let stream = loop {
+            let frame = server.read().await.expect("the client is there");
+            updated |= frame.kind == WINDOW_UPDATE && frame.stream == 0;
+            if frame.kind == HEADERS {
+                break frame.stream;
+            }
+        };
+        server.respond(stream, 0).await;
+        server.write(DATA, 0, stream, &[0; 12 << 10]).await;
+        let mut body = sent.await.expect("no panic").expect("a response").into_body();
+        body.frame().await.expect("data").expect("no error");
+        let mut more = Box::pin(async move {
+            let frame = body.frame().await;
+            (frame.is_some(), body)
+        });
+        assert!(poll_once(more.as_mut()).is_pending());
+        bodies.push(more);
+    }
+    assert!(updated);
 }

@@ -399,3 +399,16 @@ async fn load_reports_are_asked_for_added_up_and_cut() {
     assert!(responses.message().await.unwrap().is_none());
     control_plane.wait_open_load_streams(0).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_heard_all_the_same() {
+    // More than the windows of HTTP/2 let through, both ways.
+    let names: Vec<String> = (0..400).map(|number| format!("cluster-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let control_plane = with_clusters(&names).await;
+    let client = AdsClient::connect(&control_plane).await;
+    for count in 1..=names.len() {
+        client.subscribe(CDS, &names[..count]);
+    }
+    control_plane.wait_subscriptions(CDS, &names).await.unwrap();
+}

@@ -1,6 +1,10 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
+use crate::options::ConnectOptions;
 use crate::state::ConnectionState;
 
 const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -9,8 +13,8 @@ const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 
 fn tap() -> (FrameTap, DuplexStream, Arc<Shared>) {
     let (client, server) = duplex(1024);
-    let shared = Arc::new(Shared::new(None));
-    let tap = FrameTap::new(BoxedIo::new(client), Arc::clone(&shared), oneshot::channel().0);
+    let shared = Arc::new(Shared::new(&ConnectOptions::default()));
+    let tap = FrameTap::new(BoxedIo::new(client), Arc::clone(&shared));
     (tap, server, shared)
 }
 
@@ -33,43 +37,60 @@ async fn bytes_pass_unchanged_and_are_understood() {
 }
 
 #[tokio::test]
-async fn a_goaway_waits_for_requests_that_are_being_dispatched() {
+async fn streams_that_the_socket_has_taken_are_known() {
     let (mut tap, mut server, shared) = tap();
-    assert!(shared.dispatch.enter());
-    server.write_all(&[&SETTINGS[..], &GO_AWAY, &PING].concat()).await.expect("written");
-    // All but the last byte, so that h2 cannot act on it; but we know.
-    assert_eq!(read(&mut tap).await, [&SETTINGS[..], &GO_AWAY[..16]].concat());
-    assert!(matches!(shared.state(), Some(ConnectionState::GoingAway { .. })));
-    let mut rest = Box::pin(read(&mut tap));
-    assert!(futures_pending(&mut rest).await);
-    shared.dispatch.leave();
-    assert_eq!(rest.await, [&GO_AWAY[16..], &PING].concat());
-    server.write_all(&PING).await.expect("written");
-    assert_eq!(read(&mut tap).await, PING);
+    let headers = [0, 0, 2, 1, 4, 0, 0, 0, 5, 0x88, 0x88];
+    tap.write_all(&[0; 24]).await.expect("written");
+    tap.write_all(&headers[..10]).await.expect("written");
+    assert_eq!(shared.last_written(), 0);
+    let rest = [io::IoSlice::new(&headers[10..]), io::IoSlice::new(&PING)];
+    assert_eq!(tap.write_vectored(&rest).await.expect("written"), 18);
+    assert_eq!(shared.last_written(), 5);
+    server.read_exact(&mut [0; 24 + 11 + 17]).await.expect("everything");
+    // Trailers of an earlier one.
+    tap.write_all(&[0, 0, 1, 1, 5, 0, 0, 0, 3, 0x88]).await.expect("written");
+    assert_eq!(shared.last_written(), 5);
 }
 
 #[tokio::test]
-async fn held_bytes_are_not_taken_for_the_end() {
-    let (mut tap, mut server, shared) = tap();
-    server.write_all(&[&SETTINGS[..], &GO_AWAY[..16]].concat()).await.expect("written");
-    assert_eq!(read(&mut tap).await.len(), 25);
-    assert!(shared.dispatch.enter());
-    server.write_all(&GO_AWAY[16..]).await.expect("written");
-    let mut rest = Box::pin(read(&mut tap));
-    assert!(futures_pending(&mut rest).await);
-    shared.dispatch.leave();
-    assert_eq!(rest.await, &GO_AWAY[16..]);
+async fn with_many_streams_others_may_add_to_a_write() {
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let (mut tap, _server, shared) = tap();
+    let woken = Arc::new(Woken::default());
+    let waker = Arc::clone(&woken).into();
+    let mut cx = Context::from_waker(&waker);
+    for _ in 1..BUSY {
+        assert!(shared.quota.acquire().await.is_ok());
+    }
+    assert!(Pin::new(&mut tap).poll_write(&mut cx, &PING).is_ready());
+    assert!(Pin::new(&mut tap).poll_flush(&mut cx).is_ready());
+    assert!(shared.quota.acquire().await.is_ok());
+    for _ in 0..2 {
+        assert!(Pin::new(&mut tap).poll_write(&mut cx, &PING).is_pending());
+        assert!(woken.0.swap(false, Ordering::SeqCst), "it must come back by itself");
+        assert!(Pin::new(&mut tap).poll_write(&mut cx, &PING).is_ready());
+        assert!(Pin::new(&mut tap).poll_write(&mut cx, &PING).is_ready());
+        assert!(Pin::new(&mut tap).poll_flush(&mut cx).is_ready());
+    }
 }
 
-#[tokio::test(start_paused = true)]
-async fn nothing_is_held_for_ever() {
+#[tokio::test]
+async fn a_connection_ends_before_its_stream_ids_do() {
     let (mut tap, mut server, shared) = tap();
-    assert!(shared.dispatch.enter());
-    server.write_all(&[&SETTINGS[..], &GO_AWAY].concat()).await.expect("written");
-    assert_eq!(read(&mut tap).await.len(), 25);
-    let before = tokio::time::Instant::now();
-    assert_eq!(read(&mut tap).await, &GO_AWAY[16..]);
-    assert!(before.elapsed() >= LONGEST_HOLD);
+    server.write_all(&SETTINGS).await.expect("written");
+    assert_eq!(read(&mut tap).await, SETTINGS);
+    tap.write_all(&[0; 24]).await.expect("written");
+    tap.write_all(&[0, 0, 0, 1, 4, 0x7f, 0xef, 0xff, 0xff]).await.expect("written");
+    assert!(shared.is_open());
+    tap.write_all(&[0, 0, 0, 1, 4, 0x7f, 0xf0, 0, 1]).await.expect("written");
+    let reason = "the connection has used up its stream ids".to_owned();
+    assert_eq!(shared.state(), Some(ConnectionState::GoingAway { reason }));
 }
 
 /// A socket that can no longer be written and whose read side never says a word about it.
@@ -97,8 +118,8 @@ impl AsyncWrite for HalfDead {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_write_ends_the_connection_even_if_nothing_more_can_be_read() {
-    let shared = Arc::new(Shared::new(None));
-    let mut tap = FrameTap::new(BoxedIo::new(HalfDead), shared, oneshot::channel().0);
+    let shared = Arc::new(Shared::new(&ConnectOptions::default()));
+    let mut tap = FrameTap::new(BoxedIo::new(HalfDead), shared);
     // As h2 does: reads until there is nothing more, writes once, and waits to be woken.
     let mut written = false;
     let end = std::future::poll_fn(|cx| {
@@ -113,9 +134,4 @@ async fn a_failed_write_ends_the_connection_even_if_nothing_more_can_be_read() {
     let end = tokio::time::timeout(LONGEST_DRAIN * 10, end).await.expect("an end");
     assert_eq!(end.expect_err("a dead socket").kind(), io::ErrorKind::BrokenPipe);
     assert!(before.elapsed() < LONGEST_DRAIN * 2, "only something else woke it");
-}
-
-/// Whether the future waits, after it has had its chance.
-async fn futures_pending<F: Future>(future: &mut Pin<Box<F>>) -> bool {
-    std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }

@@ -6,14 +6,17 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
-use std::sync::Mutex;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::Request;
 use http_body::Frame;
-use proxyless_transport::{Address, BoxedIo, ConnectOptions, Connecting, Connection, Connector};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
+use proxyless_transport::{
+    Address, BoxedIo, ConnectOptions, Connecting, Connection, Connector, TcpConnector,
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
@@ -23,6 +26,7 @@ pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const ACK: u8 = 1;
@@ -36,6 +40,10 @@ pub(crate) struct TestBody {
 impl TestBody {
     pub(crate) fn of(data: &'static [u8]) -> Self {
         Self { queued: [Bytes::from_static(data)].into(), more: None }
+    }
+
+    pub(crate) fn none() -> Self {
+        Self { queued: VecDeque::new(), more: None }
     }
 
     pub(crate) fn open() -> (mpsc::UnboundedSender<Bytes>, Self) {
@@ -78,6 +86,11 @@ pub(crate) fn ping() -> Request<TestBody> {
     request(TestBody::of(b"ping"))
 }
 
+/// Polls by hand, so that order is exact.
+pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
 /// Hands out one end of a pipe: with no socket, paused time moves only when all tasks wait.
 pub(crate) struct Pipe(Mutex<Option<DuplexStream>>);
 
@@ -91,6 +104,64 @@ impl Connector for Pipe {
     fn connect<'a>(&'a self, _: &'a Address) -> Connecting<'a> {
         let io = self.0.lock().expect("not poisoned").take();
         Box::pin(async move { io.map(BoxedIo::new).ok_or_else(|| io::ErrorKind::NotFound.into()) })
+    }
+}
+
+/// A TCP socket that takes only so many more bytes, until it is told otherwise.
+pub(crate) struct Gated {
+    io: TcpStream,
+    budget: Arc<AtomicUsize>,
+}
+
+/// Opens one [`Gated`] socket.
+pub(crate) struct Gate {
+    pub(crate) budget: Arc<AtomicUsize>,
+}
+
+impl Gate {
+    pub(crate) fn open() -> Self {
+        Self { budget: Arc::new(AtomicUsize::new(usize::MAX)) }
+    }
+}
+
+impl Connector for Gate {
+    fn connect<'a>(&'a self, address: &'a Address) -> Connecting<'a> {
+        Box::pin(async move {
+            let Address::Tcp(address) = address else { return Err(io::ErrorKind::Unsupported.into()) };
+            let io = TcpStream::connect(address).await?;
+            Ok(BoxedIo::new(Gated { io, budget: Arc::clone(&self.budget) }))
+        })
+    }
+}
+
+impl AsyncRead for Gated {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Gated {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let budget = self.budget.load(Ordering::SeqCst);
+        let part = buf.get(..budget).unwrap_or(buf);
+        if part.is_empty() {
+            return Poll::Pending;
+        }
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, part))?;
+        self.budget.fetch_sub(written, Ordering::SeqCst);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 
@@ -111,14 +182,24 @@ pub(crate) async fn connect(address: &Address) -> Connection<TestBody> {
 
 /// A connection to a server that reads and writes frames by hand. Its SETTINGS carry `settings`.
 pub(crate) async fn raw(settings: &[u8]) -> (Connection<TestBody>, Raw<TcpStream>) {
+    raw_with(&TcpConnector, settings).await
+}
+
+/// Like [`raw`], on what `connector` opens.
+pub(crate) async fn raw_with<B>(connector: &dyn Connector, settings: &[u8]) -> (Connection<B>, Raw<TcpStream>)
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
     let (listener, address) = listen().await;
-    let settings = settings.to_vec();
+    let options = ConnectOptions::default();
+    let client = proxyless_transport::connect_with(connector, &address, &options);
     let server = async {
         let mut server = Raw::accept(&listener).await;
-        server.write(SETTINGS, 0, 0, &settings).await;
+        server.write(SETTINGS, 0, 0, settings).await;
         server
     };
-    tokio::join!(connect(&address), server)
+    let (connection, server) = tokio::join!(client, server);
+    (connection.expect("a connection"), server)
 }
 
 pub(crate) fn max_concurrent_streams(limit: u32) -> Vec<u8> {

@@ -1,0 +1,88 @@
+//! Probes a quiet connection with PINGs.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use h2::{Ping, PingPong};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::options::ConnectOptions;
+use crate::state::Shared;
+
+/// The keepalive of one connection. It is to be polled whenever the connection is.
+pub(crate) struct Keepalive {
+    pings: PingPong,
+    interval: Duration,
+    timeout: Duration,
+    while_idle: bool,
+    state: State,
+    timer: Pin<Box<Sleep>>,
+}
+
+enum State {
+    /// No stream is open, so nothing is probed. A new stream wakes the connection, and so us.
+    Idle,
+    /// The timer runs to the next PING, unless the server is heard before.
+    Scheduled,
+    /// The timer runs to the end of the connection, unless the PING is answered.
+    Probing,
+    /// The connection is ending anyway.
+    Over,
+}
+
+impl Keepalive {
+    /// `None` if `options` want none.
+    pub(crate) fn new(options: &ConnectOptions, pings: Option<PingPong>) -> Option<Self> {
+        let interval = options.keepalive_interval?;
+        Some(Self {
+            pings: pings?,
+            interval,
+            timeout: options.keepalive_timeout,
+            while_idle: options.keepalive_while_idle,
+            state: State::Idle,
+            timer: Box::pin(sleep_until(Instant::now())),
+        })
+    }
+
+    /// Ready, with the cause, when a PING was not answered in time.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<String> {
+        loop {
+            let probes = self.while_idle || shared.quota.in_use() > 0;
+            match self.state {
+                State::Over => return Poll::Pending,
+                State::Idle if !probes => return Poll::Pending,
+                State::Idle => self.schedule(shared),
+                State::Scheduled => {
+                    ready!(self.timer.as_mut().poll(cx));
+                    if shared.last_read() + self.interval > self.timer.deadline() {
+                        self.schedule(shared);
+                    } else if !probes {
+                        self.state = State::Idle;
+                    } else if self.pings.send_ping(Ping::opaque()).is_ok() {
+                        self.state = State::Probing;
+                        self.timer.as_mut().reset(Instant::now() + self.timeout);
+                    } else {
+                        self.state = State::Over;
+                    }
+                }
+                State::Probing => match self.pings.poll_pong(cx) {
+                    Poll::Ready(Ok(_)) => self.schedule(shared),
+                    Poll::Ready(Err(_)) => self.state = State::Over,
+                    Poll::Pending => {
+                        ready!(self.timer.as_mut().poll(cx));
+                        return Poll::Ready(format!(
+                            "keepalive: no answer to a PING within {:?}",
+                            self.timeout
+                        ));
+                    }
+                },
+            }
+        }
+    }
+
+    fn schedule(&mut self, shared: &Shared) {
+        self.state = State::Scheduled;
+        self.timer.as_mut().reset(shared.last_read() + self.interval);
+    }
+}

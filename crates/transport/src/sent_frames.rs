@@ -1,0 +1,91 @@
+//! Finds in the bytes that the socket has taken which streams have begun.
+
+use crate::frame_parser::{HEADER, Partial, split};
+
+const HEADERS: u8 = 0x1;
+/// What a client says before its first frame.
+const PREFACE: usize = 24;
+
+/// The place in the stream of frames that this side sends. Bytes may be cut anywhere.
+pub(crate) struct SentFrames(State);
+
+enum State {
+    Header(Partial<HEADER>),
+    /// In a payload; when it ends, the stream of this id has begun.
+    Payload {
+        left: usize,
+        begins: Option<u32>,
+    },
+}
+
+impl Default for SentFrames {
+    fn default() -> Self {
+        Self(State::Payload { left: PREFACE, begins: None })
+    }
+}
+
+impl SentFrames {
+    /// Takes the next bytes in. Returns the last stream whose HEADERS frame they complete. (A head that goes on in
+    /// CONTINUATION frames counts from then on too, though no server can act on it yet.)
+    pub(crate) fn push(&mut self, mut data: &[u8]) -> Option<u32> {
+        let mut last = None;
+        while !data.is_empty() {
+            match &mut self.0 {
+                State::Header(partial) => {
+                    let (header, rest) = partial.fill(data);
+                    data = rest;
+                    let Some([a, b, c, kind, _, id @ ..]) = header else { continue };
+                    let left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                    let begins = (kind == HEADERS).then_some(u32::from_be_bytes(id));
+                    self.0 = State::Payload { left, begins };
+                }
+                State::Payload { left, .. } => {
+                    let (payload, rest) = split(data, *left);
+                    *left -= payload.len();
+                    data = rest;
+                }
+            }
+            if let State::Payload { left: 0, begins } = self.0 {
+                last = last.max(begins);
+                self.0 = State::Header(Partial::default());
+            }
+        }
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, stream: u8, payload: usize) -> Vec<u8> {
+        let length = (payload as u32).to_be_bytes();
+        [&length[1..], &[kind, 4, 0, 0, 0, stream], &vec![1; payload]].concat()
+    }
+
+    #[test]
+    fn a_stream_has_begun_when_its_headers_are_whole() {
+        let head = [vec![b'P'; PREFACE], frame(4, 0, 12), frame(1, 1, 20)].concat();
+        let bytes = [head.clone(), frame(0, 1, 300), frame(1, 3, 0), frame(0, 3, 5)].concat();
+        for at in 0..=bytes.len() {
+            let mut frames = SentFrames::default();
+            let (first, second) = bytes.split_at(at);
+            let seen = (frames.push(first), frames.push(second));
+            let third = head.len() + 9 + 300 + 9;
+            let expected = match at {
+                _ if at < head.len() => (None, Some(3)),
+                _ if at < third => (Some(1), Some(3)),
+                _ => (Some(3), None),
+            };
+            assert_eq!(seen, expected, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn frames_may_be_cut_after_every_byte() {
+        let bytes = [vec![b'P'; PREFACE], frame(1, 1, 20), frame(6, 0, 8), frame(1, 3, 7)].concat();
+        let mut frames = SentFrames::default();
+        let seen: Vec<_> = bytes.chunks(1).filter_map(|byte| frames.push(byte)).collect();
+        assert_eq!(seen, [1, 3]);
+    }
+}

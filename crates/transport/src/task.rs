@@ -1,0 +1,65 @@
+//! The task of a connection: the only one that touches its socket.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tracing::debug;
+
+use crate::frame_tap::FrameTap;
+use crate::keepalive::Keepalive;
+use crate::options::ConnectOptions;
+use crate::state::Shared;
+
+/// Runs a connection to its end, and says what the end was.
+pub(crate) fn run(
+    mut http2: h2::client::Connection<FrameTap, Bytes>,
+    options: &ConnectOptions,
+    shared: Arc<Shared>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let keepalive = Keepalive::new(options, http2.ping_pong());
+    let driver = Driver { http2, keepalive, shared: Arc::clone(&shared) };
+    let shared = CloseOnDrop(shared);
+    async move {
+        let CloseOnDrop(shared) = &shared;
+        // The socket goes with the driver.
+        let result = driver.await;
+        shared.on_end(result);
+        debug!(target: "subchannel", state = ?shared.state(), "connection closed");
+    }
+}
+
+struct Driver {
+    http2: h2::client::Connection<FrameTap, Bytes>,
+    keepalive: Option<Keepalive>,
+    shared: Arc<Shared>,
+}
+
+impl Future for Driver {
+    type Output = Result<(), h2::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(keepalive) = &mut this.keepalive
+            && let Poll::Ready(cause) = keepalive.poll(cx, &this.shared)
+        {
+            this.shared.on_io_end(cause);
+            return Poll::Ready(Ok(()));
+        }
+        let polled = Pin::new(&mut this.http2).poll(cx);
+        // Not where the tap sees the end, but here, where h2 is not at work.
+        this.shared.release_sender_if_ending();
+        polled
+    }
+}
+
+/// Closes even if the task is dropped unfinished: it was aborted, or its runtime ended.
+struct CloseOnDrop(Arc<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.release_sender_if_ending();
+    }
+}

@@ -1,0 +1,132 @@
+//! The body of a request on its way to h2.
+//!
+//! A body that is there at once, as that of a unary call, is handed over in the caller's own poll. Only one that makes
+//! us wait gets a task: its stream must go on also while the caller polls nothing.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::{Reason, SendStream};
+use http_body::{Body, Frame};
+use tokio::task::AbortHandle;
+
+use crate::state::Shared;
+
+/// Hands a body to h2, frame by frame. Completes when all of it is handed over, or nobody wants the rest.
+pub(crate) struct Upload<B> {
+    body: B,
+    stream: SendStream<Bytes>,
+    /// Read, but not handed over.
+    chunk: Option<Bytes>,
+    /// Something has been handed over.
+    begun: bool,
+}
+
+/// What is left of an upload after its first poll. Dropping it gives the rest up.
+#[must_use = "dropping it ends the upload"]
+pub(crate) struct Rest(Option<AbortHandle>);
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            // With the task goes its side of the stream; h2 sends RST_STREAM(CANCEL) once the other side is gone too.
+            task.abort();
+        }
+    }
+}
+
+impl Rest {
+    /// Nothing is left.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+}
+
+impl<B> Upload<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    /// Begins to upload: does what can be done at once, and gives the rest to a task.
+    pub(crate) fn begin(body: B, stream: SendStream<Bytes>, cx: &mut Context<'_>, shared: &Shared) -> Rest {
+        let mut upload = Self { body, stream, chunk: None, begun: false };
+        match Pin::new(&mut upload).poll(cx) {
+            Poll::Ready(()) => Rest::none(),
+            Poll::Pending => Rest(Some(shared.spawn(upload))),
+        }
+    }
+}
+
+impl<B> Upload<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if self.body.is_end_stream() {
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    /// Waits until the server takes more. `false` if it never will.
+    fn poll_window(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        // The least that makes h2 tell: a claim on more than one needs would keep other streams waiting.
+        self.stream.reserve_capacity(1);
+        while self.stream.capacity() == 0 {
+            if !matches!(ready!(self.stream.poll_capacity(cx)), Some(Ok(_))) {
+                return Poll::Ready(false);
+            }
+        }
+        Poll::Ready(true)
+    }
+}
+
+impl<B> Future for Upload<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        // Whatever fails below fails because the stream or the connection is over, and the response says why.
+        loop {
+            // The first chunk need not wait for the window: here or in h2, it takes the same memory.
+            if this.begun && this.chunk.is_some() && !ready!(this.poll_window(cx)) {
+                return Poll::Ready(());
+            }
+            // One frame ahead, so that the last one carries END_STREAM.
+            let next = this.poll_body(cx);
+            if let Some(chunk) = this.chunk.take() {
+                let last = matches!(next, Poll::Ready(None));
+                if this.stream.send_data(chunk, last).is_err() || last {
+                    return Poll::Ready(());
+                }
+                this.begun = true;
+            }
+            match next {
+                Poll::Pending => {
+                    // Ready if the server has reset the stream, or the connection is gone.
+                    return this.stream.poll_reset(cx).map(drop);
+                }
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data().map_err(Frame::into_trailers) {
+                    Ok(data) => this.chunk = Some(data),
+                    Err(Ok(trailers)) => {
+                        let _ = this.stream.send_trailers(trailers);
+                        return Poll::Ready(());
+                    }
+                    // Neither data nor trailers: not for HTTP/2.
+                    Err(Err(_)) => {}
+                },
+                Poll::Ready(Some(Err(_))) => {
+                    this.stream.send_reset(Reason::INTERNAL_ERROR);
+                    return Poll::Ready(());
+                }
+                Poll::Ready(None) => {
+                    let _ = this.stream.send_data(Bytes::new(), true);
+                    return Poll::Ready(());
+                }
+            }
+        }
+    }
+}

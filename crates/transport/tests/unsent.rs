@@ -1,0 +1,86 @@
+//! Which requests of a lost connection a server can have seen.
+
+mod support;
+
+use std::sync::atomic::Ordering;
+
+use proxyless_transport::{Connection, SendError};
+use support::{END_STREAM, Gate, Raw, TestBody, ping, poll_once, raw_with};
+use tokio::net::TcpStream;
+
+/// A connection with one stream on the wire, whose socket will take `budget` bytes more.
+async fn one_on_the_wire(
+    budget: usize,
+) -> (
+    Connection<TestBody>,
+    Raw<TcpStream>,
+    u32,
+    tokio::task::JoinHandle<Result<http::Response<proxyless_transport::Body>, SendError<TestBody>>>,
+) {
+    let gate = Gate::open();
+    let (connection, mut server) = raw_with::<TestBody>(&gate, &[]).await;
+    let first = tokio::spawn(connection.send(ping()));
+    let stream = server.next_request().await;
+    // Everything of the first is on the wire.
+    server.sync().await;
+    gate.budget.store(budget, Ordering::SeqCst);
+    (connection, server, stream, first)
+}
+
+#[tokio::test]
+async fn requests_that_did_not_leave_whole_are_unsent_when_the_connection_dies() {
+    // Nothing of the second request, and a part of its headers.
+    for budget in [0, 5, 12] {
+        let (connection, server, _, first) = one_on_the_wire(budget).await;
+        let mut second = Box::pin(connection.send(ping()));
+        assert!(poll_once(second.as_mut()).is_pending());
+        let mut third = Box::pin(connection.send(ping()));
+        assert!(poll_once(third.as_mut()).is_pending());
+        drop(server);
+        for unsent in [second.await, third.await] {
+            let error = unsent.expect_err("the connection is lost");
+            assert!(matches!(error, SendError::Unsent { request: None, .. }), "{budget} bytes: {error:?}");
+        }
+        let error = first.await.expect("no panic").expect_err("lost");
+        assert!(matches!(error, SendError::Failed { reset: None, .. }), "{error:?}");
+        assert!(matches!(connection.send(ping()).await, Err(SendError::Unsent { request: Some(_), .. })));
+        connection.tasks().finished().await;
+    }
+}
+
+#[tokio::test]
+async fn requests_whose_headers_left_have_failed_when_the_connection_dies() {
+    let (connection, mut server, _, first) = one_on_the_wire(usize::MAX).await;
+    let second = tokio::spawn(connection.send(ping()));
+    server.next_request().await;
+    drop(server);
+    for sent in [first, second] {
+        let error = sent.await.expect("no panic").expect_err("lost");
+        assert!(matches!(error, SendError::Failed { reset: None, .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn requests_that_did_not_leave_before_a_goaway_are_unsent_and_not_refused() {
+    let (connection, mut server, stream, first) = one_on_the_wire(0).await;
+    let mut second = Box::pin(connection.send(ping()));
+    assert!(poll_once(second.as_mut()).is_pending());
+    server.go_away(stream, 0, b"").await;
+    let error = second.await.expect_err("no stream for it");
+    assert!(matches!(error, SendError::Unsent { request: None, .. }), "{error:?}");
+    // The one before goes on.
+    server.respond(stream, END_STREAM).await;
+    first.await.expect("no panic").expect("a response");
+}
+
+/// h2 may have begun to write it, and finishes that before it closes.
+#[tokio::test]
+async fn requests_of_a_connection_that_this_side_gives_up_have_failed() {
+    let (connection, mut server, _, _first) = one_on_the_wire(0).await;
+    let mut second = Box::pin(connection.send(ping()));
+    assert!(poll_once(second.as_mut()).is_pending());
+    // DATA on no stream breaks HTTP/2.
+    server.write(support::DATA, 0, 0, b"nonsense").await;
+    let error = second.await.expect_err("the connection is over");
+    assert!(matches!(error, SendError::Failed { reset: None, .. }), "{error:?}");
+}
