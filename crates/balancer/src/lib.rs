@@ -10,5 +10,6 @@ pub mod policies;
 pub mod testing;
 pub mod tree;
 
+mod address;
 mod pool;
 mod subchannel;

@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use proxyless_sans_io::{Rng, Time};
+use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
+use crate::address::CompactAddress;
 use crate::api::{CallCounter, CallCounts, ConnectionSlot, Id, SubchannelEvent};
 use crate::subchannel::{Effect, Phase, SubchannelCore};
 use crate::tree::{ConnectionEvent, ConnectionId, ConnectionNode, TreeConfig, TreeEffect};
@@ -22,10 +23,24 @@ pub(crate) struct PoolKey {
     pub(crate) address: SocketAddr,
 }
 
+/// A [`PoolKey`] as it is kept.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct CompactKey {
+    address: CompactAddress,
+}
+
+impl From<PoolKey> for CompactKey {
+    fn from(key: PoolKey) -> Self {
+        Self { address: key.address.into() }
+    }
+}
+
 pub(crate) struct Pool {
     config: TreeConfig,
-    entries: BTreeMap<ConnectionId, Entry>,
-    by_key: BTreeMap<PoolKey, ConnectionId>,
+    backoff: Arc<BackoffConfig>,
+    /// Boxed: the leaves of the map are half empty.
+    entries: BTreeMap<ConnectionId, Box<Entry>>,
+    by_key: BTreeMap<CompactKey, ConnectionId>,
     deadlines: BTreeSet<(Time, ConnectionId)>,
     /// Entries that lost their last owner during this input.
     orphans: BTreeSet<ConnectionId>,
@@ -43,7 +58,6 @@ pub(crate) struct Pool {
 }
 
 struct Entry {
-    key: PoolKey,
     core: SubchannelCore,
     owners: Vec<Id>,
     deadline: Option<Time>,
@@ -58,6 +72,7 @@ impl Pool {
     pub(crate) fn new(config: TreeConfig) -> Self {
         Self {
             config,
+            backoff: Arc::new(config.backoff),
             entries: BTreeMap::new(),
             by_key: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -76,19 +91,15 @@ impl Pool {
     /// Makes `owner` an owner of the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
     pub(crate) fn acquire(&mut self, key: PoolKey, owner: Id) -> (ConnectionId, Arc<ConnectionSlot>) {
         let next = &mut self.next_connection;
-        let connection = *self.by_key.entry(key).or_insert_with(|| {
+        let connection = *self.by_key.entry(key.into()).or_insert_with(|| {
             *next += 1;
             ConnectionId(*next - 1)
         });
-        let entry = self.entries.entry(connection).or_insert_with(|| Entry {
-            key,
-            core: SubchannelCore::new(
-                key.address,
-                self.config.backoff,
-                Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls))),
-            ),
-            owners: Vec::new(),
-            deadline: None,
+        let entry = self.entries.entry(connection).or_insert_with(|| {
+            let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
+            let core = SubchannelCore::new(key.address, Arc::clone(&self.backoff), slot);
+            // Mostly there is one owner.
+            Box::new(Entry { core, owners: Vec::with_capacity(1), deadline: None })
         });
         entry.owners.push(owner);
         if !matches!(entry.core.phase(), Phase::Idle) {
@@ -214,11 +225,11 @@ impl Pool {
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<SubchannelEvent> {
-        self.events.pop_front()
+        pop(&mut self.events)
     }
 
     pub(crate) fn poll_effect(&mut self) -> Option<TreeEffect> {
-        self.effects.pop_front()
+        pop(&mut self.effects)
     }
 
     /// Whether a connection was lost since the last call.
@@ -228,7 +239,7 @@ impl Pool {
 
     /// All entries, for people.
     pub(crate) fn describe(&self) -> Vec<ConnectionNode> {
-        let node = |(&connection, Entry { core, .. }): (&ConnectionId, &Entry)| ConnectionNode {
+        let node = |connection: ConnectionId, Entry { core, .. }: &Entry| ConnectionNode {
             connection,
             attempt: match *core.phase() {
                 Phase::Ready { attempt } => Some(attempt),
@@ -240,7 +251,7 @@ impl Pool {
             calls: core.slot().calls().counts(),
             calls_since_ready: core.calls_since_ready(),
         };
-        self.entries.iter().map(node).collect()
+        self.entries.iter().map(|(&connection, entry)| node(connection, entry)).collect()
     }
 
     /// The calls that ended on any entry, also on those that are gone.
@@ -287,7 +298,7 @@ impl Pool {
     fn close(&mut self, connection: ConnectionId) {
         self.set_deadline(connection, None);
         let Some(entry) = self.entries.remove(&connection) else { return };
-        self.by_key.remove(&entry.key);
+        self.by_key.remove(&PoolKey { address: entry.core.address() }.into());
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
         match *entry.core.phase() {
@@ -305,6 +316,15 @@ impl Pool {
             Phase::Idle | Phase::TransientFailure { .. } => {}
         }
     }
+}
+
+/// The next of a queue, which keeps no room for thousands when it is empty.
+fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let next = queue.pop_front();
+    if next.is_none() && queue.capacity() > 64 {
+        *queue = VecDeque::new();
+    }
+    next
 }
 
 fn event(core: &SubchannelCore, owner: Id) -> SubchannelEvent {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_sans_io::{Backoff, BackoffConfig, Rng, Time};
+use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use crate::api::{CallCounts, ConnectionSlot, ConnectivityState, PickError};
 use crate::tree::ConnectionEvent;
@@ -17,7 +17,9 @@ use crate::tree::ConnectionEvent;
 pub(crate) struct SubchannelCore {
     address: SocketAddr,
     slot: Arc<ConnectionSlot>,
-    backoff: Backoff,
+    backoff: Arc<BackoffConfig>,
+    /// How many attempts there were since the last success.
+    attempts: u32,
     phase: Phase,
     /// What the slot had counted when the connection became READY.
     at_ready: CallCounts,
@@ -55,9 +57,8 @@ pub(crate) enum Effect {
 }
 
 impl SubchannelCore {
-    pub(crate) fn new(address: SocketAddr, backoff: BackoffConfig, slot: Arc<ConnectionSlot>) -> Self {
-        let at_ready = CallCounts::default();
-        Self { address, slot, backoff: Backoff::new(backoff), phase: Phase::Idle, at_ready }
+    pub(crate) fn new(address: SocketAddr, backoff: Arc<BackoffConfig>, slot: Arc<ConnectionSlot>) -> Self {
+        Self { address, slot, backoff, attempts: 0, phase: Phase::Idle, at_ready: CallCounts::default() }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -104,7 +105,8 @@ impl SubchannelCore {
         if !matches!(self.phase, Phase::Idle) {
             return None;
         }
-        let delay = self.backoff.next_delay(rng);
+        let delay = self.backoff.delay_after(self.attempts, rng);
+        self.attempts = self.attempts.saturating_add(1);
         self.enter(Phase::Connecting { attempt, retry_at: now + delay });
         Some(delay.max(at_least))
     }
@@ -117,7 +119,7 @@ impl SubchannelCore {
             {
                 self.at_ready = self.slot.calls().counts();
                 self.slot.store(Some(connection));
-                self.backoff.reset();
+                self.attempts = 0;
                 self.enter(Phase::Ready { attempt });
                 Effect::Changed
             }
@@ -158,7 +160,7 @@ impl SubchannelCore {
     /// Forgets past failures: the next attempt is made at once and backs off from the beginning. True if the state
     /// changed.
     pub(crate) fn reset_backoff(&mut self, now: Time) -> bool {
-        self.backoff.reset();
+        self.attempts = 0;
         if let Phase::Connecting { retry_at, .. } = &mut self.phase {
             *retry_at = now;
         }
@@ -187,7 +189,7 @@ mod tests {
 
     fn core() -> (SubchannelCore, Rng) {
         let address = "127.0.0.1:443".parse().unwrap();
-        (SubchannelCore::new(address, BackoffConfig::default(), Arc::default()), Rng::new(1))
+        (SubchannelCore::new(address, Arc::default(), Arc::default()), Rng::new(1))
     }
 
     fn failed() -> ConnectionEvent {

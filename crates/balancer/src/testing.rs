@@ -48,7 +48,7 @@ pub fn endpoint_at(addresses: &[SocketAddr]) -> Endpoint {
 
 /// One endpoint for each number.
 pub fn endpoints(numbers: impl IntoIterator<Item = u16>) -> Endpoints {
-    Endpoints::List(numbers.into_iter().map(endpoint).collect())
+    Endpoints::of(numbers.into_iter().map(endpoint))
 }
 
 /// What a pick came to, in a form that tests can compare.

@@ -1,14 +1,18 @@
 //! From the endpoints of an EDS resource to the endpoints that the policies get: by priority, then by locality.
 //!
-//! Localities that did not change keep their slice in memory, wherever they moved, so that the levels below see at a
-//! glance that there is nothing to do. DRAINING endpoints are among them: xds_override_host, which needs them, takes them
+//! Localities that did not change keep their slice in memory, wherever they moved, and in those that did, endpoints that
+//! did not keep theirs, so that the levels below see at a glance that there is nothing to do. DRAINING endpoints are among them: xds_override_host, which needs them, takes them
 //! out before it hands the rest to the policies that pick (A75-20).
+
+mod reuse;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{Endpoint, Endpoints, Group, HealthStatus, Locality};
 use proxyless_xds::resource::{self, ClusterLoadAssignment, EndpointHealth, LbEndpoint, LocalityEndpoints};
+
+use self::reuse::Reuse;
 
 /// What the endpoints of one priority look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,19 +91,31 @@ impl<'a> Known<'a> {
         let locality = convert_locality(&new.locality);
         let name = locality.to_string();
         let known = self.localities.get(name.as_str()).map_or(&[][..], Vec::as_slice);
-        let list = |locality: &Arc<Locality>| -> Vec<Endpoint> {
-            new.endpoints.iter().map(|endpoint| convert(endpoint, endpoint.weight, locality)).collect()
-        };
         let Some((first, locality)) = known.first().and_then(|first| Some((first, first.locality.as_ref()?)))
         else {
             let locality = Arc::new(locality);
-            let endpoints = Endpoints::List(list(&locality).into());
+            let endpoints = Endpoints::of(
+                new.endpoints.iter().map(|endpoint| convert(endpoint, endpoint.weight, &locality)),
+            );
             return Group { name: name.into(), weight: new.weight, locality: Some(locality), endpoints };
         };
-        let list = list(locality);
-        let endpoints = match known.iter().find(|known| *known.endpoints.list() == *list) {
+        let same = |new: &LbEndpoint, known: &Endpoint| is_same(new, new.weight, known);
+        let same_list = |known: &&&Group| {
+            let known = known.endpoints.list();
+            known.len() == new.endpoints.len()
+                && new.endpoints.iter().zip(known).all(|(new, known)| same(new, known))
+        };
+        let endpoints = match known.iter().find(same_list) {
             Some(known) => known.endpoints.clone(),
-            None => Endpoints::List(list.into()),
+            None => {
+                let mut known = Reuse::new(first.endpoints.list());
+                let endpoints = new.endpoints.iter().enumerate().map(|(place, endpoint)| {
+                    known
+                        .take(place, |known| same(endpoint, known))
+                        .unwrap_or_else(|| Arc::new(convert(endpoint, endpoint.weight, locality)))
+                });
+                Endpoints::List(endpoints.collect())
+            }
         };
         Group {
             name: Arc::clone(&first.name),
@@ -121,14 +137,19 @@ impl<'a> Known<'a> {
         // A42: an endpoint's share of the ring is its share of its locality times the locality's share.
         let largest = weighted().map(|(_, weight, _)| weight).max().unwrap_or(0);
         let shift = (u64::BITS - largest.leading_zeros()).saturating_sub(u32::BITS);
-        let list: Vec<Endpoint> = weighted()
-            .map(|(endpoint, weight, place)| {
-                convert(endpoint, u32::try_from((weight >> shift).max(1)).unwrap_or(u32::MAX), place)
-            })
-            .collect();
-        let list = Endpoints::List(list.into());
-        match self.priorities.get(priority) {
-            Some(known) if known.endpoints == list => known.endpoints.clone(),
+        let last = self.priorities.get(priority).map(|known| &known.endpoints);
+        let mut known = Reuse::new(last.map_or(&[][..], Endpoints::list));
+        let list = weighted().enumerate().map(|(at, (endpoint, weight, place))| {
+            let weight = u32::try_from((weight >> shift).max(1)).unwrap_or(u32::MAX);
+            let same = |known: &Endpoint| {
+                is_same(endpoint, weight, known)
+                    && known.locality.as_ref().is_some_and(|known| known == place)
+            };
+            known.take(at, same).unwrap_or_else(|| Arc::new(convert(endpoint, weight, place)))
+        });
+        let list = Endpoints::List(list.collect());
+        match last {
+            Some(last) if *last == list => last.clone(),
             _ => list,
         }
     }
@@ -138,15 +159,28 @@ fn product(locality: &LocalityEndpoints, endpoint: &LbEndpoint) -> u64 {
     u64::from(locality.weight) * u64::from(endpoint.weight)
 }
 
+/// Whether a conversion would say the same as what is known, in the same locality.
+fn is_same(endpoint: &LbEndpoint, weight: u32, known: &Endpoint) -> bool {
+    known.addresses == endpoint.addresses
+        && known.weight == weight
+        && known.health == convert_health(endpoint.health)
+        && known.hostname == endpoint.hostname
+        && known.hash_key == endpoint.hash_key
+}
+
+fn convert_health(health: EndpointHealth) -> HealthStatus {
+    match health {
+        EndpointHealth::Unknown => HealthStatus::Unknown,
+        EndpointHealth::Healthy => HealthStatus::Healthy,
+        EndpointHealth::Draining => HealthStatus::Draining,
+    }
+}
+
 fn convert(endpoint: &LbEndpoint, weight: u32, locality: &Arc<Locality>) -> Endpoint {
     Endpoint {
         addresses: Arc::clone(&endpoint.addresses),
         weight,
-        health: match endpoint.health {
-            EndpointHealth::Unknown => HealthStatus::Unknown,
-            EndpointHealth::Healthy => HealthStatus::Healthy,
-            EndpointHealth::Draining => HealthStatus::Draining,
-        },
+        health: convert_health(endpoint.health),
         hostname: endpoint.hostname.clone(),
         hash_key: endpoint.hash_key.clone(),
         locality: Some(Arc::clone(locality)),

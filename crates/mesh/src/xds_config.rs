@@ -3,7 +3,7 @@
 //! The dependency manager builds it, the channel core and the policies read it. All members are shared and immutable;
 //! a cluster that an update did not change keeps its `Arc`, so that policies can skip it by comparing pointers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,89 @@ pub struct XdsConfig {
     /// says why the cluster cannot be used; RPCs to it fail with that text.
     ///
     /// Aggregates between a root and its leaves have no entry of their own: the root's leaf list has them flattened.
-    pub clusters: BTreeMap<Arc<str>, Result<Arc<ClusterConfig>, Arc<str>>>,
+    pub clusters: BTreeMap<Arc<str>, ClusterEntry>,
+}
+
+/// A cluster, or why it cannot be used.
+pub type ClusterEntry = Result<Arc<ClusterConfig>, Arc<str>>;
+
+impl XdsConfig {
+    /// The clusters that say something else than in `old`, also by what is below them, and those that only one of both
+    /// has. Costs a comparison of pointers for each cluster.
+    #[must_use]
+    pub fn changed_since(&self, old: &Self) -> BTreeSet<Arc<str>> {
+        let same_names = self.clusters.len() == old.clusters.len()
+            && self
+                .clusters
+                .keys()
+                .zip(old.clusters.keys())
+                .all(|(new, old)| Arc::ptr_eq(new, old) || new == old);
+        let mut changed: BTreeSet<_> = if same_names {
+            let both = self.clusters.iter().zip(old.clusters.values());
+            both.filter(|((_, new), old)| !same_entry(new, old))
+                .map(|((name, _), _)| Arc::clone(name))
+                .collect()
+        } else {
+            let same = |(name, new): &(&Arc<str>, &ClusterEntry)| {
+                old.clusters.get(*name).is_some_and(|old| same_entry(new, old))
+            };
+            let gone = old.clusters.keys().filter(|name| !self.clusters.contains_key(*name));
+            let other = self.clusters.iter().filter(|entry| !same(entry)).map(|(name, _)| name);
+            other.chain(gone).cloned().collect()
+        };
+        if !changed.is_empty() {
+            let above = self
+                .clusters
+                .iter()
+                .filter(|(_, entry)| leaves(entry).iter().any(|leaf| changed.contains(leaf)));
+            let above: Vec<_> = above.map(|(name, _)| Arc::clone(name)).collect();
+            changed.extend(above);
+        }
+        changed
+    }
+}
+
+fn same_entry(a: &ClusterEntry, b: &ClusterEntry) -> bool {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
+        (Err(a), Err(b)) => a == b,
+        _ => false,
+    }
+}
+
+/// The leaves of an aggregate.
+fn leaves(entry: &ClusterEntry) -> &[Arc<str>] {
+    match entry.as_ref().map(|cluster| &cluster.children) {
+        Ok(ClusterChildren::Aggregate { leaf_clusters, .. }) => leaf_clusters,
+        _ => &[],
+    }
+}
+
+/// The part of an [`XdsConfig`] that one cluster is about: its own entry, and those of its leaves if it is an aggregate.
+/// Stays the same in memory as long as nothing in it changes.
+#[derive(Debug)]
+pub struct ClusterView(Box<[(Arc<str>, ClusterEntry)]>);
+
+impl ClusterView {
+    /// The part that is about `root`.
+    #[must_use]
+    pub fn new(config: &XdsConfig, root: &str) -> Self {
+        let mut entries = Vec::new();
+        if let Some((name, entry)) = config.clusters.get_key_value(root) {
+            let below = leaves(entry).iter().filter_map(|leaf| config.clusters.get_key_value(leaf));
+            let all = [(name, entry)].into_iter().chain(below);
+            entries.extend(all.map(|(name, entry)| (Arc::clone(name), entry.clone())));
+        }
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Self(entries.into())
+    }
+
+    /// The entry of a cluster, if the view has it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&ClusterEntry> {
+        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        self.0.get(at).map(|(_, entry)| entry)
+    }
 }
 
 /// A cluster and what is below it.

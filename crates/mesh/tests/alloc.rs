@@ -20,9 +20,10 @@ use proxyless_xds::client::WatchEvent;
 use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment, ClusterSpecifier,
-    DropCategory, EndpointHealth, FilterOverrides, HttpConnectionManager, LbEndpoint, LbPolicy, Listener,
-    ListenerKind, Locality, LocalityEndpoints, LrsServer, MetricSelection, OverrideHostStatus, PathMatcher,
-    Resource, ResourceType, Route, RouteAction, RouteConfiguration, RouteMatch, RouteSource, VirtualHost,
+    DropCategory, EndpointHealth, FilterOverrides, HttpConnectionManager, HttpFilter, HttpFilterConfig,
+    LbEndpoint, LbPolicy, Listener, ListenerKind, Locality, LocalityEndpoints, LrsServer, MetricSelection,
+    OverrideHostStatus, PathMatcher, Resource, ResourceType, Route, RouteAction, RouteConfiguration,
+    RouteMatch, RouteSource, VirtualHost,
 };
 
 struct Counting;
@@ -96,8 +97,14 @@ fn listener() -> Listener {
     };
     let routes =
         RouteSource::Inline(Arc::new(RouteConfiguration { virtual_hosts: vec![Arc::new(virtual_host)] }));
-    let manager = HttpConnectionManager { routes, max_stream_duration: None, filters: Arc::new([]) };
+    let manager =
+        HttpConnectionManager { routes, max_stream_duration: None, filters: Arc::new([session_filter()]) };
     Listener { kind: ListenerKind::Api(manager) }
+}
+
+/// Without it there are no sessions, and the policies keep nothing for them.
+fn session_filter() -> HttpFilter {
+    HttpFilter { name: "sessions".into(), config: HttpFilterConfig::StatefulSession(None) }
 }
 
 fn cluster(kind: ClusterKind) -> Cluster {

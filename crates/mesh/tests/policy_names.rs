@@ -13,7 +13,7 @@ use proxyless_balancer::testing::Bench;
 use proxyless_mesh::policies::cds::{CdsConfig, CdsSettings};
 use proxyless_mesh::policies::cluster_impl::{CircuitRegistry, ClusterImplConfig, LoadRegistry};
 use proxyless_mesh::policies::cluster_manager::ClusterManagerConfig;
-use proxyless_mesh::policies::override_host::OverrideHostConfig;
+use proxyless_mesh::policies::override_host::{OverrideHostConfig, Sessions};
 use proxyless_mesh::policies::wrr_locality::WrrLocalityConfig;
 use proxyless_xds::resource::OverrideHostStatus;
 
@@ -21,6 +21,7 @@ fn cds(cluster: &str) -> CdsConfig {
     let settings = CdsSettings {
         failover_timeout: Duration::from_secs(10),
         aggregate_backward_compat: false,
+        sessions: Sessions::Used,
         loads: LoadRegistry::default(),
         circuits: CircuitRegistry::default(),
     };
@@ -49,6 +50,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
     let override_host = OverrideHostConfig {
         override_host_status: OverrideHostStatus::default(),
         idle_timeout: Duration::from_secs(3600),
+        sessions: Sessions::Used,
         child: Arc::clone(&child),
     };
     let policies: [(Arc<dyn PolicyConfig>, &str); 9] = [

@@ -23,6 +23,26 @@ impl Default for BackoffConfig {
     }
 }
 
+impl BackoffConfig {
+    /// The delay after one more failure, with jitter, where so many came before it: what a [`Backoff`] that has come as
+    /// far gives, for those who keep many and have no room for each.
+    pub fn delay_after(&self, failures: u32, rng: &mut Rng) -> Duration {
+        let mut base = self.initial;
+        for _ in 0..failures {
+            let next = base.mul_f64(self.multiplier).min(self.max);
+            if next == base {
+                break;
+            }
+            base = next;
+        }
+        self.jittered(base, rng)
+    }
+
+    fn jittered(&self, base: Duration, rng: &mut Rng) -> Duration {
+        base.mul_f64(1.0 + self.jitter * (2.0 * rng.unit() - 1.0))
+    }
+}
+
 /// How far a sequence of failures has come.
 #[derive(Clone, Debug)]
 pub struct Backoff {
@@ -41,7 +61,7 @@ impl Backoff {
     pub fn next_delay(&mut self, rng: &mut Rng) -> Duration {
         let base = self.next;
         self.next = base.mul_f64(self.config.multiplier).min(self.config.max);
-        base.mul_f64(1.0 + self.config.jitter * (2.0 * rng.unit() - 1.0))
+        self.config.jittered(base, rng)
     }
 
     /// Begins anew, after a success.
@@ -53,6 +73,16 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn delays_by_number_are_those_of_a_sequence() {
+        let config = BackoffConfig::default();
+        let (mut one, mut other) = (Rng::new(7), Rng::new(7));
+        let mut backoff = Backoff::new(config);
+        for failures in 0..20 {
+            assert_eq!(config.delay_after(failures, &mut one), backoff.next_delay(&mut other));
+        }
+    }
 
     #[test]
     fn grows_to_the_cap_within_jitter_and_resets() {

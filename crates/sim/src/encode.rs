@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::config::route::v3 as route;
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as aggregate;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
+use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
 use envoy_types::pb::envoy::service::discovery::v3 as discovery;
@@ -112,8 +113,14 @@ fn listener(name: &str, spec: &Listener) -> listener::Listener {
         config_type: Some(hcm::http_filter::ConfigType::TypedConfig(pack(&Router::default()))),
         ..Default::default()
     };
+    // Without a filter for them the client does not expect sessions. RPCs bring their cookies without its help.
+    let sessions = hcm::HttpFilter {
+        name: "sessions".into(),
+        config_type: Some(hcm::http_filter::ConfigType::TypedConfig(pack(&StatefulSession::default()))),
+        ..Default::default()
+    };
     let manager = hcm::HttpConnectionManager {
-        http_filters: vec![router],
+        http_filters: vec![sessions, router],
         route_specifier: Some(specifier),
         ..Default::default()
     };

@@ -1,2 +1,77 @@
-//! Measures the cores from inside: picks, updates, memory.
-fn main() {}
+//! Measures the cores from inside, without any IO: picks, configuration updates, memory.
+//!
+//! One thread drives an `XdsCore` and a `ChannelCore` with real encoded responses, as the drivers do. Times are of the
+//! thread's CPU clock, so that other work on the machine disturbs them little; `guard` counts instructions instead, and
+//! compares with checked-in bounds.
+// The numbers are what it is for.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod alloc;
+mod clock;
+mod count;
+mod guard;
+mod memory;
+mod mesh;
+mod pick;
+mod report;
+mod update;
+mod world;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use self::count::Case;
+use self::report::Report;
+
+#[derive(Parser)]
+#[command(about = "Measures picks, updates and memory of proxyless, without IO")]
+struct Arguments {
+    /// One JSON object per line instead of a table.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The time of a pick through the full tree, with one and with two threads.
+    Pick,
+    /// The CPU time from the bytes of a response to the published picker, beside a full decode of the same bytes.
+    Update {
+        /// Leave out what has more endpoints than this.
+        #[arg(long, default_value_t = 100_000)]
+        largest: usize,
+    },
+    /// Bytes held per endpoint, cluster and channel.
+    Memory,
+    /// Runs one case and prints nothing: for callgrind.
+    Count {
+        case: Case,
+        #[arg(long, default_value_t = 10)]
+        iterations: usize,
+    },
+    /// Counts instructions and allocations, and fails if a bound is exceeded.
+    Guard {
+        /// Write the bounds anew instead: what is counted now, and some slack.
+        #[arg(long)]
+        write: bool,
+        #[arg(long, default_value = "benches/bounds.json")]
+        bounds: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let Arguments { json, command } = Arguments::parse();
+    let mut report = Report::new(json);
+    match command {
+        Command::Pick => pick::run(&mut report),
+        Command::Update { largest } => update::run(&mut report, largest),
+        Command::Memory => memory::run(&mut report),
+        Command::Count { case, iterations } => count::run(case, iterations),
+        Command::Guard { write, bounds } => return guard::run(&mut report, write, &bounds),
+    }
+    ExitCode::SUCCESS
+}

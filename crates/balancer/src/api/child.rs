@@ -228,6 +228,10 @@ impl Cx for ChildCx<'_> {
         self.parent.create_signal(route, token)
     }
 
+    fn defer(&mut self, signal: &Signal) {
+        self.parent.defer(signal);
+    }
+
     fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
         *self.output = ChildOutput { state, picker, dirty: true };
     }
@@ -309,6 +313,11 @@ impl<K: Ord> Children<K> {
     /// Keys and children, in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &Child)> {
         self.by_key.iter().filter_map(|(key, index)| Some((key, self.by_index.get(index)?)))
+    }
+
+    /// All children, in the order of their making.
+    pub fn values(&self) -> impl Iterator<Item = &Child> {
+        self.by_index.values()
     }
 
     /// All children, in the order of their making.

@@ -31,6 +31,11 @@ pub trait Cx {
     /// A signal that pickers can raise; it then calls `on_signal(token)`.
     fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal;
 
+    /// Has `on_signal` called for a signal of this policy's own, without a picker raising it, when all else that the
+    /// running input brings has been delivered: what many events make necessary is then done once. To be called once
+    /// until that call.
+    fn defer(&mut self, signal: &Signal);
+
     /// Tells the parent this policy's state and picker. The last call before returning counts.
     fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>);
 

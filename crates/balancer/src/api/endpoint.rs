@@ -1,10 +1,11 @@
 //! The endpoints that an update hands down the tree.
 //!
 //! They travel as shared slices, grouped by the child they are for (priority, then locality), so that a level hands
-//! its children a pointer, and an unchanged group is recognised by pointer.
+//! its children a pointer, and an unchanged group is recognised by pointer; and so is an unchanged endpoint of a group
+//! that changed.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Region, zone and sub-zone of a group of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -82,7 +83,7 @@ pub struct Group {
 #[derive(Clone, Debug)]
 pub enum Endpoints {
     /// What a leaf or petiole policy gets.
-    List(Arc<[Endpoint]>),
+    List(Arc<[Arc<Endpoint>]>),
     /// What a policy with named children gets, in the order of the configuration.
     Groups(Arc<[Group]>),
 }
@@ -91,7 +92,13 @@ impl Endpoints {
     /// No endpoints at all.
     #[must_use]
     pub fn none() -> Self {
-        Self::List(Arc::new([]))
+        static NONE: LazyLock<Arc<[Arc<Endpoint>]>> = LazyLock::new(|| Arc::new([]));
+        Self::List(Arc::clone(&NONE))
+    }
+
+    /// What a leaf or petiole policy gets, from endpoints that nobody shares yet.
+    pub fn of(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
+        Self::List(endpoints.into_iter().map(Arc::new).collect())
     }
 
     /// Whether both are the same slice in memory: a cheap sign that nothing changed.
@@ -106,7 +113,7 @@ impl Endpoints {
 
     /// The endpoints of a leaf; empty if these are groups.
     #[must_use]
-    pub fn list(&self) -> &[Endpoint] {
+    pub fn list(&self) -> &[Arc<Endpoint>] {
         match self {
             Self::List(list) => list,
             Self::Groups(_) => &[],
@@ -131,8 +138,17 @@ impl Endpoints {
             .map_or_else(Self::none, |group| group.endpoints.clone())
     }
 
+    /// How many endpoints there are below here.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::List(list) => list.len(),
+            Self::Groups(groups) => groups.iter().map(|group| group.endpoints.count()).sum(),
+        }
+    }
+
     /// Every endpoint below here, whatever its group.
-    pub fn flatten<'a>(&'a self, visit: &mut dyn FnMut(&'a Endpoint)) {
+    pub fn flatten<'a>(&'a self, visit: &mut dyn FnMut(&'a Arc<Endpoint>)) {
         match self {
             Self::List(list) => list.iter().for_each(visit),
             Self::Groups(groups) => groups.iter().for_each(|group| group.endpoints.flatten(visit)),

@@ -50,6 +50,10 @@ impl<I: Intercept> Cx for InterceptCx<'_, I> {
         self.cx.create_signal(route, token)
     }
 
+    fn defer(&mut self, signal: &Signal) {
+        self.cx.defer(signal);
+    }
+
     fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
         self.cx.publish(state, picker);
     }

@@ -40,7 +40,7 @@ pub use override_host::{ActualHost, OverrideHost};
 pub use picker::{
     CallAttributes, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickResult, Picker, QueuePicker,
 };
-pub use policy::{Policy, Route, RouteBuf, SubchannelEvent, Update};
+pub use policy::{Policy, Route, RouteBuf, SharedRoute, SubchannelEvent, Update};
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;
 pub use status::{Code, PickError};

@@ -78,13 +78,36 @@ pub struct SubchannelEvent {
 
 /// Where an event goes: the child to take at this level, and the rest of the way.
 #[derive(Clone, Copy, Debug)]
-pub struct Route<'a>(&'a [ChildIndex]);
+pub struct Route<'a> {
+    /// The last step, if it is not in `above`.
+    leaf: Option<ChildIndex>,
+    /// The steps before, the first one at the end.
+    above: &'a [ChildIndex],
+}
 
 impl<'a> Route<'a> {
     /// The child to hand the event to, with the rest of the way; `None` if the event is for this policy itself.
     #[must_use]
     pub fn next(self) -> Option<(ChildIndex, Route<'a>)> {
-        self.0.split_last().map(|(&child, rest)| (child, Route(rest)))
+        match self.above.split_last() {
+            Some((&child, above)) => Some((child, Route { leaf: self.leaf, above })),
+            None => self.leaf.map(|leaf| (leaf, Route { leaf: None, above: &[] })),
+        }
+    }
+}
+
+/// A route that is kept. Routes to the children of one policy share all but the last step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedRoute {
+    leaf: Option<ChildIndex>,
+    above: Arc<[ChildIndex]>,
+}
+
+impl SharedRoute {
+    /// The route from the root.
+    #[must_use]
+    pub fn route(&self) -> Route<'_> {
+        Route { leaf: self.leaf, above: &self.above }
     }
 }
 
@@ -95,12 +118,30 @@ pub struct RouteBuf(Vec<ChildIndex>);
 impl RouteBuf {
     /// Adds the index that one level up knows the caller by.
     pub fn push(&mut self, child: ChildIndex) {
+        if self.0.capacity() == 0 {
+            // As many levels as trees mostly have.
+            self.0.reserve_exact(12);
+        }
         self.0.push(child);
+    }
+
+    /// The finished route; with the memory of `like`, if that leads to a sibling.
+    #[must_use]
+    pub fn share(&self, like: Option<&SharedRoute>) -> SharedRoute {
+        let (leaf, above) = match self.0.split_first() {
+            Some((&leaf, above)) => (Some(leaf), above),
+            None => (None, &[][..]),
+        };
+        let above = match like {
+            Some(like) if *like.above == *above => Arc::clone(&like.above),
+            _ => above.into(),
+        };
+        SharedRoute { leaf, above }
     }
 
     /// The route from the root.
     #[must_use]
     pub fn route(&self) -> Route<'_> {
-        Route(&self.0)
+        Route { leaf: None, above: &self.0 }
     }
 }

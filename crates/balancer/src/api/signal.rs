@@ -52,6 +52,12 @@ pub struct Signal {
 }
 
 impl Signal {
+    /// The signal's name.
+    #[must_use]
+    pub fn id(&self) -> Id {
+        self.raiser.id
+    }
+
     /// The end that pickers hold.
     #[must_use]
     pub fn raiser(&self) -> Arc<SignalRaiser> {

@@ -320,6 +320,8 @@ impl Cx for Recorder {
         self.queue.signal(id, Arc::clone(&self.releases))
     }
 
+    fn defer(&mut self, _: &Signal) {}
+
     fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
         self.published.push((state, picker));
     }
@@ -344,7 +346,5 @@ pub(super) fn groups(groups: &[(&str, &[u16])]) -> Endpoints {
 
 /// Endpoints on these ports of the loopback address.
 pub(super) fn list(ports: &[u16]) -> Endpoints {
-    Endpoints::List(
-        ports.iter().map(|&port| crate::api::Endpoint::new(([127, 0, 0, 1], port).into())).collect(),
-    )
+    Endpoints::of(ports.iter().map(|&port| crate::api::Endpoint::new(([127, 0, 0, 1], port).into())))
 }

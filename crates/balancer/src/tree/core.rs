@@ -1,6 +1,6 @@
 //! What the tree keeps for its policies, and the context of the root.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use proxyless_sans_io::{Rng, Time};
 
 use super::{ConnectionId, TreeConfig, TreeStats};
 use crate::api::{
-    ConnectivityState, Cx, Id, PickTarget, Picker, Releases, RouteBuf, Signal, SignalQueue, Subchannel,
-    SubchannelSpec, Timer, Wake,
+    ConnectivityState, Cx, Id, PickTarget, Picker, Releases, RouteBuf, SharedRoute, Signal, SignalQueue,
+    Subchannel, SubchannelSpec, Timer, Wake,
 };
 use crate::pool::{Pool, PoolKey};
 
@@ -21,8 +21,13 @@ pub(super) struct Core {
     pub(super) reresolution_requested: bool,
     /// Whether a policy wants waiting RPCs to pick again.
     pub(super) bumped: bool,
+    /// Signals that are due when the input has been dealt with otherwise.
+    deferred: VecDeque<Id>,
     rng: Rng,
-    held: BTreeMap<Id, Held>,
+    /// Boxed: the leaves of the map are half empty.
+    held: BTreeMap<Id, Box<Held>>,
+    /// The route that was kept last: often the next one leads to a sibling.
+    last_route: Option<SharedRoute>,
     timers: BTreeSet<(Time, Id)>,
     releases: Arc<Releases>,
     next_id: u64,
@@ -31,7 +36,7 @@ pub(super) struct Core {
 /// What a policy holds a handle of, and the way to that policy.
 struct Held {
     kind: Kind,
-    route: Arc<RouteBuf>,
+    route: SharedRoute,
 }
 
 enum Kind {
@@ -43,7 +48,7 @@ enum Kind {
 /// A message for the policy at the end of a route.
 pub(super) struct Message {
     pub(super) token: u32,
-    pub(super) route: Arc<RouteBuf>,
+    pub(super) route: SharedRoute,
 }
 
 impl Core {
@@ -54,8 +59,10 @@ impl Core {
             signals: SignalQueue::new(wake),
             reresolution_requested: false,
             bumped: false,
+            deferred: VecDeque::new(),
             rng: Rng::new(config.seed),
             held: BTreeMap::new(),
+            last_route: None,
             timers: BTreeSet::new(),
             releases: Releases::new(),
             next_id: 0,
@@ -76,18 +83,37 @@ impl Core {
     }
 
     /// The way to the owner of a subchannel, if it still owns it.
-    pub(super) fn route(&self, subchannel: Id) -> Option<Arc<RouteBuf>> {
-        self.held.get(&subchannel).map(|held| Arc::clone(&held.route))
+    pub(super) fn route(&self, subchannel: Id) -> Option<SharedRoute> {
+        self.held.get(&subchannel).map(|held| held.route.clone())
     }
 
     /// The next raised signal that somebody still waits for.
     pub(super) fn next_signal(&mut self) -> Option<Message> {
         while let Some(id) = self.signals.next() {
-            if let Some(Held { kind: Kind::Signal { token }, route }) = self.held.get(&id) {
-                return Some(Message { token: *token, route: Arc::clone(route) });
+            if let Some(message) = self.signal(id) {
+                return Some(message);
             }
         }
         None
+    }
+
+    /// The next signal that was put off to the end of the input, and that somebody still waits for.
+    pub(super) fn next_deferred(&mut self) -> Option<Message> {
+        while let Some(id) = self.deferred.pop_front() {
+            if let Some(message) = self.signal(id) {
+                return Some(message);
+            }
+        }
+        None
+    }
+
+    fn signal(&self, id: Id) -> Option<Message> {
+        match &**self.held.get(&id)? {
+            Held { kind: Kind::Signal { token }, route } => {
+                Some(Message { token: *token, route: route.clone() })
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn next_timer(&self) -> Option<Time> {
@@ -98,8 +124,8 @@ impl Core {
     pub(super) fn expire_timer(&mut self, limit: Id) -> Option<Message> {
         let due = self.timers.range(..=(self.now, Id(u64::MAX))).find(|(_, id)| *id < limit).copied()?;
         self.timers.remove(&due);
-        match self.held.remove(&due.1) {
-            Some(Held { kind: Kind::Timer { token, .. }, route }) => Some(Message { token, route }),
+        match *self.held.remove(&due.1)? {
+            Held { kind: Kind::Timer { token, .. }, route } => Some(Message { token, route }),
             _ => None,
         }
     }
@@ -122,8 +148,10 @@ impl Core {
         stats
     }
 
-    fn hold(&mut self, id: Id, kind: Kind, route: RouteBuf) {
-        self.held.insert(id, Held { kind, route: Arc::new(route) });
+    fn hold(&mut self, id: Id, kind: Kind, route: &RouteBuf) {
+        let route = route.share(self.last_route.as_ref());
+        self.last_route = Some(route.clone());
+        self.held.insert(id, Box::new(Held { kind, route }));
     }
 }
 
@@ -140,13 +168,14 @@ impl Cx for Core {
         let SubchannelSpec { address, endpoint, trackers, route } = spec;
         let id = self.new_id();
         let (connection, slot) = self.pool.acquire(PoolKey { address }, id);
-        self.hold(id, Kind::Subchannel { connection }, route);
+        self.hold(id, Kind::Subchannel { connection }, &route);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
         Subchannel::new(id, target, Arc::clone(&self.releases))
     }
 
     fn connect(&mut self, subchannel: &Subchannel) {
-        if let Some(Held { kind: Kind::Subchannel { connection }, .. }) = self.held.get(&subchannel.id()) {
+        let held = self.held.get(&subchannel.id()).map(|held| &held.kind);
+        if let Some(Kind::Subchannel { connection }) = held {
             self.pool.connect(self.now, *connection, &mut self.rng);
         }
     }
@@ -155,14 +184,18 @@ impl Cx for Core {
         let id = self.new_id();
         let at = self.now + delay;
         self.timers.insert((at, id));
-        self.hold(id, Kind::Timer { at, token }, route);
+        self.hold(id, Kind::Timer { at, token }, &route);
         Timer::new(id, Arc::clone(&self.releases))
     }
 
     fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal {
         let id = self.new_id();
-        self.hold(id, Kind::Signal { token }, route);
+        self.hold(id, Kind::Signal { token }, &route);
         self.signals.signal(id, Arc::clone(&self.releases))
+    }
+
+    fn defer(&mut self, signal: &Signal) {
+        self.deferred.push_back(signal.id());
     }
 
     /// The root publishes into its own slot (it is a [`Child`](crate::api::Child)), never up to here.

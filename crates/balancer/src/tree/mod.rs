@@ -64,8 +64,20 @@ impl Tree {
         attempt: u64,
         event: ConnectionEvent,
     ) {
+        self.on_connections(now, [(connection, attempt, event)]);
+    }
+
+    /// The same for several at once, in order: a thousand cost one new picker.
+    pub fn on_connections(
+        &mut self,
+        now: Time,
+        events: impl IntoIterator<Item = (ConnectionId, u64, ConnectionEvent)>,
+    ) {
         self.core.now = now;
-        self.core.pool.answer(now, connection, attempt, event);
+        for (connection, attempt, event) in events {
+            self.core.pool.answer(now, connection, attempt, event);
+            self.settle();
+        }
         self.finish();
     }
 
@@ -210,6 +222,9 @@ impl Tree {
 
     fn finish(&mut self) {
         self.settle();
+        while let Some(message) = self.core.next_deferred() {
+            self.tell_root(&message, |root, route, token, cx| root.on_signal(route, token, cx));
+        }
         self.core.pool.finish(self.core.now);
     }
 }

@@ -1,5 +1,6 @@
 //! The tree and its pool: sharing, lingering, backoff, delivery, timers, leaks.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -427,4 +428,83 @@ fn timers_fire_in_order_of_time_and_dropped_ones_never() {
 fn a_tree_can_move_between_threads() {
     fn check<T: Send>() {}
     check::<Tree>();
+}
+
+/// round_robin, with a count of how often it publishes.
+#[derive(Debug, PartialEq)]
+struct Counted;
+
+policy_config!(Counted, "counted", CountedPolicy(Child::new(ROOT, &(Arc::new(RoundRobinConfig) as _))));
+
+struct CountedPolicy(Child);
+
+thread_local! {
+    static PUBLISHED: Cell<usize> = const { Cell::new(0) };
+}
+
+impl CountedPolicy {
+    fn fold(&mut self, cx: &mut dyn Cx) {
+        if self.0.take_dirty() {
+            PUBLISHED.set(PUBLISHED.get() + 1);
+            cx.publish(self.0.output().state, Arc::clone(&self.0.output().picker));
+        }
+    }
+}
+
+impl Policy for CountedPolicy {
+    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        self.0.update(&Update { config: Arc::new(RoundRobinConfig), ..update.clone() }, cx)?;
+        self.fold(cx);
+        Ok(())
+    }
+
+    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        if let Some((_, rest)) = route.next() {
+            self.0.on_subchannel(rest, event, cx);
+        }
+        self.fold(cx);
+    }
+
+    fn on_timer(&mut self, _: Route<'_>, _: u32, _: &mut dyn Cx) {}
+
+    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        if let Some((_, rest)) = route.next() {
+            self.0.on_signal(rest, token, cx);
+        }
+        self.fold(cx);
+    }
+
+    fn exit_idle(&mut self, _: &mut dyn Cx) {}
+}
+
+#[test]
+fn connections_that_come_up_together_make_one_picker() {
+    let mut bench = Bench::new();
+    bench.update(Arc::new(Counted), endpoints(1..=100));
+    let attempts: Vec<_> = bench
+        .take_effects()
+        .into_iter()
+        .filter_map(|effect| match effect {
+            TreeEffect::Connect { connection, attempt, .. } => {
+                Some((connection, attempt, ConnectionEvent::Ready(Arc::new(()))))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(attempts.len(), 100);
+    let (first, second) = attempts.split_at(60);
+    PUBLISHED.set(0);
+    for batch in [first, second] {
+        bench.tree().on_connections(Time::ZERO, batch.iter().cloned());
+    }
+    assert_eq!(PUBLISHED.get(), 2);
+    assert_eq!(bench.picked(100).len(), 100, "all are in it");
+    // What is lost together goes together, and at once.
+    let lost: Vec<_> = first
+        .iter()
+        .map(|&(connection, attempt, _)| (connection, attempt, ConnectionEvent::Closed("gone".into())))
+        .collect();
+    bench.tree().on_connections(Time::ZERO, lost);
+    assert_eq!(PUBLISHED.get(), 3);
+    assert_eq!(bench.picked(200).len(), 40);
 }

@@ -68,6 +68,11 @@ pub enum ChannelInput {
         /// What.
         event: ConnectionEvent,
     },
+    /// The same for several connections at once: they are taken in together, so that a thousand cost one new picker.
+    Connections {
+        /// Connections, attempts and what happened to them, in order.
+        events: Vec<(ConnectionId, u64, ConnectionEvent)>,
+    },
     /// The channel's `Wake` was called: pickers raised signals, or the last user of a cluster is gone.
     Wake,
     /// Someone wants to use the channel: connect.

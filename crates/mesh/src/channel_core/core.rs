@@ -3,21 +3,20 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use proxyless_balancer::api::{
-    ConnectivityState, Endpoints, FailPicker, PickError, PolicyConfig, Update, Wake,
-};
+use proxyless_balancer::api::{ConnectivityState, Endpoints, FailPicker, PickError, Update, Wake};
 use proxyless_balancer::tree::{ConnectionNode, Tree, TreeConfig, TreeEffect, TreeStats};
 use proxyless_sans_io::Time;
 use proxyless_xds::client::WatchId;
-use proxyless_xds::resource::{HttpFilter, ListenerKind};
+use proxyless_xds::resource::{HttpFilter, HttpFilterConfig, ListenerKind};
 
 use super::clusters::Clusters;
+use super::managed::ManagedClusters;
 use super::{ChannelConfig, ChannelEffect, ChannelInput, ChannelTree, DataPlane};
 use crate::dependency_manager::{DependencyEffect, DependencyManager, DnsName};
 use crate::dns::{DnsOutput, DnsScheduler};
-use crate::policies::cds::{CdsConfig, CdsSettings};
+use crate::policies::cds::CdsSettings;
 use crate::policies::cluster_impl::{LoadChange, LoadRegistry};
-use crate::policies::cluster_manager::{ClusterManagerConfig, ManagedCluster};
+use crate::policies::override_host::Sessions;
 use crate::route_table::RouteTable;
 use crate::xds_config::XdsConfig;
 
@@ -29,6 +28,7 @@ pub struct ChannelCore {
     clusters: Clusters,
     tree: Tree,
     settings: Arc<CdsSettings>,
+    managed: ManagedClusters,
     phase: Phase,
     config: Config,
     /// Set when what `config` says of routes was not published yet.
@@ -68,6 +68,7 @@ impl ChannelCore {
         let settings = CdsSettings {
             failover_timeout: config.failover_timeout,
             aggregate_backward_compat: config.gates.aggregate_cluster_backward_compat,
+            sessions: Sessions::Unused,
             circuits: config.circuits,
             loads: LoadRegistry::default(),
         };
@@ -79,6 +80,7 @@ impl ChannelCore {
             clusters: Clusters::new(Arc::clone(&wake)),
             tree: Tree::new(TreeConfig { seed: config.seed, ..config.tree }, wake),
             settings: Arc::new(settings),
+            managed: ManagedClusters::default(),
             phase: Phase::Idle,
             config: Config::None,
             routes_changed: false,
@@ -104,6 +106,7 @@ impl ChannelCore {
             ChannelInput::Connection { connection, attempt, event } => {
                 self.tree.on_connection(now, connection, attempt, event);
             }
+            ChannelInput::Connections { events } => self.tree.on_connections(now, events),
             ChannelInput::Wake => {
                 self.tree.on_signals(now);
                 self.remove_released(now);
@@ -125,7 +128,12 @@ impl ChannelCore {
 
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<ChannelEffect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() && self.effects.capacity() > 64 {
+            // No room is kept for the thousands of connections that a new cluster may have asked for.
+            self.effects = VecDeque::new();
+        }
+        effect
     }
 
     /// When to come with [`ChannelInput::Tick`], unless something else comes before.
@@ -223,6 +231,11 @@ impl ChannelCore {
 
     /// A74, A31: routes and clusters change together, in one step.
     fn use_config(&mut self, now: Time, xds: Arc<XdsConfig>) {
+        self.set_sessions(&xds);
+        match &self.config {
+            Config::Good { xds: last, .. } => self.managed.forget(&xds.changed_since(last)),
+            _ => self.managed = ManagedClusters::default(),
+        }
         let routes = match &self.config {
             Config::Good { xds: last, routes } if same_routes(last, &xds) => Arc::clone(routes),
             _ => {
@@ -261,24 +274,25 @@ impl ChannelCore {
     }
 
     fn update_tree(&mut self, now: Time) {
-        let (clusters, shared) = match &self.config {
-            Config::Good { xds, .. } => (self.managed_clusters(), Some(Arc::clone(xds) as Arc<_>)),
-            _ => (Vec::new(), None),
-        };
-        let config = Arc::new(ClusterManagerConfig { clusters });
-        let update = Update { config, endpoints: Endpoints::none(), resolution_note: None, shared };
+        match &self.config {
+            Config::Good { xds, .. } => self.managed.update(self.clusters.iter(), xds, &self.settings),
+            _ => self.managed = ManagedClusters::default(),
+        }
+        let update = Update::new(self.managed.config(), Endpoints::none());
         if let Err(error) = self.tree.update(now, &update) {
             tracing::warn!(target: "xds_resolver", %error, "a policy refused its configuration");
         }
     }
 
-    fn managed_clusters(&self) -> Vec<ManagedCluster> {
-        let managed = |(id, name): (u32, &Arc<str>)| {
-            let settings = Arc::clone(&self.settings);
-            let config = CdsConfig { cluster: Arc::clone(name), lb_policy: None, settings };
-            ManagedCluster { id, name: Arc::clone(name), config: Arc::new(config) as Arc<dyn PolicyConfig> }
-        };
-        self.clusters.iter().map(managed).collect()
+    /// Only with a filter for them can there be sessions, wherever routes turn it on or off.
+    fn set_sessions(&mut self, xds: &XdsConfig) {
+        let knows_sessions =
+            |filter: &HttpFilter| matches!(filter.config, HttpFilterConfig::StatefulSession(_));
+        let sessions =
+            if filters(xds).iter().any(knows_sessions) { Sessions::Used } else { Sessions::Unused };
+        if self.settings.sessions != sessions {
+            self.settings = Arc::new(CdsSettings { sessions, ..CdsSettings::clone(&self.settings) });
+        }
     }
 
     fn take_effects(&mut self, now: Time) -> DnsAsked {

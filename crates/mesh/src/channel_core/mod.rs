@@ -8,6 +8,7 @@ mod api;
 mod clusters;
 mod core;
 mod describe;
+mod managed;
 #[cfg(test)]
 mod tests;
 

@@ -1,5 +1,6 @@
 //! What is known of one cluster, and what has to be watched for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_xds::resource::{Cluster, ClusterKind, ClusterLoadAssignment, EndpointHealth, ResourceType};
@@ -7,7 +8,7 @@ use proxyless_xds::resource::{Cluster, ClusterKind, ClusterLoadAssignment, Endpo
 use super::resources::{Answer, Wanted};
 use super::{DependencyManager, DnsName, notes};
 use crate::graph::{LeafData, Node};
-use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState};
+use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfig};
 
 /// Where a leaf's endpoints come from.
 enum Source {
@@ -107,7 +108,19 @@ impl DependencyManager {
         Some(ClusterConfig { name: Arc::clone(name), cluster: Arc::clone(cluster), children })
     }
 
-    /// The same for a leaf below an aggregate that has no answer yet.
+    /// The published clusters by the EDS resource that they have their endpoints from.
+    pub(super) fn published_by_eds(&self, published: &XdsConfig) -> BTreeMap<Arc<str>, Vec<Arc<str>>> {
+        let mut by_eds: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for name in published.clusters.keys() {
+            let Some(Ok(cluster)) = self.resources.cluster(name) else { continue };
+            if let Some(Source::Eds(eds)) = Source::of(name, cluster) {
+                by_eds.entry(eds).or_default().push(Arc::clone(name));
+            }
+        }
+        by_eds
+    }
+
+    /// The configuration of a leaf below an aggregate that has no answer yet.
     pub(super) fn pending_leaf(&self, name: &Arc<str>) -> PendingLeaf {
         match self.resources.cluster(name) {
             Some(Ok(cluster)) if Source::of(name, cluster).is_some() => PendingLeaf::Known(ClusterConfig {
@@ -145,7 +158,7 @@ pub(super) enum PendingLeaf {
 }
 
 /// Whether any endpoint could take an RPC; draining ones only take those of their sessions.
-fn has_endpoints(assignment: &ClusterLoadAssignment) -> bool {
+pub(super) fn has_endpoints(assignment: &ClusterLoadAssignment) -> bool {
     let localities = assignment.priorities.iter().flatten();
     localities
         .flat_map(|locality| &locality.endpoints)

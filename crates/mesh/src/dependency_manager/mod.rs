@@ -2,7 +2,8 @@
 //!
 //! Inputs are resource events, DNS results and subscriptions; outputs are [`DependencyEffect`]s and, when the channel's
 //! configuration changed, one update. Events only note what they say; the work is done once, when the caller next asks
-//! for effects or the update, so that a batch of events costs one walk.
+//! for effects or the update, so that a batch of events costs one walk. New endpoints of known clusters, which are most
+//! of what happens, cost none: only the clusters that have them are looked at.
 //!
 //! The rules of publishing:
 //! * The first configuration, and each switch of routes, waits until every cluster of the routes is answered (data or
@@ -23,7 +24,7 @@ mod routing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ use proxyless_xds::resource::ResourceType;
 pub use self::dns::DnsName;
 use self::dns::DnsNames;
 use self::publish::Published;
-use self::resources::Resources;
+use self::resources::{News, Resources};
 use crate::xds_config::XdsConfig;
 
 /// What the dependency manager wants done.
@@ -76,6 +77,10 @@ pub struct DependencyManager {
     update: Option<Result<Arc<XdsConfig>, Arc<str>>>,
     effects: VecDeque<DependencyEffect>,
     stage: Stage,
+    /// EDS resources of which nothing but the endpoints has changed since the last walk.
+    new_endpoints: BTreeSet<Arc<str>>,
+    /// The published clusters by their EDS resource; made when it is needed, and forgotten with each walk.
+    by_eds: Option<BTreeMap<Arc<str>, Vec<Arc<str>>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +107,8 @@ impl DependencyManager {
             update: None,
             effects: VecDeque::new(),
             stage: Stage::NotStarted,
+            new_endpoints: BTreeSet::new(),
+            by_eds: None,
         }
     }
 
@@ -114,8 +121,10 @@ impl DependencyManager {
 
     /// Takes in what happened to a watched resource. Late events of ended watches are ignored.
     pub fn on_resource(&mut self, watch: WatchId, event: WatchEvent) {
-        if self.resources.on_event(watch, event) {
-            self.touch();
+        match self.resources.on_event(watch, event) {
+            News::None => {}
+            News::Endpoints(name) => drop(self.new_endpoints.insert(name)),
+            News::Some => self.touch(),
         }
     }
 

@@ -43,9 +43,11 @@ impl DependencyManager {
     /// Brings effects and update up to date with the inputs.
     pub(super) fn settle(&mut self) {
         if self.stage != Stage::Dirty {
-            return;
+            return self.renew_endpoints();
         }
         self.stage = Stage::Settled;
+        self.new_endpoints.clear();
+        self.by_eds = None;
         let mut wanted = Wanted::default();
         let routing = self.route(&mut wanted);
         let of_routes = match &routing {
@@ -66,6 +68,38 @@ impl DependencyManager {
             },
         }
         self.watch(&wanted);
+    }
+
+    /// The short way: endpoints of some clusters changed, and nothing else. Does what a walk would do about them.
+    fn renew_endpoints(&mut self) {
+        if self.stage != Stage::Settled || self.new_endpoints.is_empty() {
+            return;
+        }
+        let changed = std::mem::take(&mut self.new_endpoints);
+        let Published::Config(current) = &self.published else { return };
+        let config = Arc::clone(&current.config);
+        let by_eds = self.by_eds.take().unwrap_or_else(|| self.published_by_eds(&config));
+        let routing_note = self.routing_note();
+        let mut renewed = Vec::new();
+        for name in changed.iter().filter_map(|eds| by_eds.get(eds)).flatten() {
+            let Some(Ok(old)) = config.clusters.get(name) else { continue };
+            if matches!(old.children, ClusterChildren::Aggregate { .. }) {
+                continue;
+            }
+            let new = self.leaf(name, routing_note.as_ref()).filter(|new| !new.same_as(old));
+            renewed.extend(new.map(|new| (Arc::clone(name), Ok(Arc::new(new)))));
+        }
+        self.by_eds = Some(by_eds);
+        if renewed.is_empty() {
+            return;
+        }
+        let mut config = XdsConfig::clone(&config);
+        config.clusters.extend(renewed);
+        let config = Arc::new(config);
+        self.update = Some(Ok(Arc::clone(&config)));
+        if let Published::Config(current) = &mut self.published {
+            current.config = config;
+        }
     }
 
     /// A74: listener or routes cannot be used; whatever was published is dropped.

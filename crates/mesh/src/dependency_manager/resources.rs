@@ -10,6 +10,7 @@ use proxyless_xds::resource::{
 };
 
 use super::DnsName;
+use super::clusters::has_endpoints;
 
 /// The resource, or why it cannot be used.
 pub(super) type Answer<T> = Result<T, Arc<str>>;
@@ -52,14 +53,32 @@ struct Watched {
     ambient: Option<Arc<str>>,
 }
 
+/// What an event means.
+pub(super) enum News {
+    /// Nothing: its watch has ended.
+    None,
+    /// The EDS resource of this name has other endpoints, and as before some or none of them can serve: this changes
+    /// neither what is to be watched nor which clusters can be used.
+    Endpoints(Arc<str>),
+    /// Anything else.
+    Some,
+}
+
 impl Resources {
-    /// Takes in an event; whether it concerns a live watch.
-    pub(super) fn on_event(&mut self, watch: WatchId, event: WatchEvent) -> bool {
-        let Some(watched) = self.keys.get(&watch).and_then(|key| self.watched.get_mut(key)) else {
-            return false;
-        };
+    /// Takes in an event; what it means.
+    pub(super) fn on_event(&mut self, watch: WatchId, event: WatchEvent) -> News {
+        let Some(key) = self.keys.get(&watch) else { return News::None };
+        let Some(watched) = self.watched.get_mut(key) else { return News::None };
+        let mut news = News::Some;
         match event {
             WatchEvent::Changed(changed) => {
+                if let (Some(Ok(old)), Ok(new)) = (&watched.answer, &changed)
+                    && let (Resource::ClusterLoadAssignment(old), Resource::ClusterLoadAssignment(new)) =
+                        (old, new)
+                    && has_endpoints(old) == has_endpoints(new)
+                {
+                    news = News::Endpoints(Arc::clone(&key.1));
+                }
                 watched.answer = Some(changed.map_err(|error| text(&error)));
                 watched.ambient = None;
             }
@@ -71,7 +90,7 @@ impl Resources {
                 _ => watched.answer = Some(Err(text(&error))),
             },
         }
-        true
+        news
     }
 
     /// Watches a resource; its new watch, or `None` if it is watched already (A37-13, A99-20).

@@ -36,6 +36,25 @@ fn one_changed_endpoint_renews_only_its_locality() {
 }
 
 #[test]
+fn endpoints_that_did_not_change_stay_the_same_in_memory() {
+    let mut table = EndpointTable::default();
+    let flat = |table: &mut EndpointTable, numbers: &[u16]| {
+        let built = build(table, &assignment(vec![vec![locality("a", 1, numbers.iter().copied())]]));
+        built.groups()[0].endpoints.groups()[0].endpoints.list().to_vec()
+    };
+    let first: Vec<u16> = (1..=20).collect();
+    let before = flat(&mut table, &first);
+    // One moved, one gone, one new, and a run of new ones that is longer than what is looked through.
+    let second: Vec<u16> = [1, 2, 99, 4, 5, 7, 8, 98].into_iter().chain(9..=12).chain(90..=97).collect();
+    let after = flat(&mut table, &second);
+    for (number, endpoint) in second.iter().zip(&after) {
+        assert_eq!(endpoint.addresses, lb_endpoint(*number).addresses);
+        let kept = before.iter().any(|before| Arc::ptr_eq(before, endpoint));
+        assert_eq!(kept, *number <= 20, "{number}");
+    }
+}
+
+#[test]
 fn an_equal_assignment_is_the_same_in_memory() {
     let mut table = EndpointTable::default();
     let make = || assignment(vec![vec![locality("a", 1, [1])], vec![]]);

@@ -14,6 +14,7 @@ use proxyless_xds::resource::{
 
 use super::cds::CdsSettings;
 use super::cluster_impl::{CircuitRegistry, LoadRegistry};
+use super::override_host::Sessions;
 use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfig};
 
 pub(crate) fn lb_endpoint(n: u16) -> LbEndpoint {
@@ -123,6 +124,7 @@ pub(crate) fn settings() -> CdsSettings {
     CdsSettings {
         failover_timeout: Duration::from_secs(10),
         aggregate_backward_compat: false,
+        sessions: Sessions::Used,
         circuits: CircuitRegistry::default(),
         loads: LoadRegistry::default(),
     }

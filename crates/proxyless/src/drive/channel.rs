@@ -139,13 +139,20 @@ impl Running {
         let _ = answer.send(report(driver, *created, ids, trace));
     }
 
-    fn on_report(&mut self, report: Report) {
-        let address = report.address();
-        if let Some(input) = self.driver.connections.on_report(report) {
-            if let ChannelInput::Connection { connection, event, .. } = &input {
-                self.trace.connection(*connection, address, event);
+    /// Takes in a report and all that wait behind it: a thousand connections that come up are one step.
+    fn on_report(&mut self, first: Report) {
+        let mut events = Vec::new();
+        let mut next = Some(first);
+        while let Some(report) = next {
+            let address = report.address();
+            if let Some((connection, attempt, event)) = self.driver.connections.on_report(report) {
+                self.trace.connection(connection, address, &event);
+                events.push((connection, attempt, event));
             }
-            self.handle(input);
+            next = self.driver.reports.try_recv().ok();
+        }
+        if !events.is_empty() {
+            self.handle(ChannelInput::Connections { events });
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
-use proxyless_mesh::channel_core::ChannelInput;
+
 use proxyless_transport::{Address, ConnectOptions, Connection, Connector, Lost};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
@@ -144,7 +144,7 @@ impl Connections {
     }
 
     /// Takes a report in. `None` if the core has already let go of that attempt.
-    pub(crate) fn on_report(&mut self, report: Report) -> Option<ChannelInput> {
+    pub(crate) fn on_report(&mut self, report: Report) -> Option<(ConnectionId, u64, ConnectionEvent)> {
         let Report { connection, attempt, kind, .. } = report;
         let key = (connection, attempt);
         let event = match kind {
@@ -157,7 +157,7 @@ impl Connections {
                 event
             }
         };
-        Some(ChannelInput::Connection { connection, attempt, event })
+        Some((connection, attempt, event))
     }
 }
 

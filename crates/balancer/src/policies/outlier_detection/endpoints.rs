@@ -9,6 +9,7 @@ use proxyless_sans_io::{Rng, Time};
 
 use super::config::Detection;
 use super::counter::{AddressTracker, CallCounter, Counts};
+use super::difference::Difference;
 use super::ejection::{Sample, eject_outliers};
 use crate::api::{CallTracker, Detail, Endpoints};
 use crate::policies::petiole::EndpointKey;
@@ -18,6 +19,10 @@ use crate::policies::petiole::EndpointKey;
 pub(super) struct Watched {
     endpoints: BTreeMap<EndpointKey, EndpointState>,
     addresses: BTreeMap<SocketAddr, Address>,
+    /// Whether no address is that of several endpoints, or of one repeatedly.
+    disjoint: bool,
+    /// How many endpoints are ejected now.
+    ejected: usize,
     /// How often an endpoint was ejected so far, those that are gone included.
     ejections: u64,
 }
@@ -45,8 +50,58 @@ struct Address {
 }
 
 impl Watched {
-    /// Watches exactly these endpoints; those that were watched before go on as they are.
-    pub(super) fn watch(&mut self, endpoints: &Endpoints) {
+    /// Watches exactly these endpoints; those that were watched before go on as they are. `last` are those that are
+    /// watched now, if any are.
+    pub(super) fn watch(&mut self, endpoints: &Endpoints, last: Option<&Endpoints>) {
+        if last.is_none_or(|last| !self.watch_difference(last, endpoints)) {
+            self.watch_all(endpoints);
+        }
+    }
+
+    /// Does so by what has changed; false if that cannot be done, or not for less than all.
+    fn watch_difference(&mut self, last: &Endpoints, endpoints: &Endpoints) -> bool {
+        if !self.disjoint {
+            return false;
+        }
+        let Difference { gone, new } = Difference::between(last, endpoints);
+        if gone.len() + new.len() > endpoints.count() / 4 {
+            return false;
+        }
+        let mut gone: BTreeMap<_, _> =
+            gone.into_iter().map(|endpoint| (EndpointKey::of(endpoint), endpoint)).collect();
+        let mut new: Vec<_> = new.into_iter().map(|endpoint| (EndpointKey::of(endpoint), endpoint)).collect();
+        // What is elsewhere, or says something else, with the same addresses goes on as it is.
+        new.retain(|(key, _)| gone.remove(key).is_none());
+        for (key, endpoint) in gone {
+            // A50: what is not listed any more is forgotten.
+            let state = self.endpoints.remove(&key);
+            self.ejected -= usize::from(state.is_some_and(|state| state.ejection.is_some()));
+            for &address in endpoint.addresses.iter() {
+                if let Entry::Occupied(mut entry) = self.addresses.entry(address) {
+                    entry.get_mut().endpoint = None;
+                    entry.get_mut().tracker.count_for(None);
+                    if entry.get().is_forgotten() {
+                        entry.remove();
+                    }
+                }
+            }
+        }
+        for (key, endpoint) in new {
+            let state = self.endpoints.entry(key.clone()).or_default();
+            for address in endpoint.addresses.iter() {
+                let address = self.addresses.entry(*address).or_default();
+                if address.endpoint.is_some() {
+                    return false;
+                }
+                address.tracker.count_for(Some(&state.counter));
+                address.endpoint = Some(key.clone());
+            }
+        }
+        true
+    }
+
+    fn watch_all(&mut self, endpoints: &Endpoints) {
+        self.disjoint = true;
         self.addresses.values_mut().for_each(|address| address.endpoint = None);
         let mut listed = BTreeSet::new();
         endpoints.flatten(&mut |endpoint| {
@@ -54,6 +109,7 @@ impl Watched {
             let state = self.endpoints.entry(key.clone()).or_default();
             for address in endpoint.addresses.iter() {
                 let address = self.addresses.entry(*address).or_default();
+                self.disjoint &= address.endpoint.is_none();
                 // A61: an address may come to belong to another endpoint.
                 address.tracker.count_for(Some(&state.counter));
                 address.endpoint = Some(key.clone());
@@ -62,12 +118,14 @@ impl Watched {
         });
         // A50: what is not listed any more is forgotten.
         self.endpoints.retain(|key, _| listed.contains(key));
+        self.count_ejected();
         self.forget_unlisted();
     }
 
     /// A50: without an algorithm nothing is counted, nothing is ejected, and all multipliers are zero.
     pub(super) fn clear(&mut self) {
         self.endpoints.clear();
+        self.ejected = 0;
         self.addresses.values_mut().for_each(|address| address.endpoint = None);
         self.forget_unlisted();
     }
@@ -97,7 +155,7 @@ impl Watched {
 
     /// How many endpoints are ejected.
     pub(super) fn ejected(&self) -> usize {
-        self.endpoints.values().filter(|endpoint| endpoint.ejection.is_some()).count()
+        self.ejected
     }
 
     /// How many times an endpoint was ejected so far.
@@ -146,6 +204,11 @@ impl Watched {
                 Some(_) => {}
             }
         }
+        self.count_ejected();
+    }
+
+    fn count_ejected(&mut self) {
+        self.ejected = self.endpoints.values().filter(|endpoint| endpoint.ejection.is_some()).count();
     }
 
     fn forget_unlisted(&mut self) {
@@ -162,5 +225,57 @@ impl Address {
     /// Whether it is not listed and has no subchannels.
     fn is_forgotten(&self) -> bool {
         self.endpoint.is_none() && self.subchannels == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Endpoint;
+    use crate::testing::{address, endpoint_at};
+
+    fn view(watched: &Watched) -> (Vec<&EndpointKey>, Vec<(&SocketAddr, Option<&EndpointKey>)>) {
+        let addresses = watched.addresses.iter().map(|(address, of)| (address, of.endpoint.as_ref()));
+        (watched.endpoints.keys().collect(), addresses.collect())
+    }
+
+    #[test]
+    fn a61_watching_what_changed_comes_to_the_same_as_watching_all() {
+        let mut rng = Rng::new(11);
+        let mut short_ways = 0;
+        for _ in 0..100 {
+            // Some worlds have addresses that several endpoints share.
+            let shared = rng.below(3) == 0;
+            let mut list: Vec<Arc<Endpoint>> = Vec::new();
+            let mut next = 1;
+            let (mut watched, mut last) = (Watched::default(), None::<Endpoints>);
+            for _ in 0..20 {
+                for _ in 0..=rng.below(8) {
+                    let at = rng.below(list.len() as u64 + 1) as usize;
+                    match rng.below(4) {
+                        0 if at < list.len() => drop(list.remove(at)),
+                        1 if at < list.len() => list[at] = Arc::new(Endpoint::clone(&list[at])),
+                        _ => {
+                            let number = if shared { rng.below(60) as u16 } else { next };
+                            next += 2;
+                            let both = [address(number), address(number + 1)];
+                            let addresses = both.split_at(1 + rng.below(2) as usize).0;
+                            list.insert(at, Arc::new(endpoint_at(addresses)));
+                        }
+                    }
+                }
+                let endpoints = Endpoints::List(list.iter().cloned().collect());
+                if let Some(last) = &last {
+                    let Difference { gone, new } = Difference::between(last, &endpoints);
+                    short_ways += usize::from(watched.disjoint && (gone.len() + new.len()) * 4 <= list.len());
+                }
+                watched.watch(&endpoints, last.as_ref());
+                let mut fresh = Watched::default();
+                fresh.watch(&endpoints, None);
+                assert_eq!(view(&watched), view(&fresh));
+                last = Some(endpoints);
+            }
+        }
+        assert!(short_ways > 100, "{short_ways}");
     }
 }

@@ -6,6 +6,7 @@
 
 mod config;
 mod counter;
+mod difference;
 mod ejection;
 mod endpoints;
 mod policy;

@@ -8,15 +8,18 @@ use super::config::{Detection, NAME, OutlierDetectionConfig};
 use super::endpoints::Watched;
 use crate::api::{
     Child, ChildIndex, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Intercept, InterceptCx, Lent,
-    PickError, Policy, PolicyNode, Route, RouteBuf, Subchannel, SubchannelEvent, SubchannelSpec, Timer,
-    Update, config_of,
+    PickError, Policy, PolicyNode, Route, RouteBuf, SharedRoute, Subchannel, SubchannelEvent, SubchannelSpec,
+    Timer, Update, config_of,
 };
 
 /// The policy `outlier_detection`.
 #[derive(Default)]
 pub struct OutlierDetection {
     child: Option<Child>,
+    children_made: u32,
     subchannels: Subchannels,
+    /// Whether the child's subchannels are followed: from when detection is first turned on.
+    follows: bool,
     detection: Detection,
     endpoints: Option<Endpoints>,
     sweep: Option<Sweep>,
@@ -33,11 +36,13 @@ struct Sweep {
 struct Subchannels {
     watched: Watched,
     lent: Lent<Seen>,
+    /// How many of them the child sees as ejected.
+    seen_ejected: usize,
 }
 
 /// What the child has been told of a subchannel.
 struct Seen {
-    route: RouteBuf,
+    route: SharedRoute,
     /// The last event, as it came from above.
     event: Option<SubchannelEvent>,
     /// Whether the child saw that event as an ejection.
@@ -50,9 +55,20 @@ impl Policy for OutlierDetection {
         self.watch(&config.detection, &update.endpoints);
         self.detection.clone_from(&config.detection);
         self.schedule(cx);
+        // Without detection subchannels cost nothing here. To follow them, the child is made anew, which takes over the
+        // connections before the old one lets go of them.
+        let before = if self.detection.is_on() && !std::mem::replace(&mut self.follows, true) {
+            self.child.take()
+        } else {
+            None
+        };
         let update = Update { config: Arc::clone(&config.child), ..update.clone() };
-        let child = self.child.get_or_insert_with(|| Child::new(ChildIndex(0), &config.child));
-        let result = child.update(&update, &mut InterceptCx { cx, by: &mut self.subchannels });
+        if self.child.is_none() {
+            self.child = Some(Child::new(ChildIndex(self.children_made), &config.child));
+            self.children_made += 1;
+        }
+        let result = self.call(cx, |child, cx| child.update(&update, cx)).unwrap_or(Ok(()));
+        drop(before);
         self.tell_child(cx);
         self.finish(cx);
         result
@@ -80,9 +96,7 @@ impl Policy for OutlierDetection {
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
-        if let Some(child) = &mut self.child {
-            child.exit_idle(&mut InterceptCx { cx, by: &mut self.subchannels });
-        }
+        self.call(cx, |child, cx| child.exit_idle(cx));
         self.finish(cx);
     }
 
@@ -109,8 +123,8 @@ impl OutlierDetection {
                 self.subchannels.watched.clear();
             }
         } else if self.endpoints.as_ref() != Some(endpoints) {
-            self.endpoints = Some(endpoints.clone());
-            self.subchannels.watched.watch(endpoints);
+            let last = self.endpoints.replace(endpoints.clone());
+            self.subchannels.watched.watch(endpoints, last.as_ref());
         }
     }
 
@@ -134,26 +148,38 @@ impl OutlierDetection {
         cx: &mut dyn Cx,
         f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
     ) {
-        if let (Some(child), Some((_, rest))) = (&mut self.child, route.next()) {
-            f(child, rest, &mut InterceptCx { cx, by: &mut self.subchannels });
+        // An event of a child that is gone finds nobody.
+        if let Some((index, rest)) = route.next()
+            && self.child.as_ref().is_some_and(|child| child.index() == index)
+        {
+            self.call(cx, |child, cx| f(child, rest, cx));
         }
         self.finish(cx);
     }
 
+    /// Calls the child; with a look at the subchannels that it makes, if they are followed.
+    fn call<R>(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx) -> R) -> Option<R> {
+        let child = self.child.as_mut()?;
+        Some(match self.follows {
+            true => f(child, &mut InterceptCx { cx, by: &mut self.subchannels }),
+            false => f(child, cx),
+        })
+    }
+
     /// Delivers the last event of each subchannel again whose endpoint was ejected, or is not any more.
     fn tell_child(&mut self, cx: &mut dyn Cx) {
-        let Some(child) = &mut self.child else { return };
         for (route, event) in self.subchannels.changed() {
             let event = self.subchannels.seen_by_child(&event);
             if let Some((_, rest)) = route.route().next() {
-                child.on_subchannel(rest, &event, &mut InterceptCx { cx, by: &mut self.subchannels });
+                self.call(cx, |child, cx| child.on_subchannel(rest, &event, cx));
             }
         }
     }
 
     /// After every call of the child: gives back what it let go of, and publishes what it published.
     fn finish(&mut self, cx: &mut dyn Cx) {
-        for (subchannel, _) in self.subchannels.lent.take_returned() {
+        for (subchannel, seen) in self.subchannels.lent.take_returned() {
+            self.subchannels.seen_ejected -= usize::from(seen.ejected);
             self.subchannels.watched.subchannel_gone(subchannel.target().address);
         }
         if let Some(child) = &mut self.child
@@ -170,7 +196,9 @@ impl Subchannels {
         let Some((subchannel, seen)) = self.lent.get_mut(event.subchannel) else { return event.clone() };
         let address = subchannel.target().address;
         seen.event = Some(event.clone());
+        self.seen_ejected -= usize::from(seen.ejected);
         seen.ejected = event.state == ConnectivityState::Ready && self.watched.is_ejected(address);
+        self.seen_ejected += usize::from(seen.ejected);
         if !seen.ejected {
             return event.clone();
         }
@@ -179,7 +207,10 @@ impl Subchannels {
     }
 
     /// Events that the child would see in another way than it did.
-    fn changed(&self) -> Vec<(RouteBuf, SubchannelEvent)> {
+    fn changed(&self) -> Vec<(SharedRoute, SubchannelEvent)> {
+        if self.seen_ejected == 0 && self.watched.ejected() == 0 {
+            return Vec::new();
+        }
         let changed = self.lent.iter().filter_map(|(subchannel, seen)| {
             let event = seen.event.as_ref().filter(|event| event.state == ConnectivityState::Ready)?;
             let ejected = self.watched.is_ejected(subchannel.target().address);
@@ -193,7 +224,7 @@ impl Intercept for Subchannels {
     fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
         // The tracker is there even while nothing is counted: detection may be turned on later.
         spec.trackers.add(self.watched.subchannel_made(spec.address));
-        let seen = Seen { route: spec.route.clone(), event: None, ejected: false };
+        let seen = Seen { route: spec.route.share(None), event: None, ejected: false };
         self.lent.lend(cx.create_subchannel(spec), seen)
     }
 }

@@ -245,7 +245,7 @@ fn a61_the_addresses_of_an_endpoint_share_count_and_ejection() {
     // Round robin connects to one address of each endpoint; after a reconnect to the other one.
     let both = || {
         let two = endpoint_at(&[address(2), address(3)]);
-        Endpoints::List(Arc::new([endpoint(1), two]))
+        Endpoints::of([endpoint(1), two])
     };
     let volume = |request_volume| {
         let mut detection = detection();
@@ -266,7 +266,7 @@ fn a61_the_addresses_of_an_endpoint_share_count_and_ejection() {
 fn a61_the_order_of_addresses_makes_no_other_endpoint_and_another_set_does() {
     let list = |numbers: &[u16]| {
         let addresses: Vec<_> = numbers.iter().map(|&n| address(n)).collect();
-        Endpoints::List(Arc::new([endpoint(1), endpoint_at(&addresses)]))
+        Endpoints::of([endpoint(1), endpoint_at(&addresses)])
     };
     let mut bench = bench(detection(), list(&[2, 3]));
     calls(&mut bench, 2, &[address(2)]);
@@ -339,4 +339,17 @@ fn a50_people_see_who_is_ejected_why_until_when_and_how_often() {
     bench.advance(SECOND * 11);
     let text = seen(&mut bench);
     assert!(text.contains("ejections=1 endpoints_ejected=0") && !text.contains("calls=10"), "{text}");
+}
+
+#[test]
+fn a50_detection_that_is_turned_on_later_finds_the_connections_that_there_are() {
+    let mut bench = bench(Detection::default(), endpoints(1..=5));
+    bench.take_effects();
+    bench.update(round_robin(detection()), endpoints(1..=5));
+    assert!(bench.take_effects().is_empty(), "nobody connects or closes");
+    assert_eq!(bench.state(), ConnectivityState::Ready);
+    calls(&mut bench, 100, &[address(1)]);
+    bench.advance(SECOND);
+    assert_eq!(bench.picked(20), set(2..=5));
+    assert_eq!(bench.tree().stats().owners, 5);
 }

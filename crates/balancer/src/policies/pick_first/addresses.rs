@@ -14,17 +14,22 @@ pub(super) struct Address {
 }
 
 /// The addresses of all endpoints, in order, each once, with the families taking turns.
-pub(super) fn flatten(endpoints: Vec<Endpoint>) -> Vec<Address> {
+pub(super) fn flatten(endpoints: &[Arc<Endpoint>]) -> Vec<Address> {
+    // Under a petiole policy there is one endpoint, and mostly one address.
+    if let [endpoint] = endpoints
+        && let [address] = *endpoint.addresses
+    {
+        return vec![Address { address, endpoint: Arc::clone(endpoint) }];
+    }
     let mut seen = BTreeSet::new();
     let mut v4 = VecDeque::new();
     let mut v6 = VecDeque::new();
     let mut v6_first = None;
     for endpoint in endpoints {
-        let endpoint = Arc::new(endpoint);
         for &address in endpoint.addresses.iter().filter(|&&address| seen.insert(address)) {
             v6_first.get_or_insert(address.is_ipv6());
             let family = if address.is_ipv6() { &mut v6 } else { &mut v4 };
-            family.push_back(Address { address, endpoint: Arc::clone(&endpoint) });
+            family.push_back(Address { address, endpoint: Arc::clone(endpoint) });
         }
     }
     // A61: interleave the families as RFC 8305, section 4, says, beginning with the family of the first address.
@@ -45,7 +50,8 @@ mod tests {
     fn flat(endpoints: &[&[&str]]) -> Vec<String> {
         let parse =
             |list: &&[&str]| endpoint_at(&list.iter().map(|a| a.parse().unwrap()).collect::<Vec<_>>());
-        flatten(endpoints.iter().map(parse).collect()).into_iter().map(|a| a.address.to_string()).collect()
+        let endpoints: Vec<_> = endpoints.iter().map(parse).map(Arc::new).collect();
+        flatten(&endpoints).into_iter().map(|a| a.address.to_string()).collect()
     }
 
     #[test]

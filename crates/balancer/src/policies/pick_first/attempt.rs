@@ -10,7 +10,6 @@ pub(super) struct Attempt {
     candidates: Vec<Candidate>,
     /// The candidate that the first pass has come to; past the end when it has come to all.
     cursor: usize,
-    delay: Duration,
     timer: Option<Timer>,
     /// Whether each candidate has failed once.
     pass_failed: bool,
@@ -44,8 +43,8 @@ pub(super) enum Progress {
 }
 
 impl Attempt {
-    pub(super) fn new(candidates: Vec<Candidate>, delay: Duration) -> Self {
-        Self { candidates, cursor: 0, delay, timer: None, pass_failed: false, failures: 0, last_error: None }
+    pub(super) fn new(candidates: Vec<Candidate>) -> Self {
+        Self { candidates, cursor: 0, timer: None, pass_failed: false, failures: 0, last_error: None }
     }
 
     /// The subchannels that it looks at.
@@ -58,8 +57,8 @@ impl Attempt {
         self.candidates
     }
 
-    /// Begins, or goes on, with the candidate at the cursor.
-    pub(super) fn step(&mut self, cx: &mut dyn Cx) -> Progress {
+    /// Begins, or goes on, with the candidate at the cursor; the next one's turn comes after `delay`.
+    pub(super) fn step(&mut self, delay: Duration, cx: &mut dyn Cx) -> Progress {
         self.timer = None;
         let last = self.candidates.len().saturating_sub(1);
         while let Some(candidate) = self.candidates.get_mut(self.cursor) {
@@ -76,7 +75,7 @@ impl Attempt {
                     }
                     // A61: the timer runs for all but the last.
                     if self.cursor < last {
-                        self.timer = Some(cx.set_timer(RouteBuf::default(), self.delay, 0));
+                        self.timer = Some(cx.set_timer(RouteBuf::default(), delay, 0));
                     }
                     return Progress::Searching;
                 }
@@ -86,14 +85,19 @@ impl Attempt {
     }
 
     /// The connection attempt delay is over.
-    pub(super) fn on_timer(&mut self, cx: &mut dyn Cx) -> Progress {
+    pub(super) fn on_timer(&mut self, delay: Duration, cx: &mut dyn Cx) -> Progress {
         // A61: the next address is tried beside those that are still being tried.
         self.cursor += 1;
-        self.step(cx)
+        self.step(delay, cx)
     }
 
     /// A subchannel changed.
-    pub(super) fn on_subchannel(&mut self, event: &SubchannelEvent, cx: &mut dyn Cx) -> Progress {
+    pub(super) fn on_subchannel(
+        &mut self,
+        event: &SubchannelEvent,
+        delay: Duration,
+        cx: &mut dyn Cx,
+    ) -> Progress {
         let Some(at) = self.candidates.iter().position(|c| c.subchannel.id() == event.subchannel) else {
             return Progress::Searching;
         };
@@ -122,7 +126,7 @@ impl Attempt {
                 if at == self.cursor {
                     // A61: a failure before the timer fires moves on at once.
                     self.cursor += 1;
-                    self.step(cx)
+                    self.step(delay, cx)
                 } else {
                     self.end_pass(cx)
                 }

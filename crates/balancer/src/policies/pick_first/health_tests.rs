@@ -107,7 +107,12 @@ impl Policy for EjectPolicy {
         self.fold(cx);
     }
 
-    fn on_signal(&mut self, _: Route<'_>, _: u32, _: &mut dyn Cx) {}
+    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        if let (Some(child), Some((_, rest))) = (&mut self.child, route.next()) {
+            child.on_signal(rest, token, &mut Watch { cx, known: &mut self.known });
+        }
+        self.fold(cx);
+    }
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 }
 
@@ -137,6 +142,9 @@ impl Cx for Watch<'_> {
     }
     fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal {
         self.cx.create_signal(route, token)
+    }
+    fn defer(&mut self, signal: &Signal) {
+        self.cx.defer(signal);
     }
     fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
         self.cx.publish(state, picker);

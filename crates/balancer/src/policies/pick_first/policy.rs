@@ -1,7 +1,7 @@
 //! The policy: when it searches, what it does with what the search finds, and what it publishes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use proxyless_sans_io::Time;
 
@@ -15,9 +15,8 @@ use crate::api::{
 };
 
 /// The policy `pick_first`.
-#[derive(Default)]
 pub struct PickFirst {
-    config: PickFirstConfig,
+    config: Arc<PickFirstConfig>,
     note: Option<Arc<str>>,
     list: Vec<Address>,
     phase: Phase,
@@ -38,36 +37,33 @@ enum Phase {
     Selected { subchannel: Subchannel, health: ConnectivityState },
 }
 
+impl Default for PickFirst {
+    fn default() -> Self {
+        static CONFIG: LazyLock<Arc<PickFirstConfig>> = LazyLock::new(Arc::default);
+        let config = Arc::clone(&CONFIG);
+        Self { config, note: None, list: Vec::new(), phase: Phase::default(), failing: false }
+    }
+}
+
 impl Policy for PickFirst {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
-        self.config = config_of::<PickFirstConfig>("pick_first", &update.config)?.clone();
+        self.config = Arc::new(config_of::<PickFirstConfig>("pick_first", &update.config)?.clone());
         self.note.clone_from(&update.resolution_note);
-        let mut endpoints = Vec::new();
-        update.endpoints.flatten(&mut |endpoint| endpoints.push(endpoint.clone()));
+        let mut endpoints = Vec::with_capacity(update.endpoints.count());
+        update.endpoints.flatten(&mut |endpoint| endpoints.push(Arc::clone(endpoint)));
         if self.config.shuffle_address_list {
             // A62: each update is shuffled; A61: by endpoint, which keeps its own order of addresses.
             cx.rng().shuffle(&mut endpoints);
         }
-        self.list = flatten(endpoints);
-        if self.list.is_empty() {
-            self.phase = Phase::Empty;
-            cx.request_reresolution();
-            self.publish_failure("no addresses", cx);
-            return Ok(());
-        }
-        match std::mem::take(&mut self.phase) {
-            idle @ Phase::Idle { .. } => self.phase = idle,
-            Phase::Selected { subchannel, health } => self.reselect(subchannel, health, cx),
-            Phase::Searching(attempt) => self.search(attempt.into_candidates(), cx),
-            Phase::Empty => self.search(Vec::new(), cx),
-        }
+        self.use_list(flatten(&endpoints), cx);
         Ok(())
     }
 
     fn on_subchannel(&mut self, _: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        let delay = self.config.attempt_delay();
         match &mut self.phase {
             Phase::Searching(attempt) => {
-                let progress = attempt.on_subchannel(event, cx);
+                let progress = attempt.on_subchannel(event, delay, cx);
                 self.progress(progress, cx);
             }
             Phase::Selected { subchannel, health } if subchannel.id() == event.subchannel => {
@@ -85,8 +81,9 @@ impl Policy for PickFirst {
     }
 
     fn on_timer(&mut self, _: Route<'_>, _: u32, cx: &mut dyn Cx) {
+        let delay = self.config.attempt_delay();
         if let Phase::Searching(attempt) = &mut self.phase {
-            let progress = attempt.on_timer(cx);
+            let progress = attempt.on_timer(delay, cx);
             self.progress(progress, cx);
         }
     }
@@ -108,6 +105,32 @@ impl Policy for PickFirst {
 }
 
 impl PickFirst {
+    /// Connects to this endpoint, as the child of a petiole policy, without the detour of an update.
+    pub(in crate::policies) fn use_endpoint(&mut self, endpoint: Arc<Endpoint>, cx: &mut dyn Cx) {
+        if !self.config.petiole {
+            static PETIOLE: LazyLock<Arc<PickFirstConfig>> =
+                LazyLock::new(|| Arc::new(PickFirstConfig::for_petiole()));
+            self.config = Arc::clone(&PETIOLE);
+        }
+        self.use_list(flatten(&[endpoint]), cx);
+    }
+
+    fn use_list(&mut self, list: Vec<Address>, cx: &mut dyn Cx) {
+        self.list = list;
+        if self.list.is_empty() {
+            self.phase = Phase::Empty;
+            cx.request_reresolution();
+            self.publish_failure("no addresses", cx);
+            return;
+        }
+        match std::mem::take(&mut self.phase) {
+            idle @ Phase::Idle { .. } => self.phase = idle,
+            Phase::Selected { subchannel, health } => self.reselect(subchannel, health, cx),
+            Phase::Searching(attempt) => self.search(attempt.into_candidates(), cx),
+            Phase::Empty => self.search(Vec::new(), cx),
+        }
+    }
+
     /// Looks for a connection among the addresses; subchannels of the search before are used again.
     fn search(&mut self, old: Vec<Candidate>, cx: &mut dyn Cx) {
         let mut candidates = self.candidates(old, cx);
@@ -117,11 +140,14 @@ impl PickFirst {
         }
         // A62: sticky TRANSIENT_FAILURE.
         if !self.failing {
-            cx.publish(ConnectivityState::Connecting, QueuePicker::new());
+            // Under a petiole policy there are very many, and nobody looks at the picker.
+            static SHARED: LazyLock<Arc<QueuePicker>> = LazyLock::new(QueuePicker::new);
+            let picker = if self.config.petiole { Arc::clone(&SHARED) } else { QueuePicker::new() };
+            cx.publish(ConnectivityState::Connecting, picker);
         }
         // A61: every new address list gets a pass of its own.
-        let mut attempt = Attempt::new(candidates, self.config.attempt_delay());
-        let progress = attempt.step(cx);
+        let mut attempt = Attempt::new(candidates);
+        let progress = attempt.step(self.config.attempt_delay(), cx);
         self.phase = Phase::Searching(attempt);
         self.progress(progress, cx);
     }

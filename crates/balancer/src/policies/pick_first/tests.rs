@@ -175,7 +175,7 @@ fn a62_shuffle_changes_the_order_of_endpoints_only() {
     let order = |seed: u64, shuffle_address_list: bool| {
         let mut bench = Bench::with_config(crate::tree::TreeConfig { seed, ..Default::default() });
         let config = PickFirstConfig { shuffle_address_list, ..PickFirstConfig::default() };
-        bench.update(Arc::new(config), Endpoints::List(pairs.clone().into()));
+        bench.update(Arc::new(config), Endpoints::of(pairs.clone()));
         bench.advance(DELAY * 40);
         bench.connecting()
     };
@@ -238,7 +238,7 @@ fn update_of_the_host_name_reaches_calls_and_keeps_the_connection() {
     bench.take_effects();
     bench.take_published();
     let named = Endpoint { hostname: Some("b.example".into()), ..endpoint(1) };
-    bench.update(config(), Endpoints::List(Arc::new([named])));
+    bench.update(config(), Endpoints::of([named]));
     assert_eq!(bench.take_effects(), []);
     assert_eq!(bench.take_published(), [(Published::Changed, Ready)]);
     assert_eq!(bench.picks(1), addresses([1]));
@@ -253,7 +253,7 @@ fn update_of_the_weight_alone_changes_nothing() {
     let mut bench = bench([1]);
     bench.ready(address(1));
     bench.take_published();
-    bench.update(config(), Endpoints::List(Arc::new([Endpoint { weight: 7, ..endpoint(1) }])));
+    bench.update(config(), Endpoints::of([Endpoint { weight: 7, ..endpoint(1) }]));
     assert_eq!(bench.take_published(), []);
 }
 
@@ -336,7 +336,7 @@ fn a61_renewed_subchannel_in_backoff_is_no_new_failure() {
     let mut bench = bench(1..=3);
     (1..=3).for_each(|n| bench.fail(address(n)));
     let named = Endpoint { hostname: Some("a.example".into()), ..endpoint(1) };
-    bench.update(config(), Endpoints::List(Arc::new([named, endpoint(2), endpoint(3)])));
+    bench.update(config(), Endpoints::of([named, endpoint(2), endpoint(3)]));
     bench.take_reresolutions();
     bench.advance(Duration::from_secs(10));
     bench.fail(address(1));

@@ -160,6 +160,10 @@ impl Cx for WithoutReresolution<'_> {
         self.0.create_signal(route, token)
     }
 
+    fn defer(&mut self, signal: &Signal) {
+        self.0.defer(signal);
+    }
+
     fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
         self.0.publish(state, picker);
     }

@@ -17,6 +17,9 @@ use crate::policies::petiole::{Change, Connect, Member, Petiole, StateCounts};
 
 const NAME: &str = "ring_hash_experimental";
 
+/// The token of the signal that is no endpoint's; no policy lives to see as many endpoints.
+const SETTLE: u32 = u32::MAX;
+
 /// The policy `ring_hash_experimental`.
 pub struct RingHash {
     /// The endpoints' children. A61: pick_first connects when it is first updated, so that waits for a wish to connect.
@@ -27,6 +30,8 @@ pub struct RingHash {
     /// Raised by picks that found the endpoint IDLE.
     signals: BTreeMap<ChildIndex, Signal>,
     resolution_note: Option<Arc<str>>,
+    /// While endpoints have changed and that was not acted on: their news are taken together when the input ends.
+    unsettled: Option<Signal>,
     published: Option<(ConnectivityState, Arc<RingPicker>)>,
 }
 
@@ -38,6 +43,7 @@ impl Default for RingHash {
             views: Vec::new(),
             signals: BTreeMap::new(),
             resolution_note: None,
+            unsettled: None,
             published: None,
         }
     }
@@ -86,10 +92,15 @@ impl Policy for RingHash {
     }
 
     fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        let change = if route.next().is_some() {
-            self.petiole.on_signal(route, token, cx)
-        } else {
-            self.on_wish(ChildIndex(token), cx)
+        let change = match route.next() {
+            Some(_) => self.petiole.on_signal(route, token, cx),
+            None if token == SETTLE => {
+                if self.unsettled.take().is_some() {
+                    self.settle(cx);
+                }
+                return;
+            }
+            None => self.on_wish(ChildIndex(token), cx),
         };
         self.on_change(change, cx);
     }
@@ -116,7 +127,11 @@ impl RingHash {
     fn on_change(&mut self, change: Option<Change>, cx: &mut dyn Cx) {
         if let Some(change) = change {
             self.update_view(change.position);
-            self.settle(cx);
+            if self.unsettled.is_none() {
+                let signal = cx.create_signal(RouteBuf::default(), SETTLE);
+                cx.defer(&signal);
+                self.unsettled = Some(signal);
+            }
         }
     }
 

@@ -62,7 +62,7 @@ fn a42_endpoints_connect_only_for_picks() {
 fn a42_keys_are_addresses_and_counts() {
     let v6: SocketAddr = "[2001:db8::1]:8080".parse().unwrap();
     let mut bench = Bench::new();
-    let list = Endpoints::List([endpoint(1), endpoint_at(&[v6, address(9)])].into());
+    let list = Endpoints::of([endpoint(1), endpoint_at(&[v6, address(9)])]);
     bench.update(Arc::new(RingHashConfig::default()), list);
     pick(&mut bench, place("[2001:db8::1]:8080"));
     assert_eq!(bench.connecting(), [v6], "the first address of the endpoint counts (A61)");
@@ -161,7 +161,7 @@ fn a61_update_also_triggers_an_attempt() {
 fn a61_order_of_addresses_does_not_make_another_endpoint() {
     let mut bench = Bench::new();
     let config = Arc::new(RingHashConfig::default());
-    let list = |addresses: &[SocketAddr]| Endpoints::List([endpoint_at(addresses), endpoint(3)].into());
+    let list = |addresses: &[SocketAddr]| Endpoints::of([endpoint_at(addresses), endpoint(3)]);
     bench.update(config.clone(), list(&[address(1), address(2)]));
     connect(&mut bench, address(1));
     bench.take_effects();
@@ -318,7 +318,7 @@ fn a42_weights_of_localities_multiply() {
         name: "locality".into(),
         weight,
         locality: None,
-        endpoints: Endpoints::List(list.into()),
+        endpoints: Endpoints::of(list),
     };
     let localities = [group(3, [weighted(1, 2), weighted(2, 1)]), group(2, [weighted(3, 3), weighted(4, 1)])];
     let weights = Weights::of(&Endpoints::Groups(localities.into()));
@@ -331,7 +331,7 @@ fn a42_repeated_endpoint_has_the_sum_of_the_weights() {
     let again = Endpoint { weight: 4, ..endpoint_at(&[address(2), address(1)]) };
     let list =
         [endpoint_at(&[address(1), address(2)]), endpoint(3), again, Endpoint { weight: 0, ..endpoint(5) }];
-    let weights = Weights::of(&Endpoints::List(list.clone().into()));
+    let weights = Weights::of(&Endpoints::of(list.clone()));
     assert_eq!(list.each_ref().map(|endpoint| weights.member(endpoint).weight), [5, 1, 5, 1]);
 }
 
@@ -343,11 +343,11 @@ fn a76_hash_key_takes_the_place_of_the_address() {
     assert_eq!(key_of(with_key("")), "10.0.0.1:80");
     let mut bench = Bench::new();
     let config = Arc::new(RingHashConfig::default());
-    bench.update(config.clone(), Endpoints::List([with_key("pod-0"), endpoint(2)].into()));
+    bench.update(config.clone(), Endpoints::of([with_key("pod-0"), endpoint(2)]));
     pick(&mut bench, place("pod-0"));
     bench.ready(address(1));
     assert_eq!(pick(&mut bench, place("pod-0")), Picked::Target(address(1)));
-    bench.update(config, Endpoints::List([with_key("pod-1"), endpoint(2)].into()));
+    bench.update(config, Endpoints::of([with_key("pod-1"), endpoint(2)]));
     assert_eq!(pick(&mut bench, place("pod-1")), Picked::Target(address(1)), "its places follow its key");
 }
 

@@ -8,7 +8,7 @@ use super::RoundRobinConfig;
 use super::picker::{Position, RoundRobinPicker};
 use crate::api::{
     ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, QueuePicker,
-    Route, SubchannelEvent, Update, config_of,
+    Route, RouteBuf, Signal, SubchannelEvent, Update, config_of,
 };
 use crate::policies::petiole::{Change, Connect, Petiole};
 
@@ -18,6 +18,9 @@ pub struct RoundRobin {
     note: Option<Arc<str>>,
     position: Option<Arc<Position>>,
     published: Published,
+    /// While READY children have changed and the picker has not. It has all of them: when many change in one input, it
+    /// is built once, at the end.
+    stale: Option<Signal>,
 }
 
 /// What was last published, as far as it says whether to publish anew.
@@ -39,6 +42,7 @@ impl Default for RoundRobin {
             note: None,
             position: None,
             published: Published::Nothing,
+            stale: None,
         }
     }
 }
@@ -71,6 +75,9 @@ impl Policy for RoundRobin {
     }
 
     fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+        if route.next().is_none() {
+            return self.rebuild(cx);
+        }
         let change = self.petiole.on_signal(route, token, cx);
         self.changed(change, cx);
     }
@@ -89,8 +96,10 @@ impl RoundRobin {
         let Some(change) = change else { return };
         match self.petiole.counts().aggregate() {
             ConnectivityState::Ready => {
-                if change.touches_ready() {
-                    self.publish_ready(cx);
+                if change.touches_ready() && self.stale.is_none() {
+                    let signal = cx.create_signal(RouteBuf::default(), 0);
+                    cx.defer(&signal);
+                    self.stale = Some(signal);
                 }
             }
             ConnectivityState::TransientFailure => {
@@ -102,6 +111,14 @@ impl RoundRobin {
                 }
             }
             ConnectivityState::Idle | ConnectivityState::Connecting => self.publish_connecting(cx),
+        }
+    }
+
+    /// Everything else of the input has been dealt with.
+    fn rebuild(&mut self, cx: &mut dyn Cx) {
+        let stale = self.stale.take().is_some();
+        if stale && self.petiole.counts().aggregate() == ConnectivityState::Ready {
+            self.publish_ready(cx);
         }
     }
 

@@ -125,12 +125,12 @@ fn a61_last_endpoint_lost_is_connecting_not_idle() {
 fn a61_order_of_addresses_keeps_the_child() {
     let both = [address(1), address(2)];
     let mut bench = Bench::new();
-    bench.update(config(), Endpoints::List(Arc::new([endpoint_at(&both)])));
+    bench.update(config(), Endpoints::of([endpoint_at(&both)]));
     bench.fail(address(1));
     bench.ready(address(2));
     bench.take_effects();
     bench.take_published();
-    bench.update(config(), Endpoints::List(Arc::new([endpoint_at(&[address(2), address(1)])])));
+    bench.update(config(), Endpoints::of([endpoint_at(&[address(2), address(1)])]));
     assert_eq!(bench.take_effects(), []);
     assert_eq!(bench.take_published(), []);
     bench.close(address(2));
@@ -141,7 +141,7 @@ fn a61_order_of_addresses_keeps_the_child() {
 fn a61_addresses_of_one_endpoint_get_one_share() {
     let mut bench = Bench::new();
     let list = [endpoint_at(&[address(1), address(2)]), endpoint(3)];
-    bench.update(config(), Endpoints::List(Arc::new(list)));
+    bench.update(config(), Endpoints::of(list));
     bench.ready_all();
     assert_eq!(counts(&bench.picks(10)), [(address(1), 5), (address(3), 5)].into());
 }
@@ -231,7 +231,7 @@ fn a74_resolution_note_is_added_once_and_follows_updates() {
 #[test]
 fn duplicate_endpoints_count_once() {
     let mut bench = Bench::new();
-    bench.update(config(), Endpoints::List(Arc::new([endpoint(1), endpoint(1), endpoint(2)])));
+    bench.update(config(), Endpoints::of([endpoint(1), endpoint(1), endpoint(2)]));
     bench.ready_all();
     assert_eq!(counts(&bench.picks(10)), [(address(1), 5), (address(2), 5)].into());
 }
@@ -243,7 +243,7 @@ fn change_of_an_endpoints_attributes_rebuilds_only_the_picker() {
     bench.take_effects();
     bench.take_published();
     let named = Endpoint { hostname: Some("b".into()), ..endpoint(2) };
-    bench.update(config(), Endpoints::List(Arc::new([endpoint(1), named, endpoint(3)])));
+    bench.update(config(), Endpoints::of([endpoint(1), named, endpoint(3)]));
     assert_eq!(bench.take_effects(), []);
     assert_eq!(bench.take_states(), [Ready]);
     assert_eq!(bench.picked(3).len(), 3);

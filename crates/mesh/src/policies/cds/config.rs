@@ -8,10 +8,11 @@ use proxyless_xds::resource::LbPolicy;
 use super::policy::Cds;
 use crate::policies::cluster_impl::{CircuitRegistry, LoadRegistry};
 use crate::policies::layer::Layered;
+use crate::policies::override_host::Sessions;
 
 pub(super) const NAME: &str = "cds_experimental";
 
-/// The configuration of cds. What it says of the cluster is in the `XdsConfig` of the update.
+/// The configuration of cds. What there is to say of the cluster is in the `ClusterView` of the update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CdsConfig {
     /// The cluster.
@@ -29,6 +30,8 @@ pub struct CdsSettings {
     pub failover_timeout: Duration,
     /// Whether leaves use the LB policy of their aggregate (A75-14).
     pub aggregate_backward_compat: bool,
+    /// Whether any RPC can belong to a session.
+    pub sessions: Sessions,
     /// The counters for circuit breaking.
     pub circuits: CircuitRegistry,
     /// Where the counters for load reports are made known.

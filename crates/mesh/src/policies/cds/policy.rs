@@ -16,7 +16,7 @@ use crate::policies::cluster_impl::{ClusterImplConfig, LoadReporting};
 use crate::policies::layer::{Below, Layer};
 use crate::policies::lb_policy;
 use crate::policies::override_host::OverrideHostConfig;
-use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfig};
+use crate::xds_config::{ClusterChildren, ClusterConfig, ClusterView, EndpointsState};
 
 /// The policy.
 #[derive(Default)]
@@ -45,8 +45,8 @@ impl PartialEq for ByPointer {
 impl Layer for Cds {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &CdsConfig = config_of(NAME, &update.config)?;
-        let xds = update.shared.as_ref().and_then(|shared| shared.downcast_ref::<XdsConfig>());
-        let entry = xds.and_then(|xds| xds.clusters.get(&config.cluster));
+        let view = update.shared.as_ref().and_then(|shared| shared.downcast_ref::<ClusterView>());
+        let entry = view.and_then(|view| view.get(&config.cluster));
         tracing::trace!(target: "cds_lb", cluster = %config.cluster, known = entry.is_some(), "update");
         let cluster = match entry {
             Some(Ok(cluster)) => cluster,
@@ -144,6 +144,7 @@ impl Cds {
         let override_host = OverrideHostConfig {
             override_host_status: cluster.override_host_status,
             idle_timeout: cluster.idle_timeout,
+            sessions: leaf.config.settings.sessions,
             child: Arc::new(priority),
         };
         let cluster_impl = ClusterImplConfig {

@@ -25,9 +25,29 @@ impl Authorities {
         Self(found.into())
     }
 
+    /// The same, where the last endpoints, with what they came to, are known: lists that have not changed since are not
+    /// looked at if they had no names.
+    pub(super) fn after(endpoints: &Endpoints, last: Option<(&Endpoints, &Self)>) -> Self {
+        let nameless = last.filter(|(_, authorities)| authorities.0.is_empty()).map(|(last, _)| last);
+        if has_names(endpoints, nameless) { Self::new(endpoints) } else { Self::default() }
+    }
+
     /// The host name of the endpoint at this address.
     pub(super) fn of(&self, address: SocketAddr) -> Option<&HeaderValue> {
         let place = self.0.binary_search_by_key(&address, |&(address, _)| address).ok()?;
         self.0.get(place).map(|(_, value)| value)
+    }
+}
+
+fn has_names(endpoints: &Endpoints, nameless: Option<&Endpoints>) -> bool {
+    if nameless.is_some_and(|nameless| nameless.same(endpoints)) {
+        return false;
+    }
+    match endpoints {
+        Endpoints::List(list) => list.iter().any(|endpoint| endpoint.hostname.is_some()),
+        Endpoints::Groups(groups) => groups.iter().enumerate().any(|(place, group)| {
+            let nameless = nameless.and_then(|nameless| nameless.groups().get(place));
+            has_names(&group.endpoints, nameless.map(|group| &group.endpoints))
+        }),
     }
 }

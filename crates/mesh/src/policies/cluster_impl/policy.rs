@@ -44,7 +44,8 @@ impl Layer for ClusterImpl {
         let authorities = match last.filter(|last| last.endpoints.same(&update.endpoints)) {
             Some(last) => Arc::clone(&last.authorities),
             None => {
-                let authorities = Authorities::new(&update.endpoints);
+                let last_named = last.map(|last| (&last.endpoints, &*last.authorities));
+                let authorities = Authorities::after(&update.endpoints, last_named);
                 match last.filter(|last| *last.authorities == authorities) {
                     Some(last) => Arc::clone(&last.authorities),
                     None => {

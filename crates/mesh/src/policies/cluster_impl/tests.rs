@@ -214,7 +214,7 @@ fn new_drops_take_effect_without_touching_connections() {
 }
 
 fn with_hostname(hostname: &str) -> Endpoints {
-    Endpoints::List(Arc::new([Endpoint { hostname: Some(hostname.into()), ..Endpoint::new(address(1)) }]))
+    Endpoints::of([Endpoint { hostname: Some(hostname.into()), ..Endpoint::new(address(1)) }])
 }
 
 fn authority(bench: &mut Bench, auto_host_rewrite: bool) -> Option<String> {

@@ -4,6 +4,7 @@ use proxyless_balancer::api::PolicyConfig;
 use proxyless_balancer::policy_config;
 
 use super::policy::ClusterManager;
+use crate::xds_config::ClusterView;
 
 pub(super) const NAME: &str = "xds_cluster_manager_experimental";
 
@@ -23,11 +24,32 @@ pub struct ManagedCluster {
     pub name: Arc<str>,
     /// The configuration of its child.
     pub config: Arc<dyn PolicyConfig>,
+    /// What the channel's configuration says of it.
+    pub view: Option<Arc<ClusterView>>,
+}
+
+impl ManagedCluster {
+    /// Whether both are the same in memory: then there is nothing to do.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.is_named_like(other) && Arc::ptr_eq(&self.config, &other.config) && self.same_view(other)
+    }
+
+    pub(super) fn is_named_like(&self, other: &Self) -> bool {
+        self.id == other.id && (Arc::ptr_eq(&self.name, &other.name) || self.name == other.name)
+    }
+
+    fn same_view(&self, other: &Self) -> bool {
+        match (&self.view, &other.view) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        }
+    }
 }
 
 impl PartialEq for ManagedCluster {
     fn eq(&self, other: &Self) -> bool {
-        self.id == other.id && self.name == other.name && *self.config == *other.config
+        self.is_named_like(other) && self.same_view(other) && *self.config == *other.config
     }
 }
 

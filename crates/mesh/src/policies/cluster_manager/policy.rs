@@ -2,19 +2,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    Child, ChildNode, Children, ConfigError, ConnectivityState, Cx, Endpoints, Policy, PolicyNode, Route,
-    SubchannelEvent, Update, config_of,
+    Child, ChildNode, Children, ConfigError, ConnectivityState, Cx, Endpoints, Policy, PolicyConfig,
+    PolicyNode, Route, RouteBuf, Signal, SubchannelEvent, Update, config_of,
 };
 use proxyless_sans_io::Time;
 
-use super::config::{ClusterManagerConfig, NAME};
+use super::config::{ClusterManagerConfig, ManagedCluster, NAME};
 use super::picker::ClusterPicker;
 
 /// The policy. Children are keyed by id and name, so that a reused id does not inherit another cluster's state.
 #[derive(Default)]
 pub(super) struct ClusterManager {
     children: Children<(u32, Arc<str>)>,
+    /// The last configuration, if no child had anything against it.
+    accepted: Option<Arc<dyn PolicyConfig>>,
     published: bool,
+    /// While a child has published and the policy has not: it does so once, when the input ends.
+    stale: Option<Signal>,
 }
 
 impl ClusterManager {
@@ -27,8 +31,10 @@ impl ClusterManager {
         let Some((index, rest)) = route.next() else { return };
         if let Some(child) = self.children.at(index) {
             f(child, rest, cx);
-            if child.take_dirty() {
-                self.publish(cx);
+            if child.output().dirty && self.stale.is_none() {
+                let signal = cx.create_signal(RouteBuf::default(), 0);
+                cx.defer(&signal);
+                self.stale = Some(signal);
             }
         }
     }
@@ -42,13 +48,19 @@ impl ClusterManager {
         cx.publish(self.state(), ClusterPicker::new(pickers));
     }
 
+    fn is_over(&self, clusters: &[ManagedCluster]) -> bool {
+        let names: BTreeSet<_> = clusters.iter().map(|cluster| (cluster.id, &*cluster.name)).collect();
+        names.len() == self.children.len()
+            && self.children.iter().all(|((id, name), _)| names.contains(&(*id, &**name)))
+    }
+
     fn any_dirty(&self) -> bool {
-        self.children.iter().any(|(_, child)| child.output().dirty)
+        self.children.values().any(|child| child.output().dirty)
     }
 
     /// READY before CONNECTING before IDLE; TRANSIENT_FAILURE only if all children are in it, or there is none.
     fn state(&self) -> ConnectivityState {
-        let any = |state| self.children.iter().any(|(_, child)| child.output().state == state);
+        let any = |state| self.children.values().any(|child| child.output().state == state);
         [ConnectivityState::Ready, ConnectivityState::Connecting, ConnectivityState::Idle]
             .into_iter()
             .find(|&state| any(state))
@@ -60,16 +72,24 @@ impl Policy for ClusterManager {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &ClusterManagerConfig = config_of(NAME, &update.config)?;
         tracing::trace!(target: "xds_cluster_manager_lb", clusters = config.clusters.len(), "update");
-        let kept: BTreeSet<_> = config.clusters.iter().map(|cluster| (cluster.id, &*cluster.name)).collect();
-        let same_clusters = kept.len() == self.children.len()
-            && self.children.iter().all(|((id, name), _)| kept.contains(&(*id, &**name)));
+        let accepted = self.accepted.take();
+        let accepted = accepted.as_ref().and_then(|accepted| config_of(NAME, accepted).ok());
+        let accepted = accepted.map_or(&[][..], |accepted: &ClusterManagerConfig| &accepted.clusters);
+        let unmoved = config.clusters.len() == accepted.len()
+            && config.clusters.iter().zip(accepted).all(|(new, old)| new.is_named_like(old));
+        let same_clusters = unmoved || self.is_over(&config.clusters);
         let mut errors = Vec::new();
-        for cluster in &config.clusters {
+        for (place, cluster) in config.clusters.iter().enumerate() {
+            // Of a thousand clusters, an update mostly concerns one.
+            if unmoved && accepted.get(place).is_some_and(|accepted| cluster.is(accepted)) {
+                continue;
+            }
             let child = self.children.get_or_insert((cluster.id, Arc::clone(&cluster.name)), &cluster.config);
             let update = Update {
                 config: Arc::clone(&cluster.config),
                 endpoints: Endpoints::none(),
-                ..update.clone()
+                resolution_note: update.resolution_note.clone(),
+                shared: cluster.view.clone().map(|view| view as Arc<_>),
             };
             if let Err(error) = child.update(&update, cx) {
                 errors.push(format!("cluster {}: {error}", cluster.name));
@@ -77,7 +97,14 @@ impl Policy for ClusterManager {
         }
         // A115: what left the configuration goes at once; the pool keeps connections that others still use. It goes
         // only now, so that connections which moved to another cluster were taken over before.
-        self.children.retain(|(id, name)| kept.contains(&(*id, &**name)));
+        if !same_clusters {
+            let kept: BTreeSet<_> =
+                config.clusters.iter().map(|cluster| (cluster.id, &*cluster.name)).collect();
+            self.children.retain(|(id, name)| kept.contains(&(*id, &**name)));
+        }
+        if errors.is_empty() {
+            self.accepted = Some(Arc::clone(&update.config));
+        }
         // A31: the new children and the picker that knows them come in one step.
         if !same_clusters || !self.published || self.any_dirty() {
             self.publish(cx);
@@ -94,7 +121,12 @@ impl Policy for ClusterManager {
     }
 
     fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+        if route.next().is_some() {
+            return self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+        }
+        if self.stale.take().is_some() && self.any_dirty() {
+            self.publish(cx);
+        }
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
@@ -18,8 +19,13 @@ struct Stub {
 
 struct StubPolicy;
 
+thread_local! {
+    static UPDATES: Cell<usize> = const { Cell::new(0) };
+}
+
 impl Policy for StubPolicy {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        UPDATES.set(UPDATES.get() + 1);
         let stub: &Stub = proxyless_balancer::api::config_of("stub", &update.config)?;
         let picker: Arc<dyn Picker> = match stub.state {
             Connecting => QueuePicker::new(),
@@ -41,6 +47,7 @@ fn config(clusters: &[(u32, &'static str, ConnectivityState)]) -> Arc<ClusterMan
         id,
         name: name.into(),
         config: Arc::new(Stub { name, state }),
+        view: None,
     });
     Arc::new(ClusterManagerConfig { clusters: clusters.collect() })
 }
@@ -108,4 +115,20 @@ fn an_update_without_news_publishes_nothing() {
     update(&mut bench, &[(0, "a", Ready), (1, "other", Ready)]);
     assert_eq!(bench.take_published().len(), 1, "the same id for another cluster is news");
     assert_eq!(pick(&mut bench, 1), Picked::Fail("other".into()));
+}
+
+#[test]
+fn an_update_of_one_cluster_among_a_thousand_visits_one() {
+    let mut bench = Bench::new();
+    let names: Vec<&'static str> = (0..1000).map(|n| &*Box::leak(format!("c{n}").into_boxed_str())).collect();
+    let mut config = ClusterManagerConfig::clone(&config(
+        &(0..).zip(&names).map(|(id, &name)| (id, name, Ready)).collect::<Vec<_>>(),
+    ));
+    bench.update(Arc::new(config.clone()), proxyless_balancer::api::Endpoints::none());
+    assert_eq!(UPDATES.get(), 1000);
+    config.clusters[7].config = Arc::new(Stub { name: "other", state: Ready });
+    bench.update(Arc::new(config), proxyless_balancer::api::Endpoints::none());
+    assert_eq!(UPDATES.get(), 1001);
+    assert_eq!(pick(&mut bench, 7), Picked::Fail("other".into()));
+    assert_eq!(pick(&mut bench, 8), Picked::Fail("c8".into()));
 }

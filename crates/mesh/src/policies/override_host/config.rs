@@ -16,14 +16,26 @@ pub struct OverrideHostConfig {
     pub override_host_status: OverrideHostStatus,
     /// How long an endpoint that only sessions use is kept after its last use (gRFC A75).
     pub idle_timeout: Duration,
+    /// Whether there is anything to do.
+    pub sessions: Sessions,
     /// The policy below.
     pub child: Arc<dyn PolicyConfig>,
+}
+
+/// Whether any RPC can belong to a session: only if the channel's filters know sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sessions {
+    /// Some may: every address has to be known.
+    Used,
+    /// None does: the policy only keeps DRAINING endpoints from its child, and endpoints cost nothing here.
+    Unused,
 }
 
 impl PartialEq for OverrideHostConfig {
     fn eq(&self, other: &Self) -> bool {
         self.override_host_status == other.override_host_status
             && self.idle_timeout == other.idle_timeout
+            && self.sessions == other.sessions
             && *self.child == *other.child
     }
 }

@@ -54,10 +54,9 @@ impl Hosts {
             if endpoint.health == HealthStatus::Draining && !usable {
                 return;
             }
-            let shared = Arc::new(endpoint.clone());
             for &address in endpoint.addresses.iter() {
                 let host = self.by_address.entry(address).or_default();
-                host.endpoint = Some(Arc::clone(&shared));
+                host.endpoint = Some(Arc::clone(endpoint));
                 host.usable = usable;
             }
         });

@@ -4,6 +4,8 @@
 //! through; those that sessions need it keeps when the child lets go, and makes itself when the child has none. The
 //! state of every endpoint is live in atomics that the picker reads: no lock, and no new picker for a new state.
 //!
+//! Where no filter of the channel knows sessions ([`Sessions::Unused`]) it does none of that.
+//!
 //! Decision: it goes by raw connectivity, not by health, so an endpoint that outlier detection ejected still serves its
 //! sessions.
 
@@ -16,4 +18,4 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
-pub use config::OverrideHostConfig;
+pub use config::{OverrideHostConfig, Sessions};

@@ -11,8 +11,8 @@ use proxyless_balancer::api::{
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::OverrideHostStatus;
 
-use super::config::{NAME, OverrideHostConfig};
-use super::draining::without_draining;
+use super::config::{NAME, OverrideHostConfig, Sessions};
+use super::draining::WithoutDraining;
 use super::hosts::Hosts;
 use super::picker::{HostTable, OverrideHostPicker, Wishes};
 
@@ -23,6 +23,9 @@ const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct OverrideHostPolicy {
     child: Option<Child>,
+    children_made: u32,
+    sessions: Option<Sessions>,
+    without_draining: WithoutDraining,
     hosts: Hosts,
     table: Arc<HostTable>,
     /// What `table` was made from.
@@ -49,18 +52,25 @@ impl Policy for OverrideHostPolicy {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &OverrideHostConfig = config_of(NAME, &update.config)?;
         tracing::trace!(target: "xds_override_host_lb", idle_timeout = ?config.idle_timeout, "update");
-        self.start(cx);
-        self.hosts.set_idle_timeout(config.idle_timeout);
-        let listed = (update.endpoints.clone(), config.override_host_status);
-        let changed = self.listed.as_ref() != Some(&listed);
-        if changed {
-            self.hosts.list(&update.endpoints, config.override_host_status, cx);
-            self.listed = Some(listed);
+        // The child is made anew with the change: only then are its subchannels seen from the beginning. What there was
+        // goes when the new child has its share of the connections.
+        let before = match self.sessions == Some(config.sessions) {
+            true => None,
+            false => Some((self.child.take(), std::mem::take(&mut self.hosts))),
+        };
+        if before.is_some() {
+            self.sessions = Some(config.sessions);
+            (self.table, self.listed) = Default::default();
         }
-        let endpoints = without_draining(&update.endpoints);
+        let changed = config.sessions == Sessions::Used && self.list(config, &update.endpoints, cx);
+        let endpoints = self.without_draining.of(&update.endpoints);
         let update = Update { config: Arc::clone(&config.child), endpoints, ..update.clone() };
-        let child = self.child.get_or_insert_with(|| Child::new(ChildIndex(0), &config.child));
-        let result = child.update(&update, &mut InterceptCx { cx, by: &mut self.hosts });
+        if self.child.is_none() {
+            self.child = Some(Child::new(ChildIndex(self.children_made), &config.child));
+            self.children_made += 1;
+        }
+        let result = self.call(cx, |child, cx| child.update(&update, cx)).unwrap_or(Ok(()));
+        drop(before);
         self.hosts.take_returned(cx);
         if changed {
             self.hosts.renew_owned(cx);
@@ -73,7 +83,7 @@ impl Policy for OverrideHostPolicy {
     }
 
     fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if self.hosts.on_event(event, cx) {
+        if self.sessions == Some(Sessions::Unused) || self.hosts.on_event(event, cx) {
             self.descend(route, cx, |child, route, cx| child.on_subchannel(route, event, cx));
         }
     }
@@ -104,9 +114,7 @@ impl Policy for OverrideHostPolicy {
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
-        if let Some(child) = &mut self.child {
-            child.exit_idle(&mut InterceptCx { cx, by: &mut self.hosts });
-        }
+        self.call(cx, |child, cx| child.exit_idle(cx));
         self.finish(cx);
     }
 
@@ -122,6 +130,19 @@ impl Policy for OverrideHostPolicy {
 }
 
 impl OverrideHostPolicy {
+    /// Knows these endpoints from now on; false if it did before.
+    fn list(&mut self, config: &OverrideHostConfig, endpoints: &Endpoints, cx: &mut dyn Cx) -> bool {
+        self.start(cx);
+        self.hosts.set_idle_timeout(config.idle_timeout);
+        let listed = (endpoints.clone(), config.override_host_status);
+        let changed = self.listed.as_ref() != Some(&listed);
+        if changed {
+            self.hosts.list(endpoints, config.override_host_status, cx);
+            self.listed = Some(listed);
+        }
+        changed
+    }
+
     fn start(&mut self, cx: &mut dyn Cx) {
         if self.control.is_none() {
             let signal = cx.create_signal(RouteBuf::default(), 0);
@@ -138,10 +159,22 @@ impl OverrideHostPolicy {
         cx: &mut dyn Cx,
         f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
     ) {
-        if let (Some(child), Some((_, rest))) = (&mut self.child, route.next()) {
-            f(child, rest, &mut InterceptCx { cx, by: &mut self.hosts });
+        // An event of a child that is gone finds nobody.
+        if let Some((index, rest)) = route.next()
+            && self.child.as_ref().is_some_and(|child| child.index() == index)
+        {
+            self.call(cx, |child, cx| f(child, rest, cx));
         }
         self.finish(cx);
+    }
+
+    /// Calls the child; where there are sessions, with a look at the subchannels that it makes.
+    fn call<R>(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx) -> R) -> Option<R> {
+        let child = self.child.as_mut()?;
+        Some(match self.sessions {
+            Some(Sessions::Unused) => f(child, cx),
+            _ => f(child, &mut InterceptCx { cx, by: &mut self.hosts }),
+        })
     }
 
     /// After every call of the child: deals with what it let go of, and publishes what it published.
@@ -155,9 +188,13 @@ impl OverrideHostPolicy {
     }
 
     fn publish(&mut self, cx: &mut dyn Cx) {
-        let (Some(child), Some(control)) = (&mut self.child, &self.control) else { return };
+        let Some(child) = &mut self.child else { return };
         child.take_dirty();
         let output = child.output();
+        let control = match (self.sessions, &self.control) {
+            (Some(Sessions::Used), Some(control)) => control,
+            _ => return cx.publish(output.state, Arc::clone(&output.picker)),
+        };
         let picker = OverrideHostPicker {
             hosts: Arc::clone(&self.table),
             wishes: Arc::clone(&control.wishes),

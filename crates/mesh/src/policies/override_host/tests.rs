@@ -10,7 +10,7 @@ use proxyless_balancer::policies::outlier_detection::{
 use proxyless_balancer::policies::priority::{PriorityChild, PriorityConfig};
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoint, endpoint_at};
-use proxyless_balancer::tree::Published;
+use proxyless_balancer::tree::{Published, TreeStats};
 use proxyless_xds::resource::OverrideHostStatus;
 
 use super::OverrideHostConfig;
@@ -31,6 +31,7 @@ impl Sessions {
         let config = OverrideHostConfig {
             override_host_status: OverrideHostStatus::default(),
             idle_timeout: IDLE,
+            sessions: super::Sessions::Used,
             child: Arc::new(RoundRobinConfig),
         };
         let mut sessions = Self { bench: Bench::new(), config, endpoints: Endpoints::none() };
@@ -42,7 +43,7 @@ impl Sessions {
     fn list(&mut self, priorities: &[&[Endpoint]]) {
         let names: Vec<Arc<str>> = (0..priorities.len()).map(|n| format!("p{n}").into()).collect();
         let groups = names.iter().zip(priorities).map(|(name, list)| {
-            let endpoints = Endpoints::List((*list).into());
+            let endpoints = Endpoints::of(list.iter().cloned());
             Group { name: Arc::clone(name), weight: 1, locality: None, endpoints }
         });
         self.endpoints = Endpoints::Groups(groups.collect());
@@ -516,4 +517,23 @@ fn a75_24_a75_25_people_see_which_sessions_are_kept_for_how_long() {
     sessions.bench.advance(Duration::from_secs(40));
     let text = seen(&mut sessions);
     assert!(text.contains("kept_for_sessions=0") && !text.contains("sweep"), "{text}");
+}
+
+#[test]
+fn a75_sessions_that_begin_and_end_to_be_used_cost_no_connection() {
+    let mut sessions = Sessions::new(&[&[endpoint(1), endpoint(2), draining(3)]]);
+    let mut change = |to| {
+        sessions.bench.take_effects();
+        sessions.config.sessions = to;
+        sessions.update();
+        sessions.bench.advance(IDLE * 3);
+        assert!(sessions.bench.take_effects().is_empty());
+        assert_eq!(sessions.bench.picked(9), set([1, 2]), "DRAINING endpoints stay hidden");
+        let picked: BTreeSet<_> = (0..9).map(|_| format!("{:?}", sessions.pick(&[2]))).collect();
+        picked.len()
+    };
+    assert_eq!(change(super::Sessions::Unused), 2, "nobody looks at cookies");
+    assert_eq!(change(super::Sessions::Used), 1, "and now somebody does");
+    sessions.bench.shutdown();
+    assert_eq!(sessions.bench.tree().stats(), TreeStats::default());
 }

@@ -1,0 +1,102 @@
+//! `inner count`: one case as often as is asked for, so that callgrind can count its instructions.
+
+use clap::ValueEnum;
+use proxyless_sans_io::Rng;
+
+use crate::mesh::{Mesh, Moved};
+use crate::pick::{Work, calls};
+use crate::update::LINGER;
+use crate::world::World;
+
+/// What can be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Case {
+    /// Route, pick, start and end of a call.
+    Rpc,
+    /// 10,000 endpoints in an idle priority: the same bytes again.
+    Same,
+    /// 10,000 endpoints in an idle priority: one moves.
+    OneIdle,
+    /// 10,000 connected endpoints: one moves, and its new address is connected to.
+    OneConnected,
+    /// 1,000 clusters of ten connected endpoints: in one of them one moves, and is connected to.
+    Clusters,
+}
+
+impl Case {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Rpc, Self::Same, Self::OneIdle, Self::OneConnected, Self::Clusters];
+
+    /// Its name in reports and bounds.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Rpc => "rpc",
+            Self::Same => "update/10k/same/idle",
+            Self::OneIdle => "update/10k/one/idle",
+            Self::OneConnected => "update/10k/one/connected",
+            Self::Clusters => "clusters/1k/one",
+        }
+    }
+
+    /// What its numbers stand for.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Self::Rpc => "one RPC without IO: route, pick through the full tree, start and end of the call",
+            Self::Same => "a response with 10,000 endpoints whose bytes are those that are cached",
+            Self::OneIdle => "a response in which one of 10,000 endpoints of an idle priority has moved",
+            Self::OneConnected => {
+                "a response in which one of 10,000 connected endpoints has moved, and its new connection"
+            }
+            Self::Clusters => {
+                "a response in which one endpoint of one of 1,000 connected clusters has moved, and its connection"
+            }
+        }
+    }
+
+    /// How often it runs in the shorter and in the longer of two countings.
+    pub(crate) fn iterations(self) -> [usize; 2] {
+        match self {
+            Self::Rpc => [1_000, 11_000],
+            _ => [2, 6],
+        }
+    }
+
+    /// Makes everything ready; each call of the result runs the case once.
+    pub(crate) fn prepare(self) -> Box<dyn FnMut()> {
+        match self {
+            Self::Rpc => {
+                let world = World::serving(&Mesh::connected(9));
+                let mut rng = Rng::new(1);
+                Box::new(move || {
+                    if let Some(plane) = &world.plane {
+                        calls(plane, Work::Rpc, 1, &mut rng);
+                    }
+                })
+            }
+            Self::Same => updates(Mesh::idle(10_000), Moved::None),
+            Self::OneIdle => updates(Mesh::idle(10_000), Moved::One),
+            Self::OneConnected => updates(Mesh::connected(10_000), Moved::One),
+            Self::Clusters => updates(Mesh { clusters: 1_000, ..Mesh::connected(10) }, Moved::One),
+        }
+    }
+}
+
+/// There and back again.
+fn updates(mesh: Mesh, moved: Moved) -> Box<dyn FnMut()> {
+    let mut world = World::serving(&mesh);
+    let mut responses = [mesh.endpoints(moved), mesh.endpoints(Moved::None)];
+    Box::new(move || {
+        let [next, _] = &responses;
+        world.deliver(next.clone());
+        responses.reverse();
+        world.connect(1);
+        world.pass(LINGER);
+    })
+}
+
+pub(crate) fn run(case: Case, iterations: usize) {
+    let mut once = case.prepare();
+    for _ in 0..iterations {
+        once();
+    }
+}

@@ -1,0 +1,153 @@
+//! `inner guard`: instructions and allocations against checked-in bounds. Both are the same on every machine, give or
+//! take what compilers and allocators do, and so fit for CI, which times are not.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use serde::{Deserialize, Serialize};
+
+use crate::alloc::allocations;
+use crate::count::Case;
+use crate::report::Report;
+
+/// CI takes this for "could not be checked".
+const SKIPPED: u8 = 77;
+
+#[derive(Serialize, Deserialize)]
+struct Bounds {
+    bounds: Vec<Bound>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Bound {
+    measure: String,
+    /// What it bounds.
+    about: String,
+    at_most: u64,
+}
+
+/// What was counted.
+struct Counted {
+    measure: String,
+    about: String,
+    value: u64,
+}
+
+pub(crate) fn run(report: &mut Report, write: bool, path: &Path) -> ExitCode {
+    let mut counted: Vec<Counted> = Case::ALL.into_iter().map(allocations_of).collect();
+    let instructions: Result<Vec<Counted>, String> = Case::ALL.into_iter().map(instructions_of).collect();
+    let missing = match instructions {
+        Ok(instructions) => {
+            counted.extend(instructions);
+            None
+        }
+        Err(why) => Some(why),
+    };
+    if write {
+        if let Some(why) = missing {
+            eprintln!("no bounds were written: {why}");
+            return ExitCode::from(SKIPPED);
+        }
+        return finish(write_bounds(path, &counted));
+    }
+    match (compare(report, path, &counted), missing) {
+        (Ok(true), None) => ExitCode::SUCCESS,
+        (Ok(true), Some(why)) => {
+            eprintln!("instructions were not counted: {why}");
+            ExitCode::from(SKIPPED)
+        }
+        (Ok(false), _) => ExitCode::FAILURE,
+        (Err(why), _) => finish(Err(why)),
+    }
+}
+
+fn finish(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn allocations_of(case: Case) -> Counted {
+    let mut once = case.prepare();
+    // There and back once, so that buffers have their size.
+    once();
+    once();
+    let before = allocations();
+    once();
+    once();
+    counted(case, "allocations", (allocations() - before) / 2)
+}
+
+/// As the difference of two runs, so that the way to the beginning does not count.
+fn instructions_of(case: Case) -> Result<Counted, String> {
+    let [few, many] = case.iterations();
+    let difference = callgrind(case, many)?.saturating_sub(callgrind(case, few)?);
+    Ok(counted(case, "instructions", difference / (many - few) as u64))
+}
+
+fn counted(case: Case, what: &str, value: u64) -> Counted {
+    Counted {
+        measure: format!("{}/{what}", case.label()),
+        about: format!("{what} of {}", case.meaning()),
+        value,
+    }
+}
+
+fn callgrind(case: Case, iterations: usize) -> Result<u64, String> {
+    use clap::ValueEnum as _;
+    let program = std::env::current_exe().map_err(|error| format!("who am I? {error}"))?;
+    let name = case.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args(["count", &name, "--iterations", &iterations.to_string()])
+        .output()
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "valgrind is not installed".to_owned(),
+            _ => format!("valgrind could not be run: {error}"),
+        })?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("the run under valgrind failed: {text}"));
+    }
+    let collected = text.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+    collected.ok_or_else(|| format!("valgrind did not count: {text}"))
+}
+
+/// Whether all are within their bounds.
+fn compare(report: &mut Report, path: &Path, counted: &[Counted]) -> Result<bool, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let Bounds { bounds } = serde_json::from_str(&text)
+        .map_err(|error| format!("{} is no list of bounds: {error}", path.display()))?;
+    let mut good = true;
+    for Counted { measure, value, .. } in counted {
+        let bound = bounds.iter().find(|bound| bound.measure == *measure);
+        let at_most =
+            bound.map(|bound| bound.at_most).ok_or_else(|| format!("there is no bound for {measure}"))?;
+        report.case(measure, &[("counted", "", *value as f64), ("at_most", "", at_most as f64)]);
+        if *value > at_most {
+            good = false;
+            eprintln!("{measure}: {value} exceeds its bound, {at_most}");
+        }
+    }
+    Ok(good)
+}
+
+fn write_bounds(path: &Path, counted: &[Counted]) -> Result<(), String> {
+    let bound = |Counted { measure, about, value }: &Counted| Bound {
+        measure: measure.clone(),
+        about: about.clone(),
+        // Some slack for other compilers and libraries; none where nothing is allowed.
+        at_most: value + value / 8,
+    };
+    let bounds = Bounds { bounds: counted.iter().map(bound).collect() };
+    let text = serde_json::to_string_pretty(&bounds).map_err(|error| error.to_string())?;
+    std::fs::write(path, text + "\n")
+        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
+}

@@ -1,0 +1,131 @@
+//! `inner pick`: a pick through the full tree.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use proxyless_balancer::api::{CallAttributes, CallTicket, Code, PickArgs, PickResult};
+use proxyless_mesh::channel_core::DataPlane;
+use proxyless_sans_io::Rng;
+
+use crate::alloc::allocations;
+use crate::clock::cpu;
+use crate::mesh::Mesh;
+use crate::report::Report;
+use crate::world::World;
+
+const ROUNDS: usize = 15;
+const CALLS: u32 = 100_000;
+const PATH: &str = "/service-0/method";
+
+/// What is done for each call.
+#[derive(Clone, Copy)]
+pub(crate) enum Work {
+    /// Selects the route, picks, starts the call and ends it.
+    Rpc,
+    /// Only picks.
+    Pick,
+}
+
+pub(crate) fn run(report: &mut Report) {
+    let plain = Mesh::connected(9);
+    let aggregate = Mesh { clusters: 2, aggregate: true, ..plain };
+    let with_detection = |mesh| Mesh { outlier_detection: true, ..mesh };
+    for (name, mesh) in [
+        ("plain", plain),
+        ("plain+outlier_detection", with_detection(plain)),
+        ("aggregate", aggregate),
+        ("aggregate+outlier_detection", with_detection(aggregate)),
+    ] {
+        let world = World::serving(&mesh);
+        let Some(plane) = &world.plane else { continue };
+        for (what, work) in [("rpc", Work::Rpc), ("pick", Work::Pick)] {
+            measure(report, &format!("pick/{name}/{what}"), plane, work);
+        }
+    }
+}
+
+fn measure(report: &mut Report, case: &str, plane: &DataPlane, work: Work) {
+    let mut best = [Round::WORST; 2];
+    let mut allocated = 0;
+    for _ in 0..ROUNDS {
+        for (threads, best) in (1..).zip(&mut best) {
+            let round = round(plane, work, threads);
+            best.cpu = best.cpu.min(round.cpu);
+            best.wall = best.wall.min(round.wall);
+            allocated += round.allocations;
+        }
+    }
+    let [one, two] = best;
+    let per_call = |time: Duration| time.as_secs_f64() * 1e9 / f64::from(CALLS);
+    let calls = f64::from(CALLS) * (ROUNDS * 3) as f64;
+    report.case(
+        case,
+        &[
+            ("1_thread", "ns", per_call(one.cpu)),
+            ("2_threads", "ns", per_call(two.cpu)),
+            ("scaling", "x", 2.0 * one.wall.as_secs_f64() / two.wall.as_secs_f64()),
+            ("scaling_cpu", "x", 2.0 * one.cpu.as_secs_f64() / two.cpu.as_secs_f64()),
+            ("allocations", "/call", allocated as f64 / calls),
+        ],
+    );
+}
+
+/// The slowest thread of a round counts.
+#[derive(Clone, Copy)]
+struct Round {
+    cpu: Duration,
+    wall: Duration,
+    allocations: u64,
+}
+
+impl Round {
+    const WORST: Self = Self { cpu: Duration::MAX, wall: Duration::MAX, allocations: 0 };
+}
+
+fn round(plane: &DataPlane, work: Work, threads: u64) -> Round {
+    let barrier = Barrier::new(threads as usize);
+    let one = |seed| {
+        let mut rng = Rng::new(seed);
+        calls(plane, work, CALLS / 10, &mut rng);
+        barrier.wait();
+        let (before, wall, start) = (allocations(), Instant::now(), cpu());
+        calls(plane, work, CALLS, &mut rng);
+        Round { cpu: cpu() - start, wall: wall.elapsed(), allocations: allocations() - before }
+    };
+    let rounds: Vec<Round> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|seed| scope.spawn(move || one(seed))).collect();
+        running.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    rounds.iter().fold(Round { cpu: Duration::ZERO, wall: Duration::ZERO, allocations: 0 }, |sum, round| {
+        Round {
+            cpu: sum.cpu.max(round.cpu),
+            wall: sum.wall.max(round.wall),
+            allocations: sum.allocations + round.allocations,
+        }
+    })
+}
+
+/// Makes this many calls, all of which must complete.
+pub(crate) fn calls(plane: &DataPlane, work: Work, calls: u32, rng: &mut Rng) {
+    let Ok(routes) = &plane.routes else { return };
+    let headers = HeaderMap::new();
+    let Ok(first) = routes.select(PATH, &headers, rng) else { return };
+    let cluster = first.cluster.id();
+    for _ in 0..calls {
+        let attributes = match work {
+            Work::Pick => CallAttributes { cluster, ..CallAttributes::default() },
+            Work::Rpc => {
+                let Ok(selection) = routes.select(PATH, &headers, rng) else { return };
+                CallAttributes { cluster: selection.cluster.id(), ..CallAttributes::default() }
+            }
+        };
+        let mut args = PickArgs { path: PATH, headers: &headers, attributes, rng };
+        match (plane.picker.pick(&mut args), work) {
+            (PickResult::Complete(pick), Work::Rpc) => CallTicket::start(pick).finish(Code::Ok),
+            (PickResult::Complete(pick), Work::Pick) => drop(black_box(pick)),
+            (other, _) => panic!("every pick completes: {other:?}"),
+        }
+    }
+}

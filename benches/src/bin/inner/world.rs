@@ -1,0 +1,221 @@
+//! An `XdsCore` and a `ChannelCore`, joined as the drivers join them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proxyless_balancer::api::{ConnectivityState, Wake};
+use proxyless_balancer::tree::{ConnectionEvent, ConnectionId, TreeConfig};
+use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
+use proxyless_mesh::dns::DnsConfig;
+use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_sans_io::Time;
+use proxyless_xds::Gates;
+use proxyless_xds::client::{Effect, Input, NackMode, WatchEvent, WatchId, XdsCore, XdsCoreConfig};
+
+use crate::alloc::allocations;
+use crate::clock::cpu;
+use crate::mesh::{Mesh, Moved, SERVICE};
+
+/// What a message has cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    /// The CPU time of the xDS client.
+    pub(crate) xds: Duration,
+    /// The CPU time of the channel.
+    pub(crate) mesh: Duration,
+    /// How often the channel published.
+    pub(crate) publishes: usize,
+    /// Allocations of both.
+    pub(crate) allocations: u64,
+}
+
+/// A client with one channel.
+pub(crate) struct World {
+    pub(crate) xds: Option<XdsCore>,
+    pub(crate) channel: ChannelCore,
+    pub(crate) plane: Option<DataPlane>,
+    now: Time,
+    stream: u64,
+    /// Attempts to connect that nobody has answered.
+    attempts: Vec<(ConnectionId, u64)>,
+    publishes: usize,
+}
+
+struct NoWake;
+
+impl Wake for NoWake {
+    fn wake(&self) {}
+}
+
+impl World {
+    /// A channel that has its whole configuration and no connections yet.
+    pub(crate) fn new(mesh: &Mesh) -> Self {
+        let mut world = Self {
+            xds: Some(XdsCore::new(xds_config())),
+            channel: ChannelCore::new(channel_config(), Arc::new(NoWake)),
+            plane: None,
+            now: Time::ZERO,
+            stream: 0,
+            attempts: Vec::new(),
+            publishes: 0,
+        };
+        world.tell_channel(ChannelInput::ExitIdle);
+        world.deliver(mesh.listener());
+        world.deliver(mesh.routes());
+        // Twice: the clusters below an aggregate are asked for only when it is there.
+        world.deliver(mesh.clusters());
+        world.deliver(mesh.clusters());
+        world.deliver(mesh.all_endpoints(Moved::None));
+        assert!(world.plane.is_some(), "the configuration is complete");
+        world
+    }
+
+    /// The same with every connection made.
+    pub(crate) fn serving(mesh: &Mesh) -> Self {
+        let mut world = Self::new(mesh);
+        world.connect(usize::MAX);
+        let state = world.plane.as_ref().map(|plane| plane.state);
+        assert_eq!(state, Some(ConnectivityState::Ready), "it serves");
+        world
+    }
+
+    /// Hands a response to the client, and what comes of it to the channel.
+    pub(crate) fn deliver(&mut self, bytes: Bytes) -> Cost {
+        let (publishes, allocated) = (self.publishes, allocations());
+        let mut cost = Cost::default();
+        let mut inputs = vec![Input::Message { stream: self.stream, bytes }];
+        loop {
+            let start = cpu();
+            let (events, tokens) = self.tell_xds(inputs);
+            let told = cpu();
+            cost.xds += told - start;
+            if events.is_empty() {
+                break;
+            }
+            inputs = self.handle(ChannelInput::Resources { events });
+            cost.mesh += cpu() - told;
+            inputs.extend(tokens.into_iter().map(|token| Input::TokenReleased { token }));
+        }
+        cost.publishes = self.publishes - publishes;
+        cost.allocations = allocations() - allocated;
+        cost
+    }
+
+    /// Makes every connection that the channel waits for, so many at a time. Says how many there were, and the CPU time.
+    pub(crate) fn connect(&mut self, at_a_time: usize) -> (usize, Duration) {
+        let start = cpu();
+        let mut made = 0;
+        while !self.attempts.is_empty() {
+            let attempts = std::mem::take(&mut self.attempts);
+            made += attempts.len();
+            for batch in attempts.chunks(at_a_time) {
+                let ready = |&(connection, attempt): &(_, _)| {
+                    (connection, attempt, ConnectionEvent::Ready(Arc::new(())))
+                };
+                self.tell_channel(ChannelInput::Connections { events: batch.iter().map(ready).collect() });
+            }
+        }
+        (made, cpu() - start)
+    }
+
+    /// Leaves attempts to connect unanswered, and keeps no note of them.
+    pub(crate) fn forget_attempts(&mut self) {
+        self.attempts = Vec::new();
+    }
+
+    /// Lets time pass, so that what lingers goes.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.tell_channel(ChannelInput::Tick);
+    }
+
+    fn tell_channel(&mut self, input: ChannelInput) {
+        let mut inputs = self.handle(input);
+        while !inputs.is_empty() {
+            let (events, tokens) = self.tell_xds(inputs);
+            inputs =
+                if events.is_empty() { Vec::new() } else { self.handle(ChannelInput::Resources { events }) };
+            inputs.extend(tokens.into_iter().map(|token| Input::TokenReleased { token }));
+        }
+    }
+
+    /// Hands the channel an input; what it has to say to the client.
+    fn handle(&mut self, input: ChannelInput) -> Vec<Input> {
+        self.channel.handle(self.now, input);
+        let mut inputs = Vec::new();
+        while let Some(effect) = self.channel.poll_effect() {
+            match effect {
+                ChannelEffect::Watch { watch, resource_type, name } => {
+                    inputs.push(Input::Watch { id: watch, resource_type, name });
+                }
+                ChannelEffect::Unwatch { watch } => inputs.push(Input::Unwatch { id: watch }),
+                ChannelEffect::Connect { connection, attempt, .. } => {
+                    self.attempts.push((connection, attempt));
+                }
+                ChannelEffect::CancelConnect { attempt, .. } => {
+                    self.attempts.retain(|(_, open)| *open != attempt);
+                }
+                ChannelEffect::Publish(plane) => {
+                    self.publishes += 1;
+                    self.plane = Some(plane);
+                }
+                _ => {}
+            }
+        }
+        inputs
+    }
+
+    /// Hands the client inputs; what it has to say to the channel, and the tokens of that.
+    fn tell_xds(&mut self, inputs: Vec<Input>) -> (Vec<(WatchId, WatchEvent)>, Vec<u64>) {
+        let (mut events, mut tokens) = (Vec::new(), Vec::new());
+        let Some(xds) = &mut self.xds else { return (events, tokens) };
+        for input in inputs {
+            xds.handle(self.now, input);
+        }
+        while let Some(effect) = xds.poll_effect() {
+            match effect {
+                Effect::OpenStream { stream } => {
+                    self.stream = stream;
+                    xds.handle(self.now, Input::StreamUp { stream });
+                }
+                Effect::Send { stream, .. } => xds.handle(self.now, Input::SendDone { stream }),
+                Effect::Notify { watch, event, token } => {
+                    events.push((watch, event));
+                    tokens.extend(token);
+                }
+                Effect::ReadNext { .. } | Effect::CloseStream { .. } => {}
+            }
+        }
+        (events, tokens)
+    }
+}
+
+fn xds_config() -> XdsCoreConfig {
+    XdsCoreConfig {
+        server_uri: "bench:///server".into(),
+        ignore_resource_deletion: false,
+        fail_on_data_errors: false,
+        resource_timer_is_transient_error: false,
+        trusted_xds_server: false,
+        node: Bytes::new(),
+        node_id: "bench".into(),
+        nack_mode: NackMode::default(),
+        gates: Gates::default(),
+        resource_timeout: Duration::from_secs(15),
+        seed: 1,
+    }
+}
+
+fn channel_config() -> ChannelConfig {
+    ChannelConfig {
+        listener_name: SERVICE.into(),
+        authority: SERVICE.into(),
+        tree: TreeConfig::default(),
+        failover_timeout: Duration::from_secs(10),
+        dns: DnsConfig::default(),
+        gates: Gates::default(),
+        circuits: CircuitRegistry::default(),
+        seed: 1,
+    }
+}

@@ -1,0 +1,130 @@
+//! One endpoint of a petiole policy with its `pick_first`.
+
+use std::sync::Arc;
+
+use proxyless_sans_io::Time;
+
+use super::Connect;
+use crate::api::{
+    ChildCx, ChildIndex, ChildOutput, ConnectivityState, Cx, Endpoint, EndpointNode, PickError, Picker,
+    Policy as _, QueuePicker,
+};
+use crate::policies::pick_first::PickFirst;
+
+/// An endpoint and its child. There may be very many: it holds what it needs, and nothing that could be shared.
+pub struct Member {
+    pub(super) endpoint: Arc<Endpoint>,
+    index: ChildIndex,
+    state: ConnectivityState,
+    output: ChildOutput,
+    /// The child, from when it is to connect.
+    child: Option<Box<PickFirst>>,
+}
+
+impl Member {
+    /// A member without a child yet; `queue` stands for the picker that the child will have.
+    pub(super) fn new(index: ChildIndex, endpoint: Arc<Endpoint>, queue: &Arc<QueuePicker>) -> Self {
+        let picker = Arc::clone(queue) as Arc<dyn Picker>;
+        let output = ChildOutput { state: ConnectivityState::Connecting, picker, dirty: false };
+        Self { endpoint, index, state: ConnectivityState::Idle, output, child: None }
+    }
+
+    /// The endpoint.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The name of its child, the same as long as the endpoint exists.
+    #[must_use]
+    pub fn index(&self) -> ChildIndex {
+        self.index
+    }
+
+    /// The state that it counts with.
+    #[must_use]
+    pub fn state(&self) -> ConnectivityState {
+        self.state
+    }
+
+    /// The child's picker; means nothing while the child has not been told to connect.
+    #[must_use]
+    pub fn picker(&self) -> &Arc<dyn Picker> {
+        &self.output.picker
+    }
+
+    /// The error that the child fails RPCs with, if it does.
+    #[must_use]
+    pub fn error(&self) -> Option<Arc<PickError>> {
+        self.picker().failure().cloned()
+    }
+
+    /// Whether the child was given its endpoint: from then on it connects.
+    pub(super) fn is_started(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Has the child connect to the endpoint.
+    pub(super) fn start(&mut self, cx: &mut dyn Cx) {
+        let endpoint = Arc::clone(&self.endpoint);
+        self.child.get_or_insert_default();
+        self.call(cx, |child, cx| child.use_endpoint(endpoint, cx));
+    }
+
+    /// Takes what an update says of the same endpoint.
+    pub(super) fn renew(&mut self, endpoint: &Arc<Endpoint>, cx: &mut dyn Cx) {
+        if Arc::ptr_eq(&self.endpoint, endpoint) {
+            return;
+        }
+        let news = !same_for_child(&self.endpoint, endpoint);
+        self.endpoint = Arc::clone(endpoint);
+        if news && self.is_started() {
+            self.start(cx);
+        }
+    }
+
+    /// Calls the child, if there is one.
+    pub(super) fn call(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut PickFirst, &mut dyn Cx)) {
+        if let Some(child) = &mut self.child {
+            f(child, &mut ChildCx { parent: cx, index: self.index, output: &mut self.output });
+        }
+    }
+
+    /// Looks at what the child published; false if nothing.
+    pub(super) fn look(&mut self, connect: Connect, cx: &mut dyn Cx) -> bool {
+        if !std::mem::take(&mut self.output.dirty) {
+            return false;
+        }
+        if connect == Connect::Always && self.output.state == ConnectivityState::Idle {
+            // A61: pick_first is IDLE after a disconnect; no RPC would wake it, since they go to the others.
+            self.call(cx, |child, cx| child.exit_idle(cx));
+            self.output.dirty = false;
+        }
+        let sticky = connect == Connect::Always && self.state == ConnectivityState::TransientFailure;
+        if !sticky || self.output.state == ConnectivityState::Ready {
+            self.state = self.output.state;
+        }
+        true
+    }
+
+    pub(super) fn describe(&self, now: Time) -> EndpointNode {
+        let mut node = EndpointNode::new(&self.endpoint, self.state);
+        node.error = self.error().map(|error| error.message.clone());
+        let below = self.child.as_ref().map(|child| child.describe(now).endpoints);
+        for found in below.into_iter().flatten() {
+            node.connected = node.connected.or(found.connected);
+            node.calls += found.calls;
+        }
+        node
+    }
+}
+
+/// Weights are the petiole policy's own business: another one is no reason for its child to look at its addresses anew.
+fn same_for_child(a: &Endpoint, b: &Endpoint) -> bool {
+    let Endpoint { addresses, weight: _, health, hostname, hash_key, locality } = a;
+    *addresses == b.addresses
+        && *health == b.health
+        && *hostname == b.hostname
+        && *hash_key == b.hash_key
+        && *locality == b.locality
+}

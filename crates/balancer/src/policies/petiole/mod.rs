@@ -1,0 +1,244 @@
+//! What petiole policies share (gRFC A61): one `pick_first` child for each endpoint, kept over updates as long as the
+//! endpoint has the same addresses in whatever order, and a count of the children's states.
+
+mod counts;
+mod key;
+mod member;
+mod old;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proxyless_sans_io::Time;
+
+pub use self::counts::StateCounts;
+pub use self::key::EndpointKey;
+pub use self::member::Member;
+use self::old::Old;
+use super::pick_first::PickFirst;
+use crate::api::{
+    ChildIndex, ConnectivityState, Cx, Endpoint, Endpoints, Policy as _, PolicyNode, QueuePicker, Route,
+    SubchannelEvent,
+};
+
+/// When children connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connect {
+    /// At once, and again whenever they become IDLE; a child in TRANSIENT_FAILURE counts as such until it is READY.
+    Always,
+    /// When [`Petiole::connect`] says so: a child counts as IDLE before; its own states count as they are.
+    OnDemand,
+}
+
+/// The children of a petiole policy, in the order of the endpoints.
+pub struct Petiole {
+    connect: Connect,
+    members: Vec<Member>,
+    /// The names of the members by what makes them the same over updates.
+    by_key: BTreeMap<EndpointKey, ChildIndex>,
+    /// The places of the members by their names, sorted.
+    places: Vec<(ChildIndex, u32)>,
+    counts: StateCounts,
+    next: u32,
+    /// The picker of members whose child has not published yet.
+    queue: Arc<QueuePicker>,
+}
+
+/// A child published something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The child's place among [`Petiole::members`].
+    pub position: usize,
+    /// The state that it counted with before.
+    pub was: ConnectivityState,
+    /// The state that it counts with now.
+    pub now: ConnectivityState,
+}
+
+impl Change {
+    /// Whether a picker that contains the READY children must be built anew.
+    #[must_use]
+    pub fn touches_ready(&self) -> bool {
+        self.was == ConnectivityState::Ready || self.now == ConnectivityState::Ready
+    }
+}
+
+impl Petiole {
+    /// No children yet.
+    #[must_use]
+    pub fn new(connect: Connect) -> Self {
+        Self {
+            connect,
+            members: Vec::new(),
+            by_key: BTreeMap::new(),
+            places: Vec::new(),
+            counts: StateCounts::default(),
+            next: 0,
+            queue: QueuePicker::new(),
+        }
+    }
+
+    /// The children, in the order of the endpoints of the last update.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The child of this name, if it still exists.
+    #[must_use]
+    pub fn member(&self, index: ChildIndex) -> Option<&Member> {
+        self.members.get(self.place(index)?)
+    }
+
+    /// How many children are in which state.
+    #[must_use]
+    pub fn counts(&self) -> &StateCounts {
+        &self.counts
+    }
+
+    /// Makes a child for each new endpoint, drops those whose endpoints are gone, updates the rest. Of endpoints with
+    /// the same addresses only the first counts. Resolution notes are the policy's own to add to its errors.
+    ///
+    /// An endpoint that is where it was costs a comparison of pointers.
+    pub fn update(&mut self, endpoints: &Endpoints, cx: &mut dyn Cx) {
+        let mut old = Old::new(std::mem::take(&mut self.members));
+        let mut members = Vec::with_capacity(endpoints.count());
+        let first_new = ChildIndex(self.next);
+        endpoints.flatten(&mut |endpoint| {
+            let kept = old.take_near(endpoint, members.len());
+            let mut member = match kept {
+                Some(member) => member,
+                // A61: the order of the addresses does not make it another endpoint.
+                None => match self.name(endpoint) {
+                    Named::New(index) => self.fresh(index, endpoint, cx),
+                    Named::Known(index) if index >= first_new => return,
+                    Named::Known(index) => match self.place(index).and_then(|place| old.take(place)) {
+                        Some(member) => member,
+                        None => return,
+                    },
+                },
+            };
+            member.renew(endpoint, cx);
+            member.look(self.connect, cx);
+            members.push(member);
+        });
+        for gone in old.left() {
+            self.by_key.remove(&EndpointKey::of(gone.endpoint()));
+        }
+        self.set_members(members);
+    }
+
+    /// Hands an event to the child that it is for. `None` if that is gone or has nothing new to say.
+    pub fn on_subchannel(
+        &mut self,
+        route: Route<'_>,
+        event: &SubchannelEvent,
+        cx: &mut dyn Cx,
+    ) -> Option<Change> {
+        let (index, rest) = route.next()?;
+        self.call(index, cx, |child, cx| child.on_subchannel(rest, event, cx))
+    }
+
+    /// Hands a timer to the child that it is for; `None` also if it is the policy's own.
+    pub fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) -> Option<Change> {
+        let (index, rest) = route.next()?;
+        self.call(index, cx, |child, cx| child.on_timer(rest, token, cx))
+    }
+
+    /// Hands a signal to the child that it is for; `None` also if it is the policy's own.
+    pub fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) -> Option<Change> {
+        let (index, rest) = route.next()?;
+        self.call(index, cx, |child, cx| child.on_signal(rest, token, cx))
+    }
+
+    /// Makes a child connect if it is IDLE.
+    pub fn connect(&mut self, index: ChildIndex, cx: &mut dyn Cx) -> Option<Change> {
+        let place = self.place(index)?;
+        let member = self.members.get_mut(place)?;
+        if member.is_started() {
+            member.call(cx, |child, cx| child.exit_idle(cx));
+        } else {
+            member.start(cx);
+        }
+        self.changed(place, cx)
+    }
+
+    /// The endpoints, for people. Their pick_first policies are left out: an endpoint says all that they would.
+    #[must_use]
+    pub fn describe(&self, now: Time) -> PolicyNode {
+        let endpoints = self.members.iter().map(|member| member.describe(now)).collect();
+        PolicyNode { endpoints, ..PolicyNode::default() }
+    }
+
+    /// The name of an endpoint; a new one if there is none with the same addresses.
+    fn name(&mut self, endpoint: &Endpoint) -> Named {
+        let next = ChildIndex(self.next);
+        let name = *self.by_key.entry(EndpointKey::of(endpoint)).or_insert(next);
+        if name != next {
+            return Named::Known(name);
+        }
+        self.next += 1;
+        Named::New(name)
+    }
+
+    fn fresh(&self, index: ChildIndex, endpoint: &Arc<Endpoint>, cx: &mut dyn Cx) -> Member {
+        let mut member = Member::new(index, Arc::clone(endpoint), &self.queue);
+        if self.connect == Connect::Always {
+            member.start(cx);
+        }
+        member
+    }
+
+    fn set_members(&mut self, members: Vec<Member>) {
+        self.members = members;
+        self.counts = StateCounts::default();
+        self.places.clear();
+        self.places.reserve_exact(self.members.len());
+        // There are no more members than names, which are as wide.
+        for (place, member) in (0..).zip(&self.members) {
+            *self.counts.of(member.state()) += 1;
+            self.places.push((member.index(), place));
+        }
+        // Names are given in order, so that they mostly are in order.
+        self.places.sort_unstable();
+    }
+
+    fn place(&self, index: ChildIndex) -> Option<usize> {
+        let at = self.places.binary_search_by_key(&index, |&(index, _)| index).ok()?;
+        self.places.get(at).map(|&(_, place)| place as usize)
+    }
+
+    fn call(
+        &mut self,
+        index: ChildIndex,
+        cx: &mut dyn Cx,
+        call: impl FnOnce(&mut PickFirst, &mut dyn Cx),
+    ) -> Option<Change> {
+        let place = self.place(index)?;
+        self.members.get_mut(place)?.call(cx, call);
+        self.changed(place, cx)
+    }
+
+    /// Looks at what the child at this place published.
+    fn changed(&mut self, position: usize, cx: &mut dyn Cx) -> Option<Change> {
+        let member = self.members.get_mut(position)?;
+        let was = member.state();
+        if !member.look(self.connect, cx) {
+            return None;
+        }
+        let now = member.state();
+        *self.counts.of(was) -= 1;
+        *self.counts.of(now) += 1;
+        Some(Change { position, was, now })
+    }
+}
+
+/// The name of an endpoint among the members.
+enum Named {
+    /// Just given.
+    New(ChildIndex),
+    /// That of an endpoint before, of this update or of the last.
+    Known(ChildIndex),
+}

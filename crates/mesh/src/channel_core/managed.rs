@@ -1,0 +1,92 @@
+//! What the policy tree is told of the clusters: made anew only where something changed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use proxyless_balancer::api::PolicyConfig;
+
+use crate::policies::cds::{CdsConfig, CdsSettings};
+use crate::policies::cluster_manager::{ClusterManagerConfig, ManagedCluster};
+use crate::xds_config::{ClusterView, XdsConfig};
+
+/// The clusters of the policy tree, as they were last given to it.
+#[derive(Default)]
+pub(super) struct ManagedClusters {
+    config: Arc<ClusterManagerConfig>,
+    settings: Option<Arc<CdsSettings>>,
+    /// Those whose views are out of date.
+    stale: BTreeSet<Arc<str>>,
+}
+
+impl ManagedClusters {
+    /// What the tree is updated with.
+    pub(super) fn config(&self) -> Arc<dyn PolicyConfig> {
+        Arc::clone(&self.config) as Arc<dyn PolicyConfig>
+    }
+
+    /// The next configuration says something else of these clusters.
+    pub(super) fn forget(&mut self, changed: &BTreeSet<Arc<str>>) {
+        self.stale.extend(changed.iter().cloned());
+    }
+
+    /// Exactly these clusters, by ascending id. Those that are not stale keep what they had, pointer for pointer.
+    pub(super) fn update<'a>(
+        &mut self,
+        clusters: impl Iterator<Item = (u32, &'a Arc<str>)>,
+        xds: &XdsConfig,
+        settings: &Arc<CdsSettings>,
+    ) {
+        let stale = std::mem::take(&mut self.stale);
+        let same_settings = self.settings.as_ref().is_some_and(|last| Arc::ptr_eq(last, settings));
+        let mut last = self.config.clusters.iter().peekable();
+        let managed = clusters.map(|(id, name)| {
+            while last.next_if(|last| last.id < id).is_some() {}
+            let last = last.next_if(|last| last.id == id && last.name == *name);
+            let config = last.filter(|_| same_settings).map(|last| Arc::clone(&last.config));
+            let view = last.filter(|_| !stale.contains(name)).and_then(|last| last.view.clone());
+            ManagedCluster {
+                id,
+                name: Arc::clone(name),
+                config: config.unwrap_or_else(|| {
+                    let (cluster, settings) = (Arc::clone(name), Arc::clone(settings));
+                    Arc::new(CdsConfig { cluster, lb_policy: None, settings })
+                }),
+                view: Some(view.unwrap_or_else(|| Arc::new(ClusterView::new(xds, name)))),
+            }
+        });
+        self.config = Arc::new(ClusterManagerConfig { clusters: managed.collect() });
+        self.settings = Some(Arc::clone(settings));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::fixtures::{aggregate, eds_cluster, leaf, settings, xds_config};
+    use crate::xds_config::EndpointsState;
+
+    #[test]
+    fn only_what_is_about_a_changed_cluster_is_made_anew() {
+        let names: Vec<Arc<str>> = ["above", "beside", "below"].map(Arc::from).into();
+        let cluster = |name: &str| leaf(name, eds_cluster(), EndpointsState::Missing);
+        let old = xds_config([aggregate("above", &["below"]), cluster("beside"), cluster("below")]);
+        let settings = Arc::new(settings());
+        let mut managed = ManagedClusters::default();
+        managed.update((0..).zip(&names), &old, &settings);
+        let before = managed.config.clusters.clone();
+
+        let mut new = XdsConfig::clone(&old);
+        new.clusters.insert("below".into(), Ok(cluster("below")));
+        managed.forget(&new.changed_since(&old));
+        managed.update((0..).zip(&names), &new, &settings);
+        let same: Vec<bool> = before
+            .iter()
+            .zip(&managed.config.clusters)
+            .map(|(before, after)| {
+                assert!(Arc::ptr_eq(&before.config, &after.config));
+                Arc::ptr_eq(before.view.as_ref().unwrap(), after.view.as_ref().unwrap())
+            })
+            .collect();
+        assert_eq!(same, [false, true, false], "the leaf and what is above it");
+    }
+}
