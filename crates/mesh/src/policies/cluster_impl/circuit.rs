@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use proxyless_balancer::api::{Padded, PermitSource, PickPermit, STRIPES, own_stripe};
@@ -121,67 +121,107 @@ impl PermitSource for Stripe {
     }
 }
 
-/// How many places a thread takes at once, for itself and its next calls.
-const AHEAD: u32 = 8;
+/// How many places that nobody uses stay with a stripe.
+const KEPT: u32 = 16;
 
 /// The counter of one cluster. Lives as long as a picker or an RPC holds it, so policy churn does not reset it.
 ///
-/// Relaxed throughout: the numbers guard nothing but themselves, and all moves between them are made so that `taken` is
-/// never less than the calls in flight and the spare places together.
+/// A place is in use, spare with one stripe, or not taken, and each move between these is one atomic step: nobody ever
+/// sees a place as taken that is on its way. All steps are in one order (SeqCst), which [`Places::find`] relies on.
 struct Places {
     /// Places in use, and those that are spare.
     taken: Padded<AtomicU32>,
-    /// Places that threads have taken and nobody uses.
-    spare: [Padded<AtomicU32>; STRIPES],
+    spare: [Padded<Spare>; STRIPES],
     key: Key,
     registry: Weak<Mutex<BTreeMap<Key, Weak<Places>>>>,
 }
 
 impl Places {
     fn in_flight(&self) -> u32 {
-        let taken = self.taken.0.load(Ordering::Relaxed);
-        self.spare.iter().fold(taken, |left, spare| left.saturating_sub(spare.0.load(Ordering::Relaxed)))
+        let taken = self.taken.0.load(Ordering::SeqCst);
+        self.spare.iter().fold(taken, |left, spare| left.saturating_sub(spare.0.count()))
     }
 
     fn enter(&self, stripe: usize, max: u32) -> bool {
-        let spare = &self.spare[stripe % STRIPES].0;
-        // The limit may have fallen since the spare places were taken.
-        if self.taken.0.load(Ordering::Relaxed) <= max && subtract(spare, 1) {
-            return true;
-        }
-        if self.take(AHEAD, max) {
-            spare.fetch_add(AHEAD - 1, Ordering::Relaxed);
-            return true;
-        }
-        // A32: close to the limit each place counts.
-        self.gather();
-        self.take(1, max)
+        self.take_spare(stripe, max) || self.take(max) || self.find(max)
     }
 
     fn leave(&self, stripe: usize) {
-        let spare = &self.spare[stripe % STRIPES].0;
-        if spare.fetch_add(1, Ordering::Relaxed) >= 2 * AHEAD && subtract(spare, AHEAD) {
-            self.taken.0.fetch_sub(AHEAD, Ordering::Relaxed);
+        let Padded(spare) = &self.spare[stripe % STRIPES];
+        if spare.count() < KEPT {
+            spare.add();
+        } else {
+            self.taken.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    fn take(&self, count: u32, max: u32) -> bool {
-        let more = |taken: u32| taken.checked_add(count).filter(|&taken| taken <= max);
-        self.taken.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    /// One that is spare with a stripe. None if the limit has fallen below what is taken: then not all may be used.
+    fn take_spare(&self, stripe: usize, max: u32) -> bool {
+        self.taken.0.load(Ordering::SeqCst) <= max && self.spare[stripe % STRIPES].0.take()
     }
 
-    /// Gives all spare places back.
-    fn gather(&self) {
+    /// One that is not taken.
+    fn take(&self, max: u32) -> bool {
+        let more = |taken: u32| taken.checked_add(1).filter(|&taken| taken <= max);
+        self.taken.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+
+    /// One that is spare with any stripe, or not taken by now. A32: none only if there was a moment without.
+    fn find(&self, max: u32) -> bool {
+        loop {
+            let before = self.spare_added();
+            self.give_back_beyond(max);
+            if (0..STRIPES).any(|stripe| self.take_spare(stripe, max)) || self.take(max) {
+                return true;
+            }
+            // Each stripe was seen without a spare place after the first look at what had been added to it. If nothing
+            // was added to any up to the second look, all were without when `take` found the limit reached.
+            if self.spare_added() == before {
+                return false;
+            }
+        }
+    }
+
+    /// A limit that fell counts what is in use, not what is spare.
+    fn give_back_beyond(&self, max: u32) {
         for Padded(spare) in &self.spare {
-            let found = spare.swap(0, Ordering::Relaxed);
-            self.taken.0.fetch_sub(found, Ordering::Relaxed);
+            while self.taken.0.load(Ordering::SeqCst) > max && spare.take() {
+                self.taken.0.fetch_sub(1, Ordering::SeqCst);
+            }
         }
+    }
+
+    fn spare_added(&self) -> [u32; STRIPES] {
+        // Below STRIPES by construction.
+        std::array::from_fn(|stripe| self.spare[stripe].0.added())
     }
 }
 
-/// Whether there was that much to take away.
-fn subtract(from: &AtomicU32, count: u32) -> bool {
-    from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_sub(count)).is_ok()
+/// How many places are spare, and above these 32 bits, how many have ever been added.
+#[derive(Default)]
+struct Spare(AtomicU64);
+
+impl Spare {
+    const ADDED: u64 = 1 << 32;
+
+    fn count(&self) -> u32 {
+        // The lower half.
+        self.0.load(Ordering::SeqCst) as u32
+    }
+
+    fn added(&self) -> u32 {
+        (self.0.load(Ordering::SeqCst) >> 32) as u32
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(Self::ADDED + 1, Ordering::SeqCst);
+    }
+
+    /// Whether there was one to take away.
+    fn take(&self) -> bool {
+        let less = |word: u64| (word as u32 > 0).then(|| word - 1);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+    }
 }
 
 impl Drop for Places {

@@ -201,6 +201,36 @@ fn a32_places_that_other_threads_or_channels_had_can_all_be_used() {
 }
 
 #[test]
+fn a32_a_free_place_is_found_whatever_others_do() {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    for limit in [1, 2, 3, 8, 9, 20, 64] {
+        let circuits = CircuitRegistry::default();
+        let circuit = circuits.circuit(&"c".into(), None);
+        // Who wants places asks here first, so that all together never want more than there are.
+        let (allowed, refused) = (AtomicU32::new(limit), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let (circuit, allowed, refused) = (&circuit, &allowed, &refused);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(seed);
+                    for _ in 0..20_000 {
+                        let wanted = 1 + rng.below(u64::from(limit)) as u32;
+                        if allowed.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(wanted)).is_ok() {
+                            let permits: Vec<_> = (0..wanted).map_while(|_| circuit.enter(limit)).collect();
+                            refused.fetch_add(wanted - permits.len() as u32, SeqCst);
+                            drop(permits);
+                            allowed.fetch_add(wanted, SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(refused.into_inner(), 0, "limit {limit}");
+        assert_eq!(circuits.in_flight("c", None), 0);
+    }
+}
+
+#[test]
 fn new_drops_take_effect_without_touching_connections() {
     let circuits = CircuitRegistry::default();
     let mut bench = ready(config(&circuits));
