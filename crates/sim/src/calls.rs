@@ -178,6 +178,8 @@ pub struct Call {
     pub epoch: u64,
     /// Its cluster, once it is chosen; kept alive as long as the call lives.
     pub cluster: Option<Arc<ClusterRef>>,
+    /// The cookie that it last picked with: that of its session may be another since.
+    pub cookie: Arc<[SocketAddr]>,
     /// The connection that it runs on.
     pub running: Option<Running>,
     /// How often it was sent.
@@ -214,8 +216,16 @@ impl Calls {
     /// A call begins, and waits.
     pub fn begin(&mut self, spec: CallSpec, epoch: u64, now: Time) -> u64 {
         self.begun += 1;
-        let call =
-            Call { spec, epoch, cluster: None, running: None, sent: 0, waits_since: now, out_of_luck: false };
+        let call = Call {
+            spec,
+            epoch,
+            cluster: None,
+            cookie: Arc::default(),
+            running: None,
+            sent: 0,
+            waits_since: now,
+            out_of_luck: false,
+        };
         self.live.insert(self.begun, call);
         self.begun
     }

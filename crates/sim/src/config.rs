@@ -35,6 +35,8 @@ pub enum Listener {
     Inline(Vec<Route>),
     /// It is a socket listener, of no use to clients.
     Socket,
+    /// As the other, but without a filter for sessions.
+    WithoutSessions(Box<Listener>),
 }
 
 /// A route.
@@ -158,6 +160,17 @@ impl Mesh {
             ResourceType::Cluster => self.clusters.keys().cloned().collect(),
             ResourceType::ClusterLoadAssignment => self.assignments.keys().cloned().collect(),
             ResourceType::AggregateClusterConfig => self.lists.keys().cloned().collect(),
+        }
+    }
+}
+
+impl Listener {
+    /// What it is, whether it has a filter for sessions or not.
+    #[must_use]
+    pub fn kind(&self) -> &Self {
+        match self {
+            Self::WithoutSessions(listener) => listener.kind(),
+            kind => kind,
         }
     }
 }

@@ -95,8 +95,8 @@ fn pack<M: Name>(message: &M) -> Any {
 }
 
 fn listener(name: &str, spec: &Listener) -> listener::Listener {
-    let specifier = match spec {
-        Listener::Socket => {
+    let specifier = match spec.kind() {
+        Listener::Socket | Listener::WithoutSessions(_) => {
             let address = Some(socket_address("0.0.0.0", PORT));
             return listener::Listener { name: name.into(), address, ..Default::default() };
         }
@@ -120,7 +120,10 @@ fn listener(name: &str, spec: &Listener) -> listener::Listener {
         ..Default::default()
     };
     let manager = hcm::HttpConnectionManager {
-        http_filters: vec![sessions, router],
+        http_filters: match spec {
+            Listener::WithoutSessions(_) => vec![router],
+            _ => vec![sessions, router],
+        },
         route_specifier: Some(specifier),
         ..Default::default()
     };

@@ -237,6 +237,9 @@ impl Maker {
             2..8 => Listener::Inline(self.routes()),
             _ => Listener::Rds(format!("r{}", self.channel())),
         };
+        // Most channels that have no sessions have no filter for them; and a filter may come and go.
+        let without = if self.settings.sessions { self.one_in(5) } else { !self.one_in(3) };
+        let listener = if without { Listener::WithoutSessions(Box::new(listener)) } else { listener };
         Change::Listener(format!("l{i}"), listener)
     }
 

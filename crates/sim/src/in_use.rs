@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proxyless_mesh::xds_config::{ClusterChildren, EndpointsState};
-use proxyless_xds::resource::{Cluster, ClusterLoadAssignment, LbEndpoint, LocalityEndpoints};
+use proxyless_xds::resource::{
+    Cluster, ClusterLoadAssignment, HttpFilter, HttpFilterConfig, LbEndpoint, Listener, ListenerKind,
+    LocalityEndpoints,
+};
 
 use crate::calls::Picked;
 use crate::channel::SimChannel;
@@ -15,14 +18,16 @@ use crate::ledger::Counted;
 pub(crate) struct Leaf<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) assignment: &'a Arc<ClusterLoadAssignment>,
+    listener: &'a Listener,
 }
 
 impl<'a> Leaf<'a> {
     pub(crate) fn of(channel: &'a SimChannel, name: &str) -> Option<Self> {
-        let config = channel.core.xds_config()?.clusters.get(name)?.as_ref().ok()?;
+        let xds = channel.core.xds_config()?;
+        let config = xds.clusters.get(name)?.as_ref().ok()?;
         match &config.children {
             ClusterChildren::Endpoints { endpoints: EndpointsState::Known(assignment), .. } => {
-                Some(Self { cluster: &config.cluster, assignment })
+                Some(Self { cluster: &config.cluster, assignment, listener: &xds.listener })
             }
             _ => None,
         }
@@ -38,8 +43,13 @@ impl<'a> Leaf<'a> {
 
     /// Whether sessions may use this address.
     pub(crate) fn serves_sessions(&self, address: SocketAddr) -> bool {
+        let ListenerKind::Api(manager) = &self.listener.kind else { return false };
+        let knows_sessions =
+            |filter: &HttpFilter| matches!(filter.config, HttpFilterConfig::StatefulSession(_));
         let endpoint = self.endpoint(address);
-        endpoint.is_some_and(|(_, endpoint)| self.cluster.override_host_status.contains(endpoint.health))
+        manager.filters.iter().any(knows_sessions)
+            && endpoint
+                .is_some_and(|(_, endpoint)| self.cluster.override_host_status.contains(endpoint.health))
     }
 }
 

@@ -144,10 +144,10 @@ impl Found {
 }
 
 fn routes(mesh: &Mesh, channel: usize) -> Option<&Vec<Route>> {
-    match mesh.listeners.get(&format!("l{channel}"))? {
+    match mesh.listeners.get(&format!("l{channel}"))?.kind() {
         Listener::Rds(name) => mesh.routes.get(name),
         Listener::Inline(routes) => Some(routes),
-        Listener::Socket => None,
+        Listener::Socket | Listener::WithoutSessions(_) => None,
     }
 }
 
@@ -224,7 +224,7 @@ fn endpoints(localities: &[Locality]) -> Vec<&[SocketAddr]> {
 fn check_watches(mesh: &Mesh, channel: &SimChannel) -> Result<(), Violation> {
     let listener = format!("l{}", channel.index);
     let mut wanted = BTreeSet::new();
-    if let Some(Listener::Rds(name)) = mesh.listeners.get(&listener) {
+    if let Some(Listener::Rds(name)) = mesh.listeners.get(&listener).map(Listener::kind) {
         wanted.insert((ResourceType::RouteConfiguration, name.clone()));
     }
     wanted.insert((ResourceType::Listener, listener));

@@ -86,6 +86,12 @@ impl Queue {
         self.events.pop_first().map(|(_, event)| event)
     }
 
+    /// The next event, if it is one of these and comes until `end`.
+    pub(crate) fn pop_if(&mut self, end: Time, which: impl FnOnce(&Event) -> bool) -> Option<Event> {
+        let first = self.events.first_entry().filter(|first| first.key().0 <= end && which(first.get()))?;
+        Some(first.remove())
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Event> {
         self.events.values()
     }

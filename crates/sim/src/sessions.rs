@@ -87,14 +87,16 @@ pub(crate) fn check_pick(
 /// A call of a session waits only for something that is under way: for its host, or for what the policy below does.
 pub(crate) fn check_waiting(world: &World, channel: &SimChannel) -> Result<(), Violation> {
     for (id, call) in world.calls().waiting(channel.epoch) {
-        let (Some(session), Some(cluster)) = (call.spec.session, &call.cluster) else { continue };
-        let cookie = world.sessions.cookie(channel.index, session, cluster.name());
-        let Some(Hosts { usable, ready }) = Hosts::of(channel, cluster.name(), &cookie) else { continue };
+        let (Some(_), Some(cluster)) = (call.spec.session, &call.cluster) else { continue };
+        let Some(Hosts { usable, ready }) = Hosts::of(channel, cluster.name(), &call.cookie) else {
+            continue;
+        };
         if call.out_of_luck || usable.is_empty() || world.is_to_hear(channel.epoch) {
             continue;
         }
         let is_dialed = |address: &SocketAddr| channel.connections.phase_of(*address) == Some(Phase::Dialing);
-        let fine = ready.is_empty() && (usable.iter().any(is_dialed) || has_prospects(channel));
+        // A75-49: a connection that another cluster has does not count for this one.
+        let fine = usable.iter().any(is_dialed) || (ready.is_empty() && has_prospects(channel));
         Violation::unless(fine, "sessions wait for something", || {
             format!("call {id} of {cluster:?}: {usable:?} may serve, {ready:?} are READY")
         })?;

@@ -271,6 +271,9 @@ impl World {
                 None => Ok(()),
             },
             Event::Xds(input) => self.tell_xds(input),
+            Event::Channel { epoch, input: ChannelInput::Resource { watch, event }, token } => {
+                self.on_resource(epoch, (watch, event), token)
+            }
             Event::Channel { epoch, input, token } => {
                 let told = self.tell_channel(epoch, input);
                 self.release(epoch, token);

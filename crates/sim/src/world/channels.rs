@@ -7,7 +7,7 @@ use std::time::Duration;
 use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
 use proxyless_mesh::channel_core::{ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsAnswer;
-use proxyless_xds::client::Input;
+use proxyless_xds::client::{Input, WatchEvent, WatchId};
 use proxyless_xds::lrs;
 
 use super::{World, gates};
@@ -51,8 +51,12 @@ impl World {
     pub(super) fn tell_channel(&mut self, epoch: u64, input: ChannelInput) -> Result<(), Violation> {
         let now = self.now;
         let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
-        if let ChannelInput::Resource { watch, event } = &input {
-            channel.note(*watch, event);
+        match &input {
+            ChannelInput::Resource { watch, event } => channel.note(*watch, event),
+            ChannelInput::Resources { events } => {
+                events.iter().for_each(|(watch, event)| channel.note(*watch, event));
+            }
+            _ => {}
         }
         channel.core.handle(now, input);
         let mut effects = Vec::new();
@@ -168,20 +172,79 @@ impl World {
         self.queue.push(self.now, event);
     }
 
+    /// Tells a channel what happened to a connection; a busy driver, also what happened to others meanwhile.
     pub(super) fn on_connection(
         &mut self,
         epoch: u64,
         attempt: u64,
         happening: Happening,
     ) -> Result<(), Violation> {
+        let mut happened = vec![(attempt, happening)];
+        let mut events = Vec::from_iter(self.connection_event(epoch, attempt, happening));
+        let until = self.now + self.patience();
+        while let Some(Event::Connection { attempt, happening, .. }) = self
+            .queue
+            .pop_if(until, |next| matches!(next, Event::Connection { epoch: of, .. } if *of == epoch))
+        {
+            happened.push((attempt, happening));
+            events.extend(self.connection_event(epoch, attempt, happening));
+        }
+        let input = match events.len() {
+            0 => return Ok(()),
+            1 => events.pop().map(|(connection, attempt, event)| ChannelInput::Connection {
+                connection,
+                attempt,
+                event,
+            }),
+            _ => Some(ChannelInput::Connections { events }),
+        };
+        input.map_or(Ok(()), |input| self.tell_channel(epoch, input))?;
+        for (attempt, happening) in happened {
+            if happening == Happening::GoAway {
+                self.refuse_some(epoch, attempt)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands a channel news of a resource; a busy driver, also those that came meanwhile.
+    pub(super) fn on_resource(
+        &mut self,
+        epoch: u64,
+        first: (WatchId, WatchEvent),
+        token: Option<u64>,
+    ) -> Result<(), Violation> {
+        let (mut events, mut tokens) = (vec![first], vec![token]);
+        let until = self.now + self.patience();
+        let is_next = |next: &Event| matches!(next, Event::Channel { epoch: of, input: ChannelInput::Resource { .. }, .. } if *of == epoch);
+        while let Some(Event::Channel { input: ChannelInput::Resource { watch, event }, token, .. }) =
+            self.queue.pop_if(until, is_next)
+        {
+            events.push((watch, event));
+            tokens.push(token);
+        }
+        let told = self.tell_channel(epoch, ChannelInput::Resources { events });
+        tokens.into_iter().for_each(|token| self.release(epoch, token));
+        told
+    }
+
+    /// How long a driver has been busy, so that it finds several reports at once.
+    fn patience(&mut self) -> Duration {
+        if self.rng.below(3) == 0 { Duration::from_millis(self.rng.below(50)) } else { Duration::ZERO }
+    }
+
+    fn connection_event(
+        &mut self,
+        epoch: u64,
+        attempt: u64,
+        happening: Happening,
+    ) -> Option<(ConnectionId, u64, ConnectionEvent)> {
         let backends = self.backends.clone();
-        let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
+        let channel = self.by_epoch(epoch)?;
         if let Happening::Crossed { id, address } = happening {
             channel.connections.cross(id, attempt, address);
         }
-        let Some(&Connection { id, address, phase }) = channel.connections.get(attempt) else {
-            return Ok(());
-        };
+        let &Connection { id, address, phase } = channel.connections.get(attempt)?;
         let event = match (happening, phase) {
             (Happening::Crossed { .. }, _) => ConnectionEvent::Ready(Arc::new(Wire { attempt })),
             (Happening::Answered, Phase::Dialing) if backends.accepts(address) => {
@@ -204,14 +267,10 @@ impl World {
                 channel.connections.over(attempt);
                 ConnectionEvent::Closed("connection reset".into())
             }
-            _ => return Ok(()),
+            _ => return None,
         };
         self.log.line(self.now, format_args!("channel {epoch}: attempt {attempt} to {address}: {event:?}"));
-        self.tell_channel(epoch, ChannelInput::Connection { connection: id, attempt, event })?;
-        if happening == Happening::GoAway {
-            self.refuse_some(epoch, attempt)?;
-        }
-        Ok(())
+        Some((id, attempt, event))
     }
 
     /// What a backend that goes away did not begin to process is sent again.

@@ -112,8 +112,13 @@ impl World {
         let name = cluster.as_ref().map_or("no cluster", |cluster| cluster.name());
         self.log.line(self.now, format_args!("call {id}: {name}: {}", picked.describe()));
         let unsent = matches!(picked, Picked::Started { .. }) && self.rng.below(UNSENT) == 0;
+        let cookie = spec.session.zip(cluster.as_ref()).zip(self.channels().find(|of| of.epoch == epoch));
+        let cookie = cookie.map(|((session, cluster), channel)| {
+            self.sessions.cookie(channel.index, session, cluster.name())
+        });
         let Some(call) = self.calls.get_mut(id) else { return Ok(()) };
         call.cluster = cluster;
+        call.cookie = cookie.unwrap_or_default();
         match picked {
             Picked::Waits => call.out_of_luck = false,
             Picked::Fails(_) if spec.wait_for_ready => call.out_of_luck = true,
