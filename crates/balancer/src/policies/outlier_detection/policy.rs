@@ -16,6 +16,8 @@ use crate::api::{
 #[derive(Default)]
 pub struct OutlierDetection {
     child: Option<Child>,
+    /// The child from before its subchannels were followed. RPCs go on with it until the other one can take them.
+    before: Option<Child>,
     children_made: u32,
     subchannels: Subchannels,
     /// Whether the child's subchannels are followed: from when detection is first turned on.
@@ -57,18 +59,16 @@ impl Policy for OutlierDetection {
         self.schedule(cx);
         // Without detection subchannels cost nothing here. To follow them, the child is made anew, which takes over the
         // connections before the old one lets go of them.
-        let before = if self.detection.is_on() && !std::mem::replace(&mut self.follows, true) {
-            self.child.take()
-        } else {
-            None
-        };
+        if self.detection.is_on() && !std::mem::replace(&mut self.follows, true) {
+            self.before = self.child.take();
+        }
         let update = Update { config: Arc::clone(&config.child), ..update.clone() };
         if self.child.is_none() {
             self.child = Some(Child::new(ChildIndex(self.children_made), &config.child));
             self.children_made += 1;
         }
         let result = self.call(cx, |child, cx| child.update(&update, cx)).unwrap_or(Ok(()));
-        drop(before);
+        self.before.take_if(|before| before.update(&update, cx).is_err());
         self.tell_child(cx);
         self.finish(cx);
         result
@@ -97,6 +97,9 @@ impl Policy for OutlierDetection {
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
         self.call(cx, |child, cx| child.exit_idle(cx));
+        if let Some(before) = &mut self.before {
+            before.exit_idle(cx);
+        }
         self.finish(cx);
     }
 
@@ -149,10 +152,12 @@ impl OutlierDetection {
         f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
     ) {
         // An event of a child that is gone finds nobody.
-        if let Some((index, rest)) = route.next()
-            && self.child.as_ref().is_some_and(|child| child.index() == index)
-        {
-            self.call(cx, |child, cx| f(child, rest, cx));
+        if let Some((index, rest)) = route.next() {
+            if let Some(before) = self.before.as_mut().filter(|before| before.index() == index) {
+                f(before, rest, cx);
+            } else if self.child.as_ref().is_some_and(|child| child.index() == index) {
+                self.call(cx, |child, cx| f(child, rest, cx));
+            }
         }
         self.finish(cx);
     }
@@ -182,10 +187,15 @@ impl OutlierDetection {
             self.subchannels.seen_ejected -= usize::from(seen.ejected);
             self.subchannels.watched.subchannel_gone(subchannel.target().address);
         }
-        if let Some(child) = &mut self.child
-            && child.take_dirty()
-        {
-            cx.publish(child.output().state, Arc::clone(&child.output().picker));
+        let Some(child) = &mut self.child else { return };
+        let is_needed = |before: &Child| {
+            before.output().state == ConnectivityState::Ready
+                && child.output().state == ConnectivityState::Connecting
+        };
+        let replaced = self.before.take_if(|before| !is_needed(before)).is_some();
+        let shown = self.before.as_mut().unwrap_or(child);
+        if shown.take_dirty() || replaced {
+            cx.publish(shown.output().state, Arc::clone(&shown.output().picker));
         }
     }
 }

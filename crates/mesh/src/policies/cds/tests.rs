@@ -445,3 +445,19 @@ fn a55_a75_34_override_host_status_and_idle_timeout_come_from_the_cluster() {
     cds.bench.advance(Duration::from_secs(20));
     assert_eq!(cds.bench.tree().stats().owners, 1, "unused for idle_timeout");
 }
+
+#[test]
+fn a50_a56_turning_detection_on_keeps_what_serves() {
+    let mut cds = Cds::new();
+    cds.update([two_priorities(eds_cluster())]);
+    // Nobody answers in the first priority.
+    cds.bench.advance(Duration::from_secs(10));
+    cds.bench.ready(address(3));
+    cds.update([two_priorities(detecting(5))]);
+    assert_eq!(cds.bench.picks(1), [address(3)]);
+    assert_eq!(cds.bench.state(), ConnectivityState::Ready);
+    // From here on the subchannels are followed.
+    cds.bench.advance(Duration::from_secs(10));
+    assert_eq!(cds.bench.picks(1), [address(3)]);
+    assert_eq!(cds.bench.tree().stats().owners, 3);
+}
