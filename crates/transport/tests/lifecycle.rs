@@ -51,6 +51,7 @@ async fn streams_above_the_last_one_of_a_goaway_are_refused() {
     server.go_away(last, NO_ERROR, b"").await;
     let error = above.await.expect("no panic").expect_err("not processed");
     assert!(matches!(error, SendError::Refused { .. }), "{error:?}");
+    assert_eq!(error.reason(), "the server sent GOAWAY with NO_ERROR");
     server.respond(last, END_STREAM).await;
     covered.await.expect("no panic").expect("a response");
 }
@@ -343,4 +344,36 @@ async fn keepalive_probes_only_while_a_stream_is_open() {
     tokio::time::advance(Duration::from_secs(1_000)).await;
     assert!(server.sync().await.iter().all(|frame| frame.kind != support::PING), "idle again");
     assert!(connection.is_open());
+}
+
+/// However long it is, in gRPC's other languages the longest means never.
+#[tokio::test(start_paused = true)]
+async fn keepalive_may_take_for_ever() {
+    for (interval, timeout) in
+        [(Duration::MAX, Duration::from_secs(5)), (Duration::from_secs(30), Duration::MAX)]
+    {
+        let (connector, server) = pipe();
+        let options = ConnectOptions {
+            keepalive_interval: Some(interval),
+            keepalive_timeout: timeout,
+            ..ConnectOptions::default()
+        };
+        let address = anywhere();
+        let server = async {
+            let mut server = Raw::begin(server).await;
+            server.write(SETTINGS, 0, 0, &[]).await;
+            server
+        };
+        let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+        let connection: Connection<TestBody> = connection.expect("READY");
+        let live = tokio::spawn(connection.send(ping()));
+        let stream = server.next_request().await;
+        if interval < Duration::MAX {
+            server.read_kind(support::PING).await;
+        }
+        tokio::time::advance(Duration::from_secs(100_000)).await;
+        server.sync().await;
+        server.respond(stream, END_STREAM).await;
+        live.await.expect("no panic").expect("a response");
+    }
 }
