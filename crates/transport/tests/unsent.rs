@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use proxyless_transport::{Address, BoxedIo, Connecting, Connection, Connector, SendError};
-use support::{END_STREAM, Gate, Raw, TestBody, ping, poll_once, raw_with};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use support::{END_STREAM, Gate, HEADERS, Raw, TestBody, ping, poll_once, raw_with};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 /// A connection with one stream on the wire, whose socket will take `budget` bytes more.
@@ -157,4 +157,45 @@ async fn a_reset_of_a_request_that_did_not_leave_is_a_failure() {
     server.reset(stream + 2, 8).await;
     let error = second.await.expect_err("reset");
     assert!(matches!(error, SendError::Failed { reset: Some(8), .. }), "{error:?}");
+}
+
+/// Wherever the bytes are cut and whoever ends the connection: the server never gets what counts as unsent, not even
+/// from what h2 still had in its hands.
+#[tokio::test]
+async fn what_is_unsent_never_arrives() {
+    for budget in 0..120 {
+        for server_ends in [true, false] {
+            let gate = Gate::open();
+            let (connection, mut server) = raw_with::<TestBody>(&gate, &[]).await;
+            server.sync().await;
+            gate.budget.store(budget, Ordering::SeqCst);
+            let sent: Vec<_> = (0..3).map(|_| tokio::spawn(connection.send(ping()))).collect();
+            // The connection's task comes to where the socket takes no more.
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(connection.streams(), 3);
+            // From here on it would take all.
+            gate.budget.store(usize::MAX, Ordering::SeqCst);
+            if server_ends {
+                server.0.shutdown().await.expect("still connected");
+            } else {
+                connection.abort();
+            }
+            let mut unsent = Vec::new();
+            for (stream, sent) in [1, 3, 5].into_iter().zip(sent) {
+                match sent.await.expect("no panic").expect_err("lost") {
+                    SendError::Unsent { .. } => unsent.push(stream),
+                    SendError::Failed { reset: None, .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            connection.tasks().finished().await;
+            while let Some(frame) = server.read().await {
+                let arrived = frame.kind == HEADERS && unsent.contains(&frame.stream);
+                assert!(!arrived, "{budget} bytes: {frame:?} of {unsent:?}");
+            }
+            assert!(budget > 0 || unsent == [1, 3, 5], "{unsent:?}");
+        }
+    }
 }
