@@ -120,5 +120,7 @@ async fn contest(cli: Cli) -> Result<(), BoxError> {
     if cli.docs {
         report::write_docs(&results)?;
     }
-    Ok(())
+    // What peers cannot do is a result; what we cannot do is an error.
+    let own = results.failures.iter().find(|failure| failure.contains(Contestant::Proxyless.name()));
+    own.map_or(Ok(()), |failure| Err(failure.clone().into()))
 }
