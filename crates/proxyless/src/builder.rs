@@ -128,7 +128,8 @@ impl XdsChannelBuilder {
     }
 
     /// Probes connections with HTTP/2 PINGs every `interval` while calls run, and drops one that does not answer within
-    /// `timeout`. Off by default: servers may refuse probes that they find too frequent.
+    /// `timeout`. Off by default: servers may refuse probes that they find too frequent. One that says so
+    /// (`too_many_pings`) has the channel double the interval (gRFC A8).
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
         self.keepalive = Some((interval, timeout));
         self
