@@ -80,11 +80,7 @@ async fn main() -> ExitCode {
 
 async fn contest(cli: Cli) -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().init();
-    let chosen = |contestant: &Contestant| {
-        cli.contestants.is_empty()
-            || cli.contestants.iter().any(|name| contestant.name().starts_with(name.as_str()))
-    };
-    let wanted: Vec<_> = Contestant::ALL.into_iter().filter(chosen).collect();
+    let wanted = Contestant::by_names(&cli.contestants)?;
     tracing::info!("building the contestants");
     let tools = Tools::build(&wanted).await?;
     let mut results = Results::default();
@@ -120,5 +116,7 @@ async fn contest(cli: Cli) -> Result<(), BoxError> {
     if cli.docs {
         report::write_docs(&results)?;
     }
-    Ok(())
+    // What peers cannot do is a result; what we cannot do is an error.
+    let own = results.failures.iter().find(|failure| failure.contains(Contestant::Proxyless.name()));
+    own.map_or(Ok(()), |failure| Err(failure.clone().into()))
 }

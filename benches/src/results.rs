@@ -18,7 +18,7 @@ pub(crate) struct Results {
 
 /// The samples of one measure.
 pub(crate) struct Measure {
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     pub(crate) samples: BTreeMap<Contestant, Vec<f64>>,
 }
 
@@ -31,11 +31,11 @@ pub(crate) struct Summary {
 }
 
 impl Results {
-    pub(crate) fn add(&mut self, measure: &str, unit: &'static str, contestant: Contestant, value: f64) {
+    pub(crate) fn add(&mut self, measure: &str, unit: &str, contestant: Contestant, value: f64) {
         let measure = self
             .measures
             .entry(measure.to_owned())
-            .or_insert_with(|| Measure { unit, samples: BTreeMap::new() });
+            .or_insert_with(|| Measure { unit: unit.to_owned(), samples: BTreeMap::new() });
         measure.samples.entry(contestant).or_default().push(value);
     }
 
@@ -55,6 +55,12 @@ impl Results {
     /// The ratio of two contestants, round by round.
     pub(crate) fn ratio(&self, measure: &str, of: Contestant, to: Contestant) -> Option<Summary> {
         let pairs = self.samples(measure, of)?.iter().zip(self.samples(measure, to)?);
+        Summary::of(pairs.map(|(of, to)| of / to))
+    }
+
+    /// The ratio of two measures of one contestant, round by round.
+    pub(crate) fn own_ratio(&self, of: &str, to: &str, contestant: Contestant) -> Option<Summary> {
+        let pairs = self.samples(of, contestant)?.iter().zip(self.samples(to, contestant)?);
         Summary::of(pairs.map(|(of, to)| of / to))
     }
 

@@ -58,6 +58,17 @@ impl Contestant {
         }
     }
 
+    /// Those whose names begin like one of these; all if there are none.
+    pub(crate) fn by_names(names: &[String]) -> Result<Vec<Self>, String> {
+        let fits = |contestant: &Self, name: &String| contestant.name().starts_with(name.as_str());
+        if let Some(name) = names.iter().find(|name| !Self::ALL.iter().any(|who| fits(who, name))) {
+            let all = Self::ALL.map(Self::name).join(", ");
+            return Err(format!("no contestant's name begins with {name:?}; there are: {all}"));
+        }
+        let chosen = |who: &Self| names.is_empty() || names.iter().any(|name| fits(who, name));
+        Ok(Self::ALL.into_iter().filter(chosen).collect())
+    }
+
     /// Starts it before this scene. It does nothing yet.
     pub(crate) async fn start(self, tools: &Tools, scene: &Scene) -> Result<Running, BoxError> {
         self.start_with(tools, scene, &[]).await
@@ -197,5 +208,19 @@ impl Sidecar {
 impl Drop for Sidecar {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.config);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contestants_are_named_by_the_beginnings_of_their_names() {
+        let named =
+            |names: &[&str]| Contestant::by_names(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(named(&[]).unwrap(), Contestant::ALL);
+        assert_eq!(named(&["bare", "C-"]).unwrap(), [Contestant::BareHyper, Contestant::CCore]);
+        assert!(named(&["bare", "nobody"]).unwrap_err().contains("\"nobody\""));
     }
 }

@@ -89,6 +89,10 @@ impl Tools {
     pub(crate) async fn inner(&self) -> Result<PathBuf, BoxError> {
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--release", "-p", env!("CARGO_PKG_NAME"), "--bin", "inner"]);
+        // The same features as this binary has, or everything would be built twice.
+        if cfg!(feature = "tonic-xds") {
+            build.args(["--features", "tonic-xds"]);
+        }
         build.current_dir(env!("CARGO_MANIFEST_DIR"));
         run(build, "cargo build --bin inner").await?;
         Ok(self.exe.with_file_name("inner"))

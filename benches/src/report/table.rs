@@ -1,6 +1,6 @@
 //! Tables in Markdown: readable in a terminal, and the same in the documentation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use crate::field::Contestant;
@@ -106,22 +106,39 @@ impl Table {
     }
 }
 
-/// What `inner` measured: one contestant, many measures.
+/// What `inner` measured: the last part of a name says which number of a case it is.
 fn inner(results: &Results, out: &mut String) {
-    let rows = results.measures("inner/").filter_map(|(name, measure)| {
-        let value = results.summary(name, Contestant::Proxyless)?;
-        let cells = vec![
-            number(value.median),
-            format!("{}–{}", number(value.least), number(value.most)),
-            measure.unit.to_owned(),
-        ];
-        Some((name.trim_start_matches("inner/").to_owned(), cells))
-    });
-    let grid =
-        Grid { columns: ["median", "spread", "unit"].map(String::from).to_vec(), rows: rows.collect() };
-    if !grid.rows.is_empty() {
-        let _ = writeln!(out, "### From inside the process (proxyless)\n");
-        grid.write(out);
+    for (title, prefix) in [
+        ("Picks, from inside", "inner/pick/"),
+        ("Updates, from inside", "inner/update/"),
+        ("1,000 clusters, from inside", "inner/clusters/"),
+        ("Coming connections, from inside", "inner/connect/"),
+        ("Memory, from inside", "inner/memory/"),
+    ] {
+        let mut cases: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+        for (name, measure) in results.measures(prefix) {
+            let Some(value) = results.summary(name, Contestant::Proxyless) else { continue };
+            let Some((case, number_name)) = name.trim_start_matches(prefix).rsplit_once('/') else {
+                continue;
+            };
+            let label = format!("{} ({})", number_name.replace('_', " "), measure.unit).replace(" ()", "");
+            let spread = if value.least == value.most {
+                number(value.median)
+            } else {
+                format!("{} ({}–{})", number(value.median), number(value.least), number(value.most))
+            };
+            cases.entry(case).or_default().insert(label, spread);
+        }
+        let columns: BTreeSet<&String> = cases.values().flat_map(BTreeMap::keys).collect();
+        let rows = cases.iter().map(|(case, numbers)| {
+            let cells = columns.iter().map(|column| numbers.get(*column).cloned().unwrap_or_default());
+            (case.replace('/', ", "), cells.collect())
+        });
+        let grid = Grid { rows: rows.collect(), columns: columns.iter().map(|c| (*c).clone()).collect() };
+        if !grid.rows.is_empty() {
+            let _ = writeln!(out, "### {title}\n");
+            grid.write(out);
+        }
     }
 }
 

@@ -20,12 +20,14 @@ enum Bound {
 enum Value {
     /// A measure of proxyless itself.
     Own(&'static str),
-    /// Its ratio to another contestant.
+    /// The ratio of two of its measures, times a factor.
+    OwnRatio(&'static str, &'static str, f64),
+    /// A measure as the ratio of two contestants.
     Ratio(&'static str, Contestant, Contestant),
 }
 
 use Bound::{AtLeast, AtMost};
-use Value::{Own, Ratio};
+use Value::{Own, OwnRatio, Ratio};
 
 const TARGETS: &[Target] = &[
     target(
@@ -43,9 +45,21 @@ const TARGETS: &[Target] = &[
         AtLeast(4.0),
         Ratio("calls/128/rps", Proxyless, Envoy),
     ),
-    target("pick through the full tree, ns", AtMost(150.0), Own("inner/pick/full-tree/pick/1-thread")),
-    target("allocations per pick", AtMost(0.0), Own("inner/pick/full-tree/allocations")),
-    target("picks of 2 threads / 1 thread", AtLeast(1.8), Own("inner/pick/full-tree/pick/scaling")),
+    target(
+        "pick through the full tree, ns",
+        AtMost(150.0),
+        Own("inner/pick/aggregate+outlier_detection/pick/1_thread"),
+    ),
+    target(
+        "allocations per pick",
+        AtMost(0.0),
+        Own("inner/pick/aggregate+outlier_detection/pick/allocations"),
+    ),
+    target(
+        "picks of 2 threads / 1 thread",
+        AtLeast(1.8),
+        Own("inner/pick/aggregate+outlier_detection/pick/scaling"),
+    ),
     target(
         "10k endpoints, one changed / envoy-types decode",
         AtMost(1.5),
@@ -57,11 +71,15 @@ const TARGETS: &[Target] = &[
         Ratio("update/idle/010000/one", CCore, Proxyless),
     ),
     target("pickers published for the same bytes", AtMost(0.0), Own("inner/update/10k/same/idle/publishes")),
-    target("CPU per endpoint, 100k / 10k (linear = 1)", AtMost(1.5), Own("inner/update/growth/one/idle")),
+    target(
+        "CPU per endpoint, 100k / 10k (linear = 1)",
+        AtMost(1.5),
+        OwnRatio("inner/update/100k/one/idle/total", "inner/update/10k/one/idle/total", 0.1),
+    ),
     target(
         "bytes per unconnected endpoint, live heap",
         AtMost(1024.0),
-        Own("inner/memory/endpoint/unconnected"),
+        Own("inner/memory/endpoint/idle/total"),
     ),
     target("first RPC / C-core", AtMost(1.0), Ratio("startup/plain/channel", Proxyless, CCore)),
     target("first RPC / grpc-go", AtMost(1.0), Ratio("startup/plain/channel", Proxyless, GrpcGo)),
@@ -101,6 +119,10 @@ impl Value {
     fn of(&self, results: &Results) -> Option<Summary> {
         match *self {
             Own(measure) => results.summary(measure, Proxyless),
+            OwnRatio(of, to, factor) => {
+                let Summary { median, least, most } = results.own_ratio(of, to, Proxyless)?;
+                Some(Summary { median: median * factor, least: least * factor, most: most * factor })
+            }
             Ratio(measure, of, to) => results.ratio(measure, of, to),
         }
     }

@@ -128,9 +128,13 @@ impl XdsChannelBuilder {
     }
 
     /// Probes connections with HTTP/2 PINGs every `interval` while calls run, and drops one that does not answer within
-    /// `timeout`. Off by default: servers may refuse probes that they find too frequent.
+    /// `timeout`. Off by default: servers may refuse probes that they find too frequent. One that says so
+    /// (`too_many_pings`) has the channel double the interval (gRFC A8).
+    /// An interval below ten seconds is taken for ten.
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
-        self.keepalive = Some((interval, timeout));
+        // A8: anything less could overload a server that has many clients.
+        const SHORTEST: Duration = Duration::from_secs(10);
+        self.keepalive = Some((interval.max(SHORTEST), timeout));
         self
     }
 
@@ -242,5 +246,20 @@ impl XdsChannelBuilder {
 impl fmt::Debug for XdsChannelBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("XdsChannelBuilder").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a8_keepalive_interval_is_ten_seconds_at_least() {
+        let kept = |seconds| {
+            let timeout = Duration::from_secs(1);
+            XdsChannelBuilder::new("xds:///x").keepalive(Duration::from_secs(seconds), timeout).keepalive
+        };
+        assert_eq!(kept(1), Some((Duration::from_secs(10), Duration::from_secs(1))));
+        assert_eq!(kept(11), Some((Duration::from_secs(11), Duration::from_secs(1))));
     }
 }

@@ -103,10 +103,10 @@ where
                 shared.on_refused(&error);
                 return Err(SendError::Unsent { request: None, reason: shared.refusal() });
             }
-            // It would not do on any other connection either.
+            // It would not do on any other connection either: the caller's own mistake, as if it were reset for that.
             Err(error) => {
                 return Err(SendError::Failed {
-                    reset: None,
+                    reset: Some(h2::Reason::INTERNAL_ERROR.into()),
                     reason: format!("not a valid request: {error}"),
                 });
             }

@@ -45,8 +45,9 @@ impl<B> SendError<B> {
             // This side gave the stream or the connection up, and h2 still writes what it has begun to.
             return Self::Failed { reset, reason };
         }
-        // Nothing more of it will be written; or a server that has sent GOAWAY will not look at it.
-        if id > shared.last_written() {
+        // Nothing more of it will be written; or a server that has sent GOAWAY will not look at it. One that resets what
+        // it cannot have seen has promised nothing.
+        if !error.is_reset() && id > shared.last_written() {
             return Self::Unsent { request: None, reason };
         }
         // RFC 9113, sections 6.8 and 8.7: both promise that nothing was processed.
@@ -102,6 +103,7 @@ impl BodyError {
                 let reason = format!("the {who} reset the stream with {}", CodeName(code));
                 Self { reset: Some(code), reason }
             }
+            _ if error.is_remote() => Self { reset: None, reason: shared.why_sent_away() },
             _ => Self { reset: None, reason: error.to_string() },
         }
     }

@@ -59,7 +59,7 @@ impl FrameTap {
         });
     }
 
-    /// Looks at bytes that the socket has taken.
+    /// Looks at bytes that the socket has taken, or may have: one that encrypts can fail after it has sent them.
     fn observe_sent(&mut self, bytes: &[u8]) {
         if let Some(stream) = self.sent.push(bytes) {
             self.shared.on_written(stream);
@@ -125,9 +125,8 @@ impl AsyncWrite for FrameTap {
         }
         ready!(self.poll_gather(cx));
         let result = ready!(Pin::new(&mut self.io).poll_write(cx, buf));
-        if let Ok(written) = result {
-            self.observe_sent(split(buf, written).0);
-        }
+        let left = *result.as_ref().unwrap_or(&buf.len());
+        self.observe_sent(split(buf, left).0);
         self.wrote(cx, result, buf.len())
     }
 
@@ -156,7 +155,7 @@ impl AsyncWrite for FrameTap {
         }
         ready!(self.poll_gather(cx));
         let result = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, bufs));
-        let mut left = *result.as_ref().unwrap_or(&0);
+        let mut left = *result.as_ref().unwrap_or(&all);
         for buf in bufs {
             let (written, _) = split(buf, left);
             self.observe_sent(written);

@@ -55,13 +55,13 @@ impl Keepalive {
                 State::Idle => self.schedule(shared),
                 State::Scheduled => {
                     ready!(self.timer.as_mut().poll(cx));
-                    if shared.last_read() + self.interval > self.timer.deadline() {
+                    if after(shared.last_read(), self.interval) > self.timer.deadline() {
                         self.schedule(shared);
                     } else if !probes {
                         self.state = State::Idle;
                     } else if self.pings.send_ping(Ping::opaque()).is_ok() {
                         self.state = State::Probing;
-                        self.timer.as_mut().reset(Instant::now() + self.timeout);
+                        self.timer.as_mut().reset(after(Instant::now(), self.timeout));
                     } else {
                         self.state = State::Over;
                     }
@@ -83,6 +83,12 @@ impl Keepalive {
 
     fn schedule(&mut self, shared: &Shared) {
         self.state = State::Scheduled;
-        self.timer.as_mut().reset(shared.last_read() + self.interval);
+        self.timer.as_mut().reset(after(shared.last_read(), self.interval));
     }
+}
+
+/// What an instant cannot be added to is as good as never.
+fn after(instant: Instant, duration: Duration) -> Instant {
+    const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+    instant + duration.min(NEVER)
 }

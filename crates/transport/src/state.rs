@@ -152,9 +152,8 @@ impl Shared {
     }
 
     pub(crate) fn on_go_away(&self, go_away: GoAway) {
-        let reason = format!("the server sent {go_away}");
         self.facts().go_away = Some(go_away);
-        self.advance(ConnectionState::GoingAway { reason });
+        self.advance(ConnectionState::GoingAway { reason: self.why_sent_away() });
     }
 
     pub(crate) fn on_io_end(&self, what: String) {
@@ -284,6 +283,13 @@ impl Shared {
     pub(crate) fn refusal(&self) -> String {
         let reason = self.state.borrow().as_ref().and_then(ConnectionState::reason).map(str::to_owned);
         reason.unwrap_or_else(|| "the connection takes no more requests".into())
+    }
+
+    /// Why a stream is not served although its connection is still there.
+    pub(crate) fn why_sent_away(&self) -> String {
+        let go_away = self.go_away();
+        // The tap has seen whatever h2 has.
+        go_away.map_or_else(|| self.refusal(), |go_away| format!("the server sent {go_away}"))
     }
 
     /// Why a stream lost its connection.

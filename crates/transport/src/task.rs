@@ -41,15 +41,17 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Some(keepalive) = &mut this.keepalive
+        let polled = Pin::new(&mut this.http2).poll(cx);
+        // Not where the tap sees the end, but here, where h2 is not at work.
+        this.shared.release_sender_if_ending();
+        // After h2, so that an answer that has come is heard. A PING that this sends wakes the connection.
+        if polled.is_pending()
+            && let Some(keepalive) = &mut this.keepalive
             && let Poll::Ready(cause) = keepalive.poll(cx, &this.shared)
         {
             this.shared.on_io_end(cause);
             return Poll::Ready(Ok(()));
         }
-        let polled = Pin::new(&mut this.http2).poll(cx);
-        // Not where the tap sees the end, but here, where h2 is not at work.
-        this.shared.release_sender_if_ending();
         polled
     }
 }

@@ -81,6 +81,15 @@ where
     }
 }
 
+impl<B> Drop for Upload<B> {
+    fn drop(&mut self) {
+        // The caller's body has panicked in our task: its call must not wait for ever.
+        if std::thread::panicking() {
+            self.stream.send_reset(Reason::INTERNAL_ERROR);
+        }
+    }
+}
+
 impl<B> Future for Upload<B>
 where
     B: Body<Data = Bytes> + Unpin,

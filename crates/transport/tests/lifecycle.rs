@@ -2,14 +2,23 @@
 
 mod support;
 
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use proxyless_transport::{ConnectOptions, Connection, ConnectionState, Lost, SendError, connect_with};
+use proxyless_transport::{
+    Address, BoxedIo, ConnectOptions, Connecting, Connection, ConnectionState, Connector, Lost, SendError,
+    connect_with,
+};
 use support::{
     END_STREAM, GOAWAY, Raw, SETTINGS, TestBody, anywhere, connect, listen, ping, pipe, raw, request,
 };
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 
 const NO_ERROR: u32 = 0;
 
@@ -51,6 +60,7 @@ async fn streams_above_the_last_one_of_a_goaway_are_refused() {
     server.go_away(last, NO_ERROR, b"").await;
     let error = above.await.expect("no panic").expect_err("not processed");
     assert!(matches!(error, SendError::Refused { .. }), "{error:?}");
+    assert_eq!(error.reason(), "the server sent GOAWAY with NO_ERROR");
     server.respond(last, END_STREAM).await;
     covered.await.expect("no panic").expect("a response");
 }
@@ -91,10 +101,10 @@ async fn graceful_goaway_under_load_fails_nothing() {
             }
             served
         });
-        let connection = std::sync::Arc::new(connect(&address).await);
+        let connection = Arc::new(connect(&address).await);
         let clients: Vec<_> = (0..8)
             .map(|_| {
-                let connection = std::sync::Arc::clone(&connection);
+                let connection = Arc::clone(&connection);
                 tokio::spawn(async move {
                     let mut answered = 0;
                     let mut refused = 0;
@@ -342,5 +352,111 @@ async fn keepalive_probes_only_while_a_stream_is_open() {
     live.await.expect("no panic").expect("a response");
     tokio::time::advance(Duration::from_secs(1_000)).await;
     assert!(server.sync().await.iter().all(|frame| frame.kind != support::PING), "idle again");
+    assert!(connection.is_open());
+}
+
+/// However long it is, in gRPC's other languages the longest means never.
+#[tokio::test(start_paused = true)]
+async fn keepalive_may_take_for_ever() {
+    for (interval, timeout) in
+        [(Duration::MAX, Duration::from_secs(5)), (Duration::from_secs(30), Duration::MAX)]
+    {
+        let (connector, server) = pipe();
+        let options = ConnectOptions {
+            keepalive_interval: Some(interval),
+            keepalive_timeout: timeout,
+            ..ConnectOptions::default()
+        };
+        let address = anywhere();
+        let server = async {
+            let mut server = Raw::begin(server).await;
+            server.write(SETTINGS, 0, 0, &[]).await;
+            server
+        };
+        let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+        let connection: Connection<TestBody> = connection.expect("READY");
+        let live = tokio::spawn(connection.send(ping()));
+        let stream = server.next_request().await;
+        if interval < Duration::MAX {
+            server.read_kind(support::PING).await;
+        }
+        tokio::time::advance(Duration::from_secs(100_000)).await;
+        server.sync().await;
+        server.respond(stream, END_STREAM).await;
+        live.await.expect("no panic").expect("a response");
+    }
+}
+
+/// A pipe that shows nothing of what has arrived while it is held.
+struct Held {
+    io: DuplexStream,
+    held: Arc<AtomicBool>,
+}
+
+impl AsyncRead for Held {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.held.load(Ordering::SeqCst) {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Held {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+struct Holds(Mutex<Option<Held>>);
+
+impl Connector for Holds {
+    fn connect<'a>(&'a self, _: &'a Address) -> Connecting<'a> {
+        let io = self.0.lock().expect("not poisoned").take();
+        Box::pin(async move { io.map(BoxedIo::new).ok_or_else(|| io::ErrorKind::NotFound.into()) })
+    }
+}
+
+/// A process that was stopped for a while finds the answer and the end of its patience at the same moment.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_there_counts_though_the_time_is_over() {
+    let (client, server) = duplex(1 << 16);
+    let held = Arc::new(AtomicBool::new(false));
+    let connector = Holds(Mutex::new(Some(Held { io: client, held: Arc::clone(&held) })));
+    let options = ConnectOptions {
+        keepalive_interval: Some(Duration::from_secs(30)),
+        keepalive_timeout: Duration::from_secs(5),
+        keepalive_while_idle: true,
+        ..ConnectOptions::default()
+    };
+    let address = anywhere();
+    let server = async {
+        let mut server = Raw::begin(server).await;
+        server.write(SETTINGS, 0, 0, &[]).await;
+        server
+    };
+    let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+    let connection: Connection<TestBody> = connection.expect("READY");
+    let probe = server.read_kind(support::PING).await;
+    held.store(true, Ordering::SeqCst);
+    server.write(support::PING, support::ACK, 0, &probe.payload).await;
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    held.store(false, Ordering::SeqCst);
+    tokio::time::advance(Duration::from_secs(6)).await;
+    server.sync().await;
     assert!(connection.is_open());
 }

@@ -269,3 +269,46 @@ async fn a_reader_that_waits_holds_nothing_back() {
     }
     assert!(updated);
 }
+
+/// What nobody reads any more is given back, however the reader left.
+#[tokio::test]
+async fn responses_that_are_given_up_hold_nothing_back() {
+    const CHUNK: usize = 16 << 10;
+    let (connection, mut server) = raw(&[]).await;
+    server.write(SETTINGS, ACK, 0, &[]).await;
+    let mut window = 65_535_i64;
+    // Together far more than the connection's window.
+    for round in 0..1_000 {
+        let (_feed, open) = TestBody::open();
+        let body = if round % 2 == 0 { open } else { TestBody::of(b"ping") };
+        let sent = tokio::spawn(connection.send(request(body)));
+        let mut stream = None;
+        while stream.is_none() || window < 4 * CHUNK as i64 {
+            let frame = server.read().await.expect("the client is there");
+            match (frame.kind, frame.stream, &frame.payload[..]) {
+                (HEADERS, id, _) => stream = Some(id),
+                (WINDOW_UPDATE, 0, &[a, b, c, d]) => window += i64::from(u32::from_be_bytes([a, b, c, d])),
+                _ => {}
+            }
+        }
+        let stream = stream.expect("just read");
+        server.respond(stream, 0).await;
+        window -= 4 * CHUNK as i64;
+        for _ in 0..4 {
+            server.write(DATA, 0, stream, &[0; CHUNK]).await;
+        }
+        match round % 3 {
+            // Before the response is looked at.
+            0 => {
+                sent.abort();
+                let _ = sent.await;
+            }
+            1 => drop(sent.await.expect("no panic").expect("a response")),
+            // After some of it.
+            _ => {
+                let mut body = sent.await.expect("no panic").expect("a response").into_body();
+                body.frame().await.expect("data").expect("no error");
+            }
+        }
+    }
+}

@@ -2,10 +2,15 @@
 
 mod support;
 
-use std::sync::atomic::Ordering;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 
-use proxyless_transport::{Connection, SendError};
-use support::{END_STREAM, Gate, Raw, TestBody, ping, poll_once, raw_with};
+use proxyless_transport::{Address, BoxedIo, Connecting, Connection, Connector, SendError};
+use support::{END_STREAM, Gate, HEADERS, Raw, TestBody, ping, poll_once, raw_with};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 /// A connection with one stream on the wire, whose socket will take `budget` bytes more.
@@ -83,4 +88,114 @@ async fn requests_of_a_connection_that_this_side_gives_up_have_failed() {
     server.write(support::DATA, 0, 0, b"nonsense").await;
     let error = second.await.expect_err("the connection is over");
     assert!(matches!(error, SendError::Failed { reset: None, .. }), "{error:?}");
+}
+
+/// As TLS may: what it was given has left, and then it fails over something else.
+struct FailsLate {
+    io: TcpStream,
+    fails: Arc<AtomicBool>,
+}
+
+impl AsyncRead for FailsLate {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for FailsLate {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, buf))?;
+        let fails = self.fails.load(Ordering::SeqCst);
+        Poll::Ready(if fails { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(written) })
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+struct ConnectsLate(Arc<AtomicBool>);
+
+impl Connector for ConnectsLate {
+    fn connect<'a>(&'a self, address: &'a Address) -> Connecting<'a> {
+        Box::pin(async move {
+            let Address::Tcp(address) = address else { return Err(io::ErrorKind::Unsupported.into()) };
+            let io = TcpStream::connect(address).await?;
+            Ok(BoxedIo::new(FailsLate { io, fails: Arc::clone(&self.0) }))
+        })
+    }
+}
+
+#[tokio::test]
+async fn requests_in_a_write_that_failed_are_not_taken_for_unsent() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let (connection, mut server) = raw_with::<TestBody>(&ConnectsLate(Arc::clone(&fails)), &[]).await;
+    server.sync().await;
+    fails.store(true, Ordering::SeqCst);
+    let sent = tokio::spawn(connection.send(ping()));
+    // The server has it.
+    server.next_request().await;
+    drop(server);
+    let error = sent.await.expect("no panic").expect_err("lost");
+    assert!(matches!(error, SendError::Failed { reset: None, .. }), "{error:?}");
+}
+
+/// A server that resets what it cannot have seen does not make it safe to send that elsewhere, time and again.
+#[tokio::test]
+async fn a_reset_of_a_request_that_did_not_leave_is_a_failure() {
+    let (connection, mut server, stream, _first) = one_on_the_wire(0).await;
+    let mut second = Box::pin(connection.send(ping()));
+    assert!(poll_once(second.as_mut()).is_pending());
+    server.reset(stream + 2, 8).await;
+    let error = second.await.expect_err("reset");
+    assert!(matches!(error, SendError::Failed { reset: Some(8), .. }), "{error:?}");
+}
+
+/// Wherever the bytes are cut and whoever ends the connection: the server never gets what counts as unsent, not even
+/// from what h2 still had in its hands.
+#[tokio::test]
+async fn what_is_unsent_never_arrives() {
+    for budget in 0..120 {
+        for server_ends in [true, false] {
+            let gate = Gate::open();
+            let (connection, mut server) = raw_with::<TestBody>(&gate, &[]).await;
+            server.sync().await;
+            gate.budget.store(budget, Ordering::SeqCst);
+            let sent: Vec<_> = (0..3).map(|_| tokio::spawn(connection.send(ping()))).collect();
+            // The connection's task comes to where the socket takes no more.
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(connection.streams(), 3);
+            // From here on it would take all.
+            gate.budget.store(usize::MAX, Ordering::SeqCst);
+            if server_ends {
+                server.0.shutdown().await.expect("still connected");
+            } else {
+                connection.abort();
+            }
+            let mut unsent = Vec::new();
+            for (stream, sent) in [1, 3, 5].into_iter().zip(sent) {
+                match sent.await.expect("no panic").expect_err("lost") {
+                    SendError::Unsent { .. } => unsent.push(stream),
+                    SendError::Failed { reset: None, .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            connection.tasks().finished().await;
+            while let Some(frame) = server.read().await {
+                let arrived = frame.kind == HEADERS && unsent.contains(&frame.stream);
+                assert!(!arrived, "{budget} bytes: {frame:?} of {unsent:?}");
+            }
+            assert!(budget > 0 || unsent == [1, 3, 5], "{unsent:?}");
+        }
+    }
 }

@@ -216,3 +216,34 @@ async fn callers_need_not_live_in_the_runtime_of_the_connection() {
     server.respond(stream, END_STREAM).await;
     (&mut sent).await.expect("a response");
 }
+
+/// Its channel ends with a panic.
+struct Panics(TestBody);
+
+impl http_body::Body for Panics {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = Pin::new(&mut self.0).poll_frame(cx);
+        assert!(!matches!(frame, Poll::Ready(None)), "on purpose");
+        frame
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_panics_does_not_leave_its_call_waiting() {
+    let (connection, mut server) = raw_with(&TcpConnector, &[]).await;
+    let (feed, body) = TestBody::open();
+    let request = Request::post("http://test/service/method").body(Panics(body)).expect("a request");
+    let sent = tokio::spawn(connection.send(request));
+    let stream = server.next_request().await;
+    drop(feed);
+    let reset = server.read_kind(RST_STREAM).await;
+    assert_eq!((reset.stream, &reset.payload[..]), (stream, &2_u32.to_be_bytes()[..]));
+    let error = sent.await.expect("no panic here").expect_err("no request");
+    assert!(matches!(error, SendError::Failed { reset: Some(2), .. }), "{error:?}");
+}

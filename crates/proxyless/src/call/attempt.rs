@@ -111,7 +111,8 @@ impl<'a> Call<'a> {
             };
             let Some(body) = replay.attempt().await else {
                 let why = "the connection was lost and the request is too long to send again";
-                return Err(Status::unavailable(why)).inspect_err(unsent);
+                // If the caller's own body failed meanwhile, that says more.
+                return Err(replay.error().unwrap_or_else(|| Status::unavailable(why))).inspect_err(unsent);
             };
             let request = self.request(body, pick.authority.as_ref(), &retries);
             // From here on the call counts.

@@ -30,6 +30,8 @@ enum Kind {
 /// The source of a body, with what was read from it.
 struct State {
     source: tonic::body::Body,
+    /// The source has said that there is no more. It need not bear to be asked again.
+    ended: bool,
     /// What the source gave and no attempt has asked for yet.
     ahead: Option<Result<Frame<Bytes>, Status>>,
     /// Frames already read, while they may be needed again.
@@ -107,6 +109,7 @@ impl Kind {
         };
         Self::Shared(Arc::new(Mutex::new(State {
             source,
+            ended: false,
             ahead,
             size: first.as_ref().map_or(0, Bytes::len),
             read: first.into_iter().collect(),
@@ -176,6 +179,7 @@ impl Reader {
         }
         let frame = match state.ahead.take() {
             Some(frame) => Some(frame),
+            None if state.ended => None,
             None => std::task::ready!(Pin::new(&mut state.source).poll_frame(cx)),
         };
         match frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
@@ -189,14 +193,16 @@ impl Reader {
                 state.replayable = false;
                 state.error = Some(error.clone());
             }
-            None => {}
+            None => state.ended = true,
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         let state = lock(&self.state);
-        self.position >= state.read.len() && state.ahead.is_none() && state.source.is_end_stream()
+        self.position >= state.read.len()
+            && state.ahead.is_none()
+            && (state.ended || state.source.is_end_stream())
     }
 }
 
@@ -269,6 +275,31 @@ mod tests {
         first.frame().await.unwrap().unwrap_err();
         assert_eq!(replay.error().unwrap().message(), "too long");
         assert!(replay.attempt().await.is_none());
+    }
+
+    /// As streams may, it panics if it is asked again after its end.
+    struct Strict(Vec<&'static str>, bool);
+
+    impl Body for Strict {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            let next = self.0.pop();
+            assert!(!std::mem::replace(&mut self.1, next.is_none()), "read after its end");
+            Poll::Ready(next.map(|text| Ok(Frame::data(text.into()))))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_source_that_has_ended_is_not_read_on() {
+        let mut replay = Replay::new(tonic::body::Body::new(Strict(vec!["cd", "ab"], false)));
+        for _ in 0..3 {
+            assert_eq!(replay.attempt().await.unwrap().collect().await.unwrap().to_bytes(), "abcd");
+        }
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
 use proxyless_transport::{Address, ConnectOptions, Connection, Connector, Lost};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::call::RequestBody;
 
@@ -153,11 +153,24 @@ impl Connections {
                 ConnectionEvent::Ready(live)
             }
             Kind::Ended(event) => {
-                self.live.remove(&key)?;
+                let lost = self.live.remove(&key)?.connection;
+                if lost.and_then(|lost| lost.go_away()).is_some_and(|said| said.is_too_many_pings()) {
+                    self.ping_less();
+                }
                 event
             }
         };
         Some((connection, attempt, event))
+    }
+}
+
+impl Connections {
+    /// A8: a server that finds PINGs too frequent gets half as many on the channel's next connections.
+    fn ping_less(&mut self) {
+        if let Some(interval) = &mut self.options.keepalive_interval {
+            *interval = interval.saturating_mul(2);
+            warn!(target: "subchannel", ?interval, "a server said too_many_pings: the keepalive interval is doubled");
+        }
     }
 }
 
@@ -169,5 +182,46 @@ impl Drop for Connections {
                 connection.close_gracefully();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proxyless_balancer::tree::ConnectionId;
+    use proxyless_transport::TcpConnector;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    /// The keepalive interval after a connection to a server that says GOAWAY with this code and debug data.
+    async fn interval_after(code: u8, debug_data: &[u8]) -> Duration {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (reports, mut incoming) = unbounded_channel();
+        let options =
+            ConnectOptions { keepalive_interval: Some(Duration::from_secs(10)), ..ConnectOptions::default() };
+        let mut connections = Connections::new(Arc::new(TcpConnector), options, reports);
+        connections.connect(ConnectionId(1), 1, address, Duration::from_secs(20));
+        let (mut server, _) = listener.accept().await.unwrap();
+        // SETTINGS, then GOAWAY with last stream 0.
+        server.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+        let length = u8::try_from(8 + debug_data.len()).unwrap();
+        let go_away = [&[0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, code], debug_data].concat();
+        server.write_all(&go_away).await.unwrap();
+        for _ in ["ready", "ended"] {
+            let report = incoming.recv().await.unwrap();
+            connections.on_report(report).unwrap();
+        }
+        connections.options.keepalive_interval.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a8_too_many_pings_doubles_the_keepalive_interval() {
+        const ENHANCE_YOUR_CALM: u8 = 11;
+        assert_eq!(interval_after(ENHANCE_YOUR_CALM, b"too_many_pings").await, Duration::from_secs(20));
+        assert_eq!(interval_after(ENHANCE_YOUR_CALM, b"too many calls").await, Duration::from_secs(10));
+        assert_eq!(interval_after(0, b"too_many_pings").await, Duration::from_secs(10));
     }
 }
