@@ -68,6 +68,7 @@ impl fmt::Debug for ConnectionSlot {
 }
 
 /// One tree position of one connection: what a completed pick points to.
+#[derive(Clone)]
 pub struct PickTarget {
     /// The address connected to.
     pub address: SocketAddr,

@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
-use crate::api::{Pick, PickArgs, PickResult, PickTarget, Picker};
+use crate::api::{Pick, PickArgs, PickResult, PickTarget, Picker, STRIPES, own_stripe};
 
 /// Gives every RPC the same target.
-pub(super) struct TargetPicker(Arc<PickTarget>);
+pub(super) struct TargetPicker {
+    /// One copy for each stripe: RPCs count their references, and those of different cores shall not meet.
+    targets: [Arc<PickTarget>; STRIPES],
+}
 
 impl TargetPicker {
-    pub(super) fn new(target: &Arc<PickTarget>) -> Arc<Self> {
-        Arc::new(Self(Arc::clone(target)))
+    pub(super) fn new(target: &PickTarget) -> Arc<Self> {
+        Arc::new(Self { targets: std::array::from_fn(|_| Arc::new(target.clone())) })
     }
 }
 
 impl Picker for TargetPicker {
     fn pick(&self, _: &mut PickArgs<'_>) -> PickResult {
-        PickResult::Complete(Pick::new(Arc::clone(&self.0)))
+        // Below STRIPES by construction.
+        PickResult::Complete(Pick::new(Arc::clone(&self.targets[own_stripe() % STRIPES])))
     }
 }

@@ -3,6 +3,7 @@
 mod config;
 mod picker;
 mod policy;
+mod position;
 
 #[cfg(test)]
 mod tests;

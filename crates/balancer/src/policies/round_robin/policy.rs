@@ -5,7 +5,8 @@ use std::sync::Arc;
 use proxyless_sans_io::Time;
 
 use super::RoundRobinConfig;
-use super::picker::{Position, RoundRobinPicker};
+use super::picker::RoundRobinPicker;
+use super::position::Position;
 use crate::api::{
     ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, QueuePicker,
     Route, RouteBuf, Signal, SubchannelEvent, Update, config_of,
@@ -129,8 +130,7 @@ impl RoundRobin {
             return;
         }
         // A random start, or all clients would begin with the same endpoint.
-        let position =
-            self.position.get_or_insert_with(|| Position::starting_at(cx.rng().next_u64() as usize));
+        let position = self.position.get_or_insert_with(|| Position::starting_at(cx.rng().next_u64()));
         let picker = RoundRobinPicker::new(children, Arc::clone(position));
         self.published = Published::Ready(Arc::clone(&picker));
         cx.publish(ConnectivityState::Ready, picker);

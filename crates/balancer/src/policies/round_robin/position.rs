@@ -1,0 +1,116 @@
+//! Whose turn it is: in strict order, unless threads pick at the very same time.
+//!
+//! Every pick takes the next turn of one shared number. Only a thread that loses a race for it takes turns in blocks from
+//! then on, for a while, and uses them up by itself: threads that pick all the time hardly meet. No turn is given twice.
+
+use std::array;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::api::{Padded, STRIPES, own_stripe};
+
+/// How many turns are taken at once,
+const BLOCK: u64 = 32;
+/// and how many times after a lost race. Races are rare even where the number is fought over, and must not be run often.
+const BLOCKS: u64 = 128;
+
+/// The turns of a policy. All accesses are relaxed: turns order nothing, they only have to be different.
+pub(super) struct Position {
+    next: Padded<AtomicU64>,
+    /// What each stripe has taken.
+    taken: [Padded<AtomicU64>; STRIPES],
+}
+
+/// What a stripe has taken, in one number: the next turn of its block, the blocks that may follow, and the turns left.
+#[derive(Clone, Copy)]
+struct Taken(u64);
+
+impl Taken {
+    fn new(turn: u64, blocks: u64, left: u64) -> Self {
+        Self(turn << 16 | blocks << 8 | left)
+    }
+
+    fn parts(self) -> (u64, u64, u64) {
+        (self.0 >> 16, self.0 >> 8 & 0xff, self.0 & 0xff)
+    }
+}
+
+impl Position {
+    pub(super) fn starting_at(turn: u64) -> Arc<Self> {
+        // Turns have 48 bits; 40 leave room to count on.
+        let next = Padded(AtomicU64::new(turn >> 24));
+        Arc::new(Self { next, taken: array::from_fn(|_| Padded::default()) })
+    }
+
+    /// The next turn.
+    pub(super) fn next(&self) -> u64 {
+        // Below STRIPES by construction.
+        let taken = &self.taken[own_stripe() % STRIPES].0;
+        let before = taken.load(Ordering::Relaxed);
+        let (turn, blocks, left) = Taken(before).parts();
+        if left > 0 {
+            let rest = Taken::new(turn + 1, blocks, left - 1);
+            // Fails if another thread of the stripe was faster.
+            if taken.compare_exchange(before, rest.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return turn;
+            }
+        } else if blocks > 0 {
+            return self.take(taken, blocks - 1);
+        }
+        let turn = self.next.0.load(Ordering::Relaxed);
+        match self.next.0.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(turn) => turn,
+            Err(_) => self.take(taken, BLOCKS - 1),
+        }
+    }
+
+    /// The first turn of a block; the stripe gets the others.
+    fn take(&self, taken: &AtomicU64, blocks: u64) -> u64 {
+        let turn = self.next.0.fetch_add(BLOCK, Ordering::Relaxed);
+        // What another thread of the stripe has just taken is lost: turns may be left out, but are never given twice.
+        taken.store(Taken::new(turn + 1, blocks, BLOCK - 1).0, Ordering::Relaxed);
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_alone_gets_all_turns_in_order() {
+        let position = Position::starting_at(7 << 24);
+        assert_eq!((0..100).map(|_| position.next()).collect::<Vec<_>>(), (7..107).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn threads_in_turns_get_all_turns_in_order() {
+        let position = Position::starting_at(0);
+        for turn in 0..100 {
+            let got = std::thread::scope(|scope| scope.spawn(|| position.next()).join().unwrap());
+            assert_eq!(got, turn);
+        }
+    }
+
+    #[test]
+    fn blocks_are_used_up_in_order_and_then_the_order_is_strict_again() {
+        let position = Position::starting_at(0);
+        position.taken[own_stripe() % STRIPES].0.store(Taken::new(1000, 1, 2).0, Ordering::Relaxed);
+        let turns = [1000, 1001].into_iter().chain(0..100);
+        assert_eq!((0..102).map(|_| position.next()).collect::<Vec<_>>(), turns.collect::<Vec<_>>());
+        assert_eq!(position.next.0.load(Ordering::Relaxed), 100);
+    }
+
+    #[test]
+    fn threads_at_once_never_get_the_same_turn() {
+        let position = Position::starting_at(u64::MAX);
+        let turns = || (0..20_000).map(|_| position.next()).collect::<Vec<_>>();
+        let all: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2 * STRIPES).map(|_| scope.spawn(turns)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
+}
