@@ -45,6 +45,9 @@ struct Cli {
     /// Where the samples go, as JSON.
     #[arg(long, default_value = "target/contest.json")]
     json: PathBuf,
+    /// Samples of an earlier run, for what is not measured now.
+    #[arg(long)]
+    keep: Option<PathBuf>,
     /// Also puts tables and picture into `docs/`.
     #[arg(long)]
     docs: bool,
@@ -105,6 +108,9 @@ async fn contest(cli: Cli) -> Result<(), BoxError> {
             };
             group.run(&mut round).await?;
         }
+    }
+    if let Some(earlier) = &cli.keep {
+        results.keep(&serde_json::from_str(&std::fs::read_to_string(earlier)?)?);
     }
     println!("{}\n\n{}\n{}", machine::describe(), report::tables(&results), report::verdicts(&results));
     for failure in &results.failures {

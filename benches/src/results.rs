@@ -39,6 +39,39 @@ impl Results {
         measure.samples.entry(contestant).or_default().push(value);
     }
 
+    /// Takes over earlier results of measures that these do not have.
+    pub(crate) fn keep(&mut self, earlier: &Value) {
+        for (name, measure) in earlier["measures"].as_object().into_iter().flatten() {
+            if self.measures.contains_key(name) {
+                continue;
+            }
+            for (who, values) in measure["samples"].as_object().into_iter().flatten() {
+                let Some(who) = Contestant::ALL.into_iter().find(|contestant| contestant.name() == who)
+                else {
+                    continue;
+                };
+                for value in values.as_array().into_iter().flatten() {
+                    // JSON has no infinity.
+                    let value = value.as_f64().unwrap_or(f64::INFINITY);
+                    self.add(name, measure["unit"].as_str().unwrap_or_default(), who, value);
+                }
+            }
+        }
+        let failures = earlier["failures"].as_array().into_iter().flatten();
+        for failure in failures.filter_map(Value::as_str) {
+            self.fail(failure);
+        }
+    }
+
+    /// Notes a failure, once for each that begins alike up to its reason.
+    pub(crate) fn fail(&mut self, text: &str) {
+        let short: String = text.chars().take(200).collect();
+        let begins = |text: &str| text.split(": ").take(2).collect::<Vec<_>>().join(": ");
+        if !self.failures.iter().any(|known| begins(known) == begins(&short)) {
+            self.failures.push(short);
+        }
+    }
+
     /// The measures whose names begin like this.
     pub(crate) fn measures(&self, prefix: &str) -> impl Iterator<Item = (&str, &Measure)> {
         let found = self.measures.range(prefix.to_owned()..);
@@ -101,6 +134,21 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn earlier_results_fill_gaps_and_replace_nothing() {
+        let mut earlier = Results::default();
+        earlier.add("a", "ms", Contestant::Proxyless, 1.0);
+        earlier.add("b", "ms", Contestant::CCore, f64::INFINITY);
+        earlier.fail("start: C-core: because of 1");
+        let mut results = Results::default();
+        results.add("a", "ms", Contestant::Proxyless, 2.0);
+        results.fail("start: C-core: because of 2");
+        results.keep(&earlier.to_json());
+        assert_eq!(results.summary("a", Contestant::Proxyless).unwrap().median, 2.0);
+        assert_eq!(results.summary("b", Contestant::CCore).unwrap().median, f64::INFINITY);
+        assert_eq!(results.failures, ["start: C-core: because of 2"]);
+    }
 
     #[test]
     fn ratios_compare_the_same_round() {

@@ -64,8 +64,6 @@ impl Round<'_> {
     fn failed(&mut self, what: &str, contestant: Contestant, error: &BoxError) {
         let text = format!("{what}: {contestant}: {error}");
         tracing::warn!("{text}");
-        if !self.results.failures.contains(&text) {
-            self.results.failures.push(text);
-        }
+        self.results.fail(&text);
     }
 }

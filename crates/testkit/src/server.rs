@@ -180,6 +180,8 @@ async fn accept<H: Handler>(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
+                // Or small answers wait for the client's delayed ACK; a socket that refuses is about to end anyway.
+                let _ = stream.set_nodelay(true);
                 let io = Io { stream, killed: tasks.token.clone() };
                 let open = Open::new(connections.clone());
                 tasks.spawn(serve(io, peer, handler.clone(), open, tasks.clone()));
