@@ -1,7 +1,6 @@
 //! The clock that all processes share, and the CPU time of another process.
 
-use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
+use nix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub(crate) fn monotonic_ns() -> u64 {
@@ -9,10 +8,17 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 /// The seconds of CPU that a process has used so far, all threads together; 0 if there is no such process.
+#[cfg(target_os = "linux")]
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap_or(0));
-    let nanos = clock_getcpuclockid(pid).ok().and_then(nanoseconds).unwrap_or(0);
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap_or(0));
+    let nanos = nix::time::clock_getcpuclockid(pid).ok().and_then(nanoseconds).unwrap_or(0);
     nanos as f64 / 1e9
+}
+
+/// Unknown elsewhere: the contest says that it needs Linux before anybody asks.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn cpu_seconds(_: u32) -> f64 {
+    f64::NAN
 }
 
 fn nanoseconds(clock: ClockId) -> Option<u64> {

@@ -83,6 +83,11 @@ async fn main() -> ExitCode {
 
 async fn contest(cli: Cli) -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().init();
+    if !cfg!(target_os = "linux") {
+        return Err(
+            "the contest needs Linux: it reads the CPU clocks and the memory of other processes".into()
+        );
+    }
     let wanted = Contestant::by_names(&cli.contestants)?;
     tracing::info!("building the contestants");
     let tools = Tools::build(&wanted).await?;
