@@ -70,7 +70,7 @@ impl SystemResolver {
             return Ok(Answer { addresses: fixed, ttl: None });
         }
         let dns = dns.map_err(|error| {
-            let why = format_args!("the system's DNS configuration cannot be used: {error}");
+            let why = format!("the system's DNS configuration cannot be used: {error}");
             ResolveError::failed(host, why)
         })?;
         let records = match dns.addresses(name).await {

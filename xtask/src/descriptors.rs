@@ -1,9 +1,12 @@
-//! Makes the descriptor set by which any xDS resource can be written as JSON: from the `.proto` files that the package
-//! envoy-types ships, compiled without protoc, compressed.
+//! The descriptor set with which `proxyless status` prints any xDS resource as JSON.
+//!
+//! Input: the `.proto` files of the package envoy-types, compiled without protoc. Output: a compressed
+//! `FileDescriptorSet`, checked in beside the command that includes it.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,8 +30,26 @@ const ROOTS: [&str; 9] = [
 const WANTED: [&str; 5] =
     ["envoy/config", "envoy/extensions", "envoy/service/discovery", "envoy/service/status", "envoy/type"];
 
-fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-changed=build.rs");
+/// Compiles the descriptor set and replaces the checked-in file.
+pub(crate) fn write() -> Result<String, Box<dyn Error>> {
+    let bytes = descriptor_set()?.encode_to_vec();
+    let path = checked_in();
+    let mut encoder = flate2::write::GzEncoder::new(File::create(&path)?, flate2::Compression::best());
+    encoder.write_all(&bytes)?;
+    encoder.finish()?;
+    Ok(format!("wrote {} ({} bytes before compression)", path.display(), bytes.len()))
+}
+
+fn checked_in() -> PathBuf {
+    workspace().join("crates/cli/descriptors.bin.gz")
+}
+
+fn workspace() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package)
+}
+
+fn descriptor_set() -> Result<FileDescriptorSet, Box<dyn Error>> {
     let protos = package("envoy-types")?.join("proto");
     let includes: Vec<PathBuf> = ROOTS.iter().map(|root| protos.join(root)).collect();
     let mut files = Vec::new();
@@ -36,13 +57,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for folder in WANTED {
         list(&api.join(folder), &mut files)?;
     }
-    let bytes = compile(files, &includes)?.encode_to_vec();
-
-    let out = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin.gz");
-    let mut encoder = flate2::write::GzEncoder::new(File::create(out)?, flate2::Compression::best());
-    encoder.write_all(&bytes)?;
-    encoder.finish()?;
-    Ok(())
+    // The order in which a folder lists its files differs between machines, and the result must not.
+    files.sort();
+    compile(files, &includes)
 }
 
 /// Compiles files, together where that works.
@@ -86,21 +103,35 @@ fn compile(mut files: Vec<PathBuf>, includes: &[PathBuf]) -> Result<FileDescript
     Ok(ordered)
 }
 
-/// The folder of a package that this one depends on.
+/// The folder of a package of the workspace's lock file.
+///
+/// `--filter-platform` keeps cargo from asking for packages of other platforms, which it may not have downloaded.
 fn package(name: &str) -> Result<PathBuf, Box<dyn Error>> {
-    let manifest = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
-    let output = Command::new(env::var("CARGO")?)
-        .args(["metadata", "--format-version=1", "--offline", "--manifest-path"])
-        .arg(manifest)
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let host = host(&cargo)?;
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version=1", "--locked", "--filter-platform", &host])
+        .current_dir(workspace())
         .output()?;
     if !output.status.success() {
         return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let packages = metadata["packages"].as_array().ok_or("cargo metadata has no packages")?;
-    let found = packages.iter().find(|package| package["name"] == name).ok_or("the package is not there")?;
-    let manifest = found["manifest_path"].as_str().ok_or("the package has no manifest")?;
-    Ok(Path::new(manifest).parent().ok_or("the manifest has no folder")?.to_owned())
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+    let found = packages
+        .iter()
+        .find(|package| package["name"] == name)
+        .ok_or_else(|| format!("cargo metadata does not list {name}"))?;
+    let manifest = found["manifest_path"].as_str().ok_or("cargo metadata gives no manifest_path")?;
+    Ok(Path::new(manifest).parent().ok_or("manifest_path has no folder")?.to_owned())
+}
+
+/// The host platform, as `cargo -vV` prints it.
+fn host(cargo: &OsStr) -> Result<String, Box<dyn Error>> {
+    let output = Command::new(cargo).arg("-vV").output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.ok_or("cargo -vV does not name its host")?.to_owned())
 }
 
 fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
@@ -113,4 +144,20 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn checked_in_descriptor_set_is_up_to_date() {
+        let mut checked_in_bytes = Vec::new();
+        let file = File::open(checked_in()).expect("crates/cli/descriptors.bin.gz is checked in");
+        flate2::read::GzDecoder::new(file).read_to_end(&mut checked_in_bytes).expect("a gzip file");
+        let fresh = descriptor_set().expect("envoy-types compiles").encode_to_vec();
+        assert!(checked_in_bytes == fresh, "out of date: run `cargo xtask descriptors`");
+    }
 }

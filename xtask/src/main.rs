@@ -1,0 +1,28 @@
+//! `cargo xtask`: makes the generated files that the repository checks in, so that no build script needs more than its
+//! own package.
+//!
+//! - `cargo xtask descriptors` writes `crates/cli/descriptors.bin.gz`. A test fails while that file is out of date.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line")]
+
+mod descriptors;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["descriptors"] => descriptors::write(),
+        _ => Err("usage: cargo xtask descriptors".into()),
+    };
+    match result {
+        Ok(done) => {
+            println!("{done}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
