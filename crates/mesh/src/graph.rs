@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use proxyless_xds::resource::AggregateClusterConfig;
 
+use crate::listing::listing;
+
 /// A37-17: levels in a tree of clusters, the leaf's included.
 pub const MAX_DEPTH: usize = 16;
 
@@ -178,7 +180,7 @@ impl<L: Fn(&Arc<str>) -> Node> Walk<'_, L> {
                 Root::Failed(format!("aggregate cluster {root}: no cluster with endpoints below it").into())
             }
             true => {
-                let notes = found.notes.join("; ");
+                let notes = listing(found.notes.iter().map(|note| &**note), "; ");
                 Root::Failed(
                     format!("aggregate cluster {root}: no cluster with endpoints below it: {notes}").into(),
                 )

@@ -210,3 +210,14 @@ fn flattening_is_linear_in_the_edges() {
     let both = graph.resolve(&["agg0", "agg1"]);
     assert!(both.steps <= 2 * (edges + 1), "each root costs its own edges, no more");
 }
+
+#[test]
+fn a74_errors_stay_short_whatever_is_missing() {
+    let names: Vec<_> = (0..400).map(|number| format!("a-cluster-with-a-long-name-{number}")).collect();
+    let children: Vec<_> = names.iter().map(String::as_str).collect();
+    let graph =
+        names.iter().fold(Graph::default().aggregate("root", &children), |graph, name| graph.missing(name));
+    let why = failure(&graph.resolve(&["root"]), "root");
+    assert!(why.ends_with("Cluster a-cluster-with-a-long-name-4: gone; and 395 more"), "{why}");
+    assert!(why.len() < 500, "{} bytes", why.len());
+}

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::{PickArgs, PickError, PickResult, Picker};
 use proxyless_xds::lrs::{DropCounter, LoadStore};
+use proxyless_xds::resource::CircuitBreakers;
 
 use super::authority::Authorities;
 use super::circuit::Circuit;
@@ -36,8 +37,13 @@ impl Rules {
                 counter: load.as_ref().map(|load| load.category(&drop.category)),
             }
         });
+        // A32: who sets no limit has one all the same.
+        let whose = match *max_requests == CircuitBreakers::default().max_requests {
+            true => " (the default where the Cluster sets none)",
+            false => "",
+        };
         let too_many = PickError::unavailable(format!(
-            "circuit breaker: max_requests {max_requests} of cluster {cluster} reached"
+            "circuit breaker: max_requests {max_requests} of cluster {cluster} reached{whose}"
         ));
         Self { drops: drops.collect(), circuit, max_requests: *max_requests, too_many, load }
     }

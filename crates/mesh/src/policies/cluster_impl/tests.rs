@@ -100,6 +100,16 @@ fn x_13_the_limit_is_exact_and_a_drop() {
 }
 
 #[test]
+fn a32_the_error_says_that_the_limit_is_the_default() {
+    let circuits = CircuitRegistry::default();
+    let mut bench = ready(config(&circuits));
+    let _held: Vec<_> = (0..1024).map(|_| complete(&mut bench)).collect();
+    let why =
+        "circuit breaker: max_requests 1024 of cluster c reached (the default where the Cluster sets none)";
+    assert_eq!(bench.pick(), Picked::Drop(why.into()));
+}
+
+#[test]
 fn a32_queued_and_failed_picks_take_no_place() {
     let circuits = CircuitRegistry::default();
     let mut bench = Bench::new();
