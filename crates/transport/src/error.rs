@@ -24,6 +24,11 @@ pub enum SendError<B> {
         /// What the server said.
         reason: String,
     },
+    /// The server may have processed it, but the headers of its response were not taken.
+    HeadersTooLarge {
+        /// What the limit is.
+        reason: String,
+    },
     /// The server may have processed it.
     Failed {
         /// The HTTP/2 error code with which the stream was reset; `None` if the whole connection was lost.
@@ -41,6 +46,12 @@ impl<B> SendError<B> {
     /// What an error of h2 means for a request that was given the stream `id`.
     pub(crate) fn of_stream(error: &h2::Error, id: u32, shared: &Shared) -> Self {
         let BodyError { reset, reason } = BodyError::of(error, shared);
+        // h2 has one code for this and for headers that are not HTTP/2; those are the exception.
+        if error.is_library() && error.is_reset() && error.reason() == Some(h2::Reason::PROTOCOL_ERROR) {
+            let limit = shared.max_header_list_size;
+            let reason = format!("the response's headers are larger than {limit} bytes, or malformed");
+            return Self::HeadersTooLarge { reason };
+        }
         if !error.is_io() && !error.is_remote() {
             // This side gave the stream or the connection up, and h2 still writes what it has begun to.
             return Self::Failed { reset, reason };
@@ -61,7 +72,10 @@ impl<B> SendError<B> {
     /// What happened.
     pub fn reason(&self) -> &str {
         match self {
-            Self::Unsent { reason, .. } | Self::Refused { reason } | Self::Failed { reason, .. } => reason,
+            Self::Unsent { reason, .. }
+            | Self::Refused { reason }
+            | Self::HeadersTooLarge { reason }
+            | Self::Failed { reason, .. } => reason,
         }
     }
 }
@@ -71,7 +85,7 @@ impl<B> fmt::Display for SendError<B> {
         match self {
             Self::Unsent { reason, .. } => write!(f, "not sent: {reason}"),
             Self::Refused { reason } => write!(f, "not processed: {reason}"),
-            Self::Failed { reason, .. } => f.write_str(reason),
+            Self::HeadersTooLarge { reason } | Self::Failed { reason, .. } => f.write_str(reason),
         }
     }
 }
@@ -83,6 +97,9 @@ impl<B> fmt::Debug for SendError<B> {
                 f.debug_struct("Unsent").field("reason", reason).finish_non_exhaustive()
             }
             Self::Refused { reason } => f.debug_struct("Refused").field("reason", reason).finish(),
+            Self::HeadersTooLarge { reason } => {
+                f.debug_struct("HeadersTooLarge").field("reason", reason).finish()
+            }
             Self::Failed { reset, reason } => {
                 f.debug_struct("Failed").field("reset", reset).field("reason", reason).finish()
             }

@@ -78,6 +78,8 @@ pub(crate) struct Shared {
     /// The last stream whose HEADERS the socket has taken.
     last_written: AtomicU32,
     last_read: Option<LastRead>,
+    /// What is not taken from the server, for errors.
+    pub(crate) max_header_list_size: u32,
 }
 
 /// When the server was last heard, in nanoseconds since the beginning. Only kept for keepalive.
@@ -120,6 +122,7 @@ impl Shared {
             facts: Mutex::default(),
             last_written: AtomicU32::new(0),
             last_read: options.keepalive_interval.map(|_| last_read()),
+            max_header_list_size: options.max_header_list_size,
         }
     }
 
