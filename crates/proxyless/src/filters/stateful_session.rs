@@ -86,7 +86,8 @@ impl Session {
             cookie.push_str(path);
         }
         if !ttl.is_zero() {
-            cookie.push_str(&format!("; Max-Age={}", ttl.as_secs()));
+            // Zero would have the caller delete the cookie.
+            cookie.push_str(&format!("; Max-Age={}", ttl.as_secs().max(1)));
         }
         cookie
     }
@@ -108,8 +109,9 @@ impl<'a> Cookie<'a> {
         let addresses: Vec<SocketAddr> = parsed.clone().filter_map(Result::ok).collect();
         let is_exact = parsed.clone().all(|address| address.is_ok());
         if !is_exact {
-            // A55: what is no address is ignored.
-            tracing::warn!(target: "stateful_session", list, "a session cookie holds something that is no address");
+            // A55: what is not an address is ignored. Cookies may come from end users, so neither is the log theirs to
+            // fill, nor does it show them.
+            tracing::debug!(target: "stateful_session", length = list.len(), "a session cookie holds something that is not an address");
         }
         Self { addresses, cluster, is_exact }
     }
@@ -158,7 +160,11 @@ mod tests {
 
     /// A route by weight to `a` alone, which also names `b`; a cookie of this path and time.
     fn table(path: &str, ttl: u64) -> RouteTable {
-        let session = CookieSession { name: "sid".into(), path: path.into(), ttl: Duration::from_secs(ttl) };
+        table_with(path, Duration::from_secs(ttl))
+    }
+
+    fn table_with(path: &str, ttl: Duration) -> RouteTable {
+        let session = CookieSession { name: "sid".into(), path: path.into(), ttl };
         let config = HttpFilterConfig::StatefulSession(Some(Arc::new(session)));
         let filters = [HttpFilter { name: "session".into(), config }];
         let clusters = [("a", 1), ("b", 0)].map(|(name, weight)| WeightedCluster {
@@ -241,6 +247,13 @@ mod tests {
         let session = begin(&table("/s", 90), "/s/m", &[]).unwrap();
         let cookie = set_cookie(&session, &actual(&[1])).unwrap();
         assert!(cookie.ends_with("; HttpOnly; Path=/s; Max-Age=90"), "{cookie}");
+    }
+
+    #[test]
+    fn a55_a_ttl_below_a_second_does_not_delete_the_cookie() {
+        let session = begin(&table_with("", Duration::from_millis(300)), "/s/m", &[]).unwrap();
+        let cookie = set_cookie(&session, &actual(&[1])).unwrap();
+        assert!(cookie.ends_with("; HttpOnly; Max-Age=1"), "{cookie}");
     }
 
     #[test]
