@@ -18,6 +18,8 @@ use proxyless_xds::client::NackMode;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 
+use crate::bootstrap::bootstrap_from_env;
+use crate::call::{CallSettings, PolicyRetries, RetryOptions};
 use crate::channel::{Shared, XdsChannel};
 use crate::client_pool::{ClientKey, ClientPool, ClientSharing, ClientSource};
 use crate::clock;
@@ -28,6 +30,8 @@ use crate::error::ConnectError;
 use crate::snapshot::Published;
 
 /// Builds an [`XdsChannel`] with options.
+///
+/// The limit of 1,024 RPCs in flight per cluster is not among them: the control plane sets it, see [`XdsChannel`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,6 +61,7 @@ pub struct XdsChannelBuilder {
     connector: Arc<dyn Connector>,
     dns: DnsConfig,
     resolver: Arc<dyn Resolve>,
+    retries: RetryOptions,
 }
 
 impl XdsChannelBuilder {
@@ -75,6 +80,7 @@ impl XdsChannelBuilder {
             connector: Arc::new(TcpConnector),
             dns: DnsConfig::default(),
             resolver: Arc::new(SystemResolver::new()),
+            retries: RetryOptions::default(),
         }
     }
 
@@ -163,6 +169,33 @@ impl XdsChannelBuilder {
         self
     }
 
+    /// Ignores the retry policies of routes (gRFC A44), as for applications that retry by themselves. Requests that no
+    /// server has processed are still sent again.
+    pub fn disable_retries(mut self) -> Self {
+        self.retries.policy_retries = PolicyRetries::Disabled;
+        self
+    }
+
+    /// How many bytes of a request are kept, until its response begins, to be sent again; 256 KiB by default.
+    ///
+    /// A request of which more has been sent is not retried by a route's policy. A streaming request is not sent again
+    /// either if its connection is lost before a server has processed it; a unary one always is, as keeping it costs
+    /// nothing.
+    pub fn retry_buffer(mut self, bytes: usize) -> Self {
+        self.retries.buffer = bytes;
+        self
+    }
+
+    /// Throttles the retries of routes' policies (gRFC A6, `retryThrottling`); off by default, as xDS has no such setting.
+    ///
+    /// The channel has `max_tokens` tokens (1 to 1,000). An attempt that fails with a code that its policy retries takes one
+    /// away, a call that succeeds brings `token_ratio` of one back (0.001 at least), and there are no retries while half of
+    /// the tokens or less are left.
+    pub fn retry_throttling(mut self, max_tokens: u32, token_ratio: f64) -> Self {
+        self.retries.throttling = Some((max_tokens, token_ratio));
+        self
+    }
+
     /// Makes the channel. It stays IDLE until its first RPC.
     ///
     /// # Errors
@@ -170,12 +203,11 @@ impl XdsChannelBuilder {
     pub fn build(self) -> Result<XdsChannel, ConnectError> {
         let target = XdsTarget::parse(&self.target)?;
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        let variable = |name: &str| std::env::var(name).ok();
         let bootstrap = match self.bootstrap {
             Some(bootstrap) => bootstrap,
-            None => Bootstrap::from_env(variable, |path| std::fs::read_to_string(path))?,
+            None => bootstrap_from_env()?,
         };
-        let gates = self.gates.unwrap_or_else(|| Gates::from_variables(variable));
+        let gates = self.gates.unwrap_or_else(|| Gates::from_variables(|name| std::env::var(name).ok()));
         let name = Arc::clone(target.name());
         let uri: Arc<str> = Arc::from(self.target.as_str());
 
@@ -239,6 +271,7 @@ impl XdsChannelBuilder {
             published,
             channel_id: clock::seed(),
             commands,
+            calls: CallSettings::new(runtime, self.retries),
         }))
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tower_service::Service;
 
 use crate::builder::XdsChannelBuilder;
-use crate::call::{self, XdsBody};
+use crate::call::{self, CallSettings, XdsBody};
 use crate::drive::channel::{Command, ask_for_report};
 use crate::error::ConnectError;
 use crate::inspect::{ChannelReport, ChannelTree};
@@ -27,6 +27,11 @@ use crate::snapshot::Published;
 /// under a `ServiceBuilder`. Nothing happens until the first RPC (or [`ready`](Self::ready)); then the channel asks the
 /// management server of its bootstrap for the configuration and follows it. When the last clone is dropped, its tasks
 /// and connections end.
+///
+/// RPCs may be polled anywhere, also outside of a tokio runtime; their timers run in the runtime that the channel was made
+/// in. No more than 1,024 of them are in flight to one cluster at a time, from all channels of the process together, unless
+/// the control plane sets another limit (`circuit_breakers` of the Cluster, `max_requests`; gRFC A32): what is above fails
+/// with UNAVAILABLE.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), proxyless::ConnectError> {
@@ -55,6 +60,7 @@ pub(crate) struct Shared {
     /// What hash policies on the channel's identity hash (gRFC A42).
     pub(crate) channel_id: u64,
     pub(crate) commands: UnboundedSender<Command>,
+    pub(crate) calls: CallSettings,
 }
 
 impl XdsChannel {

@@ -22,6 +22,7 @@
 //! process are sent again without the caller noticing.
 #![forbid(unsafe_code)]
 
+mod bootstrap;
 mod builder;
 mod call;
 mod channel;
@@ -35,8 +36,9 @@ mod server;
 mod snapshot;
 mod user_agent;
 
+pub use bootstrap::bootstrap_from_env;
 pub use builder::XdsChannelBuilder;
-pub use call::{WaitForReady, XdsBody};
+pub use call::{PeerAddress, WaitForReady, XdsBody};
 pub use channel::XdsChannel;
 pub use client_pool::{ClientPool, ClientSharing};
 pub use error::ConnectError;
@@ -47,5 +49,8 @@ pub use proxyless_transport::dns::{
 };
 pub use proxyless_transport::{Address, BoxedIo, Connecting, Connector, Io, TcpConnector};
 pub use proxyless_xds::Gates;
-pub use proxyless_xds::bootstrap::{Bootstrap, BootstrapError};
+pub use proxyless_xds::bootstrap::{
+    Bootstrap, BootstrapBuilder, BootstrapError, BootstrapProblem, ServerFeatures,
+};
 pub use proxyless_xds::client::NackMode;
+pub use proxyless_xds::resource::Locality;

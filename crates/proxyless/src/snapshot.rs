@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use proxyless_balancer::api::{CallCounter, ConnectivityState};
+use proxyless_balancer::tree::ConnectionId;
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_xds::client::WatchId;
 use proxyless_xds::resource::ResourceType;
@@ -32,6 +34,7 @@ pub(crate) struct Published {
     ended: AtomicBool,
     /// What the channel has asked for and not been told of yet, for the errors of calls that waited for it.
     missing: Missing,
+    connecting: Connecting,
     unsent: CallCounter,
     retried: CallCounter,
 }
@@ -63,10 +66,45 @@ impl Missing {
     }
 }
 
+/// A status message is a header: a mesh of a thousand clusters must not fill it.
+const MOST: usize = 5;
+
+/// The connection attempts that run.
+///
+/// Locked by the driver, and by calls only when they have failed and say why.
+#[derive(Default)]
+pub(crate) struct Connecting(Mutex<BTreeMap<(ConnectionId, u64), SocketAddr>>);
+
+impl Connecting {
+    pub(crate) fn began(&self, connection: ConnectionId, attempt: u64, address: SocketAddr) {
+        self.lock().insert((connection, attempt), address);
+    }
+
+    pub(crate) fn ended(&self, connection: ConnectionId, attempt: u64) {
+        self.lock().remove(&(connection, attempt));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(ConnectionId, u64), SocketAddr>> {
+        // The map is whole whenever the lock is free, whoever panicked while holding it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attempts = self.lock();
+        for (number, address) in attempts.values().take(MOST).enumerate() {
+            write!(f, "{}{address}", if number == 0 { ", connecting to " } else { ", " })?;
+        }
+        match attempts.len().saturating_sub(MOST) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// A status message is a header: a mesh of a thousand clusters must not fill it.
-        const MOST: usize = 5;
         let resources = self.lock();
         for Asked { kind, name, since } in resources.values().take(MOST) {
             write!(f, "; {} {name}, asked for {:.1?} ago, has not come", kind.name(), since.elapsed())?;
@@ -87,6 +125,7 @@ impl Published {
             started: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             missing: Missing::default(),
+            connecting: Connecting::default(),
             unsent: CallCounter::default(),
             retried: CallCounter::default(),
         }
@@ -144,6 +183,11 @@ impl Published {
         &self.missing
     }
 
+    /// Which addresses are being connected to.
+    pub(crate) fn connecting(&self) -> &Connecting {
+        &self.connecting
+    }
+
     /// Whether the caller is the first to make the channel leave IDLE.
     pub(crate) fn start(&self) -> bool {
         // The load keeps the line shared on every later call.
@@ -171,5 +215,20 @@ mod tests {
         assert!(text.starts_with("; Cluster c0, ") && text.ends_with(" has not come"), "{text}");
         missing.answered(WatchId(0));
         assert_eq!(missing.to_string(), "");
+    }
+
+    #[test]
+    fn errors_name_what_is_being_connected_to_but_not_all_of_a_thousand() {
+        let connecting = Connecting::default();
+        for number in 0..1000 {
+            connecting.began(ConnectionId(number), 1, ([10, 0, 0, 1], 80).into());
+        }
+        let text = connecting.to_string();
+        assert!(text.starts_with(", connecting to 10.0.0.1:80, 10.0.0.1:80"), "{text}");
+        assert!(text.ends_with(" and 995 more") && text.len() < 120, "{text}");
+        (1..1000).for_each(|number| connecting.ended(ConnectionId(number), 1));
+        assert_eq!(connecting.to_string(), ", connecting to 10.0.0.1:80");
+        connecting.ended(ConnectionId(0), 1);
+        assert_eq!(connecting.to_string(), "");
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use proxyless::{ConnectivityState, WaitForReady};
+use proxyless::{ConnectivityState, PeerAddress, WaitForReady, XdsChannel};
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, CDS, EDS, LDS, RDS};
@@ -94,6 +94,62 @@ async fn a27_62_the_target_is_the_authority_and_the_user_agent_is_ours() -> Test
 }
 
 #[tokio::test]
+async fn a27_62_a_name_that_is_not_an_authority_is_sent_as_localhost_unless_the_caller_sets_one() -> TestResult
+{
+    let backend = Backend::start("a").await?;
+    let plane = mesh(&[&backend]).await;
+    plane.set(listener("svc/one", "route"));
+    let channel = XdsChannel::builder("xds:///svc/one")
+        .bootstrap(bootstrap(&plane))
+        .client_pool(proxyless::ClientPool::new())
+        .build()?;
+    ask(&channel).await?;
+    assert_eq!(backend.calls().pop().ok_or("no call")?.authority(), Some("localhost"));
+    let mut request = http::Request::new(tonic::body::Body::empty());
+    *request.uri_mut() = "http://one.svc/proxyless.testkit.Echo/Unary".parse()?;
+    tower::ServiceExt::oneshot(channel, request).await?;
+    assert_eq!(backend.calls().pop().ok_or("no call")?.authority(), Some("one.svc"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn responses_carry_the_address_of_their_backend() -> TestResult {
+    use tower::ServiceExt;
+    let (a, b) = (Backend::start("a").await?, Backend::start("b").await?);
+    let plane = mesh(&[&a, &b]).await;
+    let channel = channel(&plane);
+    until_only(&channel, &["a", "b"]).await;
+    let mut client = EchoClient::new(channel.clone());
+    for _ in 0..4 {
+        let response = client.unary(EchoRequest::new("hello")).await?;
+        let peer = response.extensions().get::<PeerAddress>().ok_or("no address")?.address();
+        let backend = if response.get_ref().backend == "a" { &a } else { &b };
+        assert_eq!(peer, backend.address());
+    }
+    // Errors that a server sent, and those that the channel made of a lost connection.
+    a.fail_with(Code::NotFound);
+    b.fail_with(Code::NotFound);
+    let peer_of_failure = async || -> Result<std::net::SocketAddr, Box<dyn std::error::Error>> {
+        let mut request = http::Request::new(tonic::body::Body::empty());
+        *request.uri_mut() = "/proxyless.testkit.Echo/Unary".parse()?;
+        let response = channel.clone().oneshot(request).await?;
+        Ok(response.extensions().get::<PeerAddress>().ok_or("no address")?.address())
+    };
+    assert!([a.address(), b.address()].contains(&peer_of_failure().await?));
+    a.hang();
+    b.hang();
+    let mut failing = std::pin::pin!(peer_of_failure());
+    tokio::select! {
+        ended = &mut failing => panic!("{ended:?}"),
+        waited = async { while a.in_flight() + b.in_flight() == 0 { tokio::task::yield_now().await; } } => waited,
+    }
+    let serving = if a.in_flight() == 1 { &a } else { &b };
+    serving.kill().await;
+    assert_eq!(failing.await?, serving.address());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_deadline_covers_waiting_headers_and_body() -> TestResult {
     // Waiting: the control plane never answers.
     let backend = Backend::start("a").await?;
@@ -101,7 +157,8 @@ async fn a_deadline_covers_waiting_headers_and_body() -> TestResult {
     plane.withhold(LDS);
     let waiting = ask_within(&channel(&plane), Duration::from_millis(100)).await.unwrap_err();
     assert_eq!(waiting.code(), Code::DeadlineExceeded, "{waiting:?}");
-    for part in ["Listener", SERVICE, "has not come", &plane.address().to_string(), "node"] {
+    let server = format!("management server {}", plane.address());
+    for part in ["Listener", SERVICE, "has not come", &server, "node"] {
         assert!(waiting.message().contains(part), "{part} is not in {:?}", waiting.message());
     }
 
@@ -112,6 +169,9 @@ async fn a_deadline_covers_waiting_headers_and_body() -> TestResult {
     backend.hang();
     let hanging = ask_within(&channel, Duration::from_millis(100)).await.unwrap_err();
     assert_eq!(hanging.code(), Code::DeadlineExceeded, "{hanging:?}");
+    let at = format!("waiting for the response from {} (cluster cluster)", backend.address());
+    assert!(hanging.message().contains(&at), "{hanging:?}");
+    assert!(!hanging.message().contains(&plane.address().to_string()), "{hanging:?}");
     backend.resume();
 
     // Body: a stream that is open both ways and says nothing more.
@@ -123,6 +183,31 @@ async fn a_deadline_covers_waiting_headers_and_body() -> TestResult {
     assert!(answers.message().await?.is_some());
     let quiet = answers.message().await.unwrap_err();
     assert_eq!(quiet.code(), Code::DeadlineExceeded, "{quiet:?}");
+    assert!(quiet.message().starts_with(&format!("{} (cluster cluster): ", backend.address())), "{quiet:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deadline_while_connecting_names_the_addresses_and_the_last_error() -> TestResult {
+    // A socket that is never accepted from: the connection is made, and SETTINGS do not come.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let plane = mesh_of(&[silent.local_addr()?]).await;
+    let late = ask_within(&channel(&plane), Duration::from_millis(500)).await.unwrap_err();
+    let part = format!("is CONNECTING, connecting to {}", silent.local_addr()?);
+    assert!(late.message().contains(&part), "{late:?}");
+
+    // What fails fast without WaitForReady is the last error with it.
+    let dead = proxyless_testkit::dead_address()?;
+    plane.set(priorities("cluster", [[&dead]]));
+    let channel = channel(&plane);
+    until_failure(&channel, "refused").await;
+    let mut request = Request::new(EchoRequest::new("patient"));
+    request.extensions_mut().insert(WaitForReady);
+    request.set_timeout(Duration::from_millis(200));
+    let late = EchoClient::new(channel).unary(request).await.unwrap_err();
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late:?}");
+    let (_, error) = late.message().split_once("; last error: ").ok_or(late.to_string())?;
+    assert!(error.contains(&dead.address().to_string()) && error.contains("refused"), "{error}");
     Ok(())
 }
 

@@ -2,12 +2,15 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
-use tokio::time::{Instant, Sleep};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::timer::{End, Timer};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -18,7 +21,7 @@ pub(crate) struct Deadline {
     /// Whether it is what the caller's header says.
     is_callers: bool,
     /// Made by the first wait.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<Timer>,
 }
 
 impl Deadline {
@@ -42,18 +45,35 @@ impl Deadline {
         self.at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Ready when the deadline has come; never, if there is none.
+    /// Makes the timer, if there is a deadline and no timer yet.
+    pub(crate) fn arm(&mut self, runtime: &Handle) {
+        if let Some(at) = self.at.filter(|_| self.timer.is_none()) {
+            self.timer = Some(Timer::at(at, runtime));
+        }
+    }
+
+    /// Ready when the deadline has come; never, if there is none or it is not [armed](Self::arm).
     pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(at) = self.at else { return Poll::Pending };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        timer.as_mut().poll(cx)
+        let Some(timer) = &mut self.timer else { return Poll::Pending };
+        match ready!(Pin::new(timer).poll(cx)) {
+            End::Elapsed => Poll::Ready(()),
+            // With the channel's runtime its connections end, and all that an RPC can wait for.
+            End::Lost => Poll::Pending,
+        }
     }
 
     /// What the event gives; `None` if the deadline comes before it.
-    pub(crate) async fn bound<T>(&mut self, mut event: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    pub(crate) async fn bound<T>(
+        &mut self,
+        mut event: Pin<&mut impl Future<Output = T>>,
+        runtime: &Handle,
+    ) -> Option<T> {
         poll_fn(|cx| match event.as_mut().poll(cx) {
             Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending => self.poll_expired(cx).map(|()| None),
+            Poll::Pending => {
+                self.arm(runtime);
+                self.poll_expired(cx).map(|()| None)
+            }
         })
         .await
     }
@@ -159,14 +179,14 @@ mod tests {
         deadline.write(&mut headers);
         assert_eq!(headers[GRPC_TIMEOUT], "5S");
         let second = pin!(tokio::time::sleep(Duration::from_secs(1)));
-        assert_eq!(deadline.bound(second).await, Some(()));
+        assert_eq!(deadline.bound(second, &Handle::current()).await, Some(()));
         deadline.write(&mut headers);
         assert_eq!(parse(&headers[GRPC_TIMEOUT]), Some(start + Duration::from_secs(5) - Instant::now()));
         deadline.limit(start, Some(Duration::from_secs(3)));
         deadline.write(&mut headers);
         assert_eq!(parse(&headers[GRPC_TIMEOUT]), Some(start + Duration::from_secs(3) - Instant::now()));
         assert!(!deadline.is_past());
-        assert_eq!(deadline.bound(pin!(std::future::pending::<()>())).await, None);
+        assert_eq!(deadline.bound(pin!(std::future::pending::<()>()), &Handle::current()).await, None);
         assert!(
             deadline.is_past() && start.elapsed() >= Duration::from_secs(3),
             "the timer of the old limit"

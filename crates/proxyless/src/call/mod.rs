@@ -2,16 +2,26 @@
 //!
 //! Everything here runs in the caller's task; there is no queue and no lock between the caller and h2.
 
+mod answer;
 mod attempt;
 mod deadline;
 mod options;
 mod orca;
+mod peer;
 mod replay;
+mod request;
 mod response;
 mod retry;
+mod settings;
 mod status;
+mod throttle;
+mod timer;
+mod transparent;
+mod waiting;
 
 pub(crate) use attempt::call;
 pub use options::WaitForReady;
+pub use peer::PeerAddress;
 pub(crate) use replay::RequestBody;
 pub use response::XdsBody;
+pub(crate) use settings::{CallSettings, PolicyRetries, RetryOptions};

@@ -1,9 +1,9 @@
-//! A request body that can be sent again, as long as little of it has been read.
+//! A request body that can be sent again.
 //!
 //! Requests that no server processed are retried transparently. The transport loses the body of some of them, so it
-//! stays here. A unary request is there as a whole as soon as it is asked for, and every attempt gets it. Any other
-//! body is shared: an attempt reads it through a [`RequestBody`], and what it reads is remembered up to a cap, until
-//! the response begins.
+//! stays here. A unary request is there as a whole as soon as it is asked for; every attempt gets a reference to it,
+//! whatever its size. Any other body is shared: an attempt reads it through a [`RequestBody`], and what it reads is
+//! remembered up to a limit, until the response begins. Retry policies are bound by that limit for all bodies.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,11 +14,14 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
 
-/// How much is remembered. More than a typical unary request, little enough to forget.
-const CAP: usize = 64 * 1024;
+/// How much is remembered of a request unless the channel says otherwise: what gRPC's other libraries keep.
+pub(crate) const DEFAULT_LIMIT: usize = 256 * 1024;
 
 /// A request's body, for all attempts.
-pub(crate) struct Replay(Kind);
+pub(crate) struct Replay {
+    kind: Kind,
+    limit: usize,
+}
 
 enum Kind {
     Unread(tonic::body::Body),
@@ -37,6 +40,7 @@ struct State {
     /// Frames already read, while they may be needed again.
     read: Vec<Bytes>,
     size: usize,
+    limit: usize,
     replayable: bool,
     /// What the source failed with.
     error: Option<Status>,
@@ -45,16 +49,17 @@ struct State {
 }
 
 impl Replay {
-    pub(crate) fn new(source: tonic::body::Body) -> Self {
-        Self(Kind::Unread(source))
+    /// Remembers up to `limit` bytes.
+    pub(crate) fn new(source: tonic::body::Body, limit: usize) -> Self {
+        Self { kind: Kind::Unread(source), limit }
     }
 
     /// The body for one more attempt, to be sent at once; `None` if too much was read to begin again.
     pub(crate) async fn attempt(&mut self) -> Option<RequestBody> {
-        if let Kind::Unread(source) = &mut self.0 {
-            self.0 = Kind::read(std::mem::take(source)).await;
+        if let Kind::Unread(source) = &mut self.kind {
+            self.kind = Kind::read(std::mem::take(source), self.limit).await;
         }
-        let shared = match &self.0 {
+        let shared = match &self.kind {
             Kind::Unread(_) => return None,
             Kind::Whole(data) => return Some(RequestBody(Attempt::Whole(data.clone()))),
             Kind::Shared(shared) => shared,
@@ -65,17 +70,21 @@ impl Replay {
         state.replayable.then_some(RequestBody(Attempt::Reads(body)))
     }
 
-    /// Whether the body can still be sent again.
+    /// Whether a retry policy may have the body sent again (A6: not what is larger than the buffer).
     pub(crate) fn is_replayable(&self) -> bool {
-        match &self.0 {
-            Kind::Unread(_) | Kind::Whole(_) => true,
-            Kind::Shared(state) => lock(state).replayable,
+        match &self.kind {
+            Kind::Unread(_) => true,
+            Kind::Whole(data) => data.as_ref().is_none_or(|data| data.len() <= self.limit),
+            Kind::Shared(state) => {
+                let state = lock(state);
+                state.replayable && state.size <= state.limit
+            }
         }
     }
 
     /// What the caller's own body failed with, if it did: a message that is too long, for example.
     pub(crate) fn error(&self) -> Option<Status> {
-        match &self.0 {
+        match &self.kind {
             Kind::Unread(_) | Kind::Whole(_) => None,
             Kind::Shared(state) => lock(state).error.clone(),
         }
@@ -83,7 +92,7 @@ impl Replay {
 
     /// The response has begun: nothing will be sent again.
     pub(crate) fn commit(&self) {
-        if let Kind::Shared(state) = &self.0 {
+        if let Kind::Shared(state) = &self.kind {
             lock(state).replayable = false;
         }
     }
@@ -91,17 +100,16 @@ impl Replay {
 
 impl Kind {
     /// Looks at what the source has now.
-    async fn read(mut source: tonic::body::Body) -> Self {
+    async fn read(mut source: tonic::body::Body, limit: usize) -> Self {
         let mut poll = async || poll_fn(|cx| Poll::Ready(Pin::new(&mut source).poll_frame(cx))).await;
         let (first, ahead) = match poll().await {
             Poll::Ready(None) => return Self::Whole(None),
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                Ok(data) if data.len() <= CAP => match poll().await {
+                Ok(data) => match poll().await {
                     Poll::Ready(None) => return Self::Whole(Some(data)),
                     Poll::Ready(ahead) => (Some(data), ahead),
                     Poll::Pending => (Some(data), None),
                 },
-                Ok(data) => (None, Some(Ok(Frame::data(data)))),
                 Err(frame) => (None, Some(Ok(frame))),
             },
             Poll::Ready(error) => (None, error),
@@ -112,6 +120,7 @@ impl Kind {
             ended: false,
             ahead,
             size: first.as_ref().map_or(0, Bytes::len),
+            limit,
             read: first.into_iter().collect(),
             replayable: true,
             error: None,
@@ -183,7 +192,7 @@ impl Reader {
             None => std::task::ready!(Pin::new(&mut state.source).poll_frame(cx)),
         };
         match frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
-            Some(Ok(Some(data))) if state.replayable && state.size + data.len() <= CAP => {
+            Some(Ok(Some(data))) if state.replayable && state.size + data.len() <= state.limit => {
                 state.size += data.len();
                 state.read.push(data.clone());
                 self.position += 1;
@@ -218,6 +227,8 @@ mod tests {
 
     use super::*;
 
+    const LIMIT: usize = 1000;
+
     fn body(chunks: Vec<Bytes>) -> tonic::body::Body {
         let frames = chunks.into_iter().map(|chunk| Ok::<_, Status>(Frame::data(chunk)));
         tonic::body::Body::new(StreamBody::new(tokio_stream::iter(frames)))
@@ -225,7 +236,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_of_one_frame_is_whole_and_ends_with_it() {
-        let mut replay = Replay::new(body(vec!["ab".into()]));
+        let mut replay = Replay::new(body(vec!["ab".into()]), LIMIT);
         for _ in 0..2 {
             let mut attempt = replay.attempt().await.unwrap();
             assert!(matches!(attempt.0, Attempt::Whole(Some(_))));
@@ -234,7 +245,7 @@ mod tests {
             assert!(attempt.is_end_stream(), "an empty frame would follow");
             assert!(attempt.frame().await.is_none());
         }
-        let mut none = Replay::new(tonic::body::Body::empty());
+        let mut none = Replay::new(tonic::body::Body::empty(), LIMIT);
         assert!(none.attempt().await.unwrap().is_end_stream());
     }
 
@@ -242,7 +253,7 @@ mod tests {
     async fn a_body_that_has_nothing_yet_is_read_when_it_has() {
         let (frames, source) = tokio::sync::mpsc::unbounded_channel::<Result<_, Status>>();
         let source = StreamBody::new(tokio_stream::wrappers::UnboundedReceiverStream::new(source));
-        let mut replay = Replay::new(tonic::body::Body::new(source));
+        let mut replay = Replay::new(tonic::body::Body::new(source), LIMIT);
         let first = replay.attempt().await.unwrap();
         assert!(!first.is_end_stream());
         for text in ["ab", "cd"] {
@@ -255,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_attempt_reads_the_same_bytes() {
-        let mut replay = Replay::new(body(vec!["ab".into(), "cd".into(), "ef".into()]));
+        let mut replay = Replay::new(body(vec!["ab".into(), "cd".into(), "ef".into()]), LIMIT);
         let mut first = replay.attempt().await.unwrap();
         assert_eq!(first.frame().await.unwrap().unwrap().into_data().unwrap(), "ab");
         assert_eq!(replay.attempt().await.unwrap().collect().await.unwrap().to_bytes(), "abcdef");
@@ -268,7 +279,8 @@ mod tests {
     #[tokio::test]
     async fn an_error_of_the_source_is_kept_and_ends_it() {
         let frames = [Ok(Frame::data("ab".into())), Err(Status::out_of_range("too long"))];
-        let mut replay = Replay::new(tonic::body::Body::new(StreamBody::new(tokio_stream::iter(frames))));
+        let mut replay =
+            Replay::new(tonic::body::Body::new(StreamBody::new(tokio_stream::iter(frames))), LIMIT);
         let mut first = replay.attempt().await.unwrap();
         first.frame().await.unwrap().unwrap();
         assert!(replay.error().is_none() && replay.is_replayable());
@@ -296,7 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_source_that_has_ended_is_not_read_on() {
-        let mut replay = Replay::new(tonic::body::Body::new(Strict(vec!["cd", "ab"], false)));
+        let mut replay = Replay::new(tonic::body::Body::new(Strict(vec!["cd", "ab"], false)), LIMIT);
         for _ in 0..3 {
             assert_eq!(replay.attempt().await.unwrap().collect().await.unwrap().to_bytes(), "abcd");
         }
@@ -304,7 +316,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_committed_body_goes_on_but_not_again() {
-        let mut replay = Replay::new(body(vec!["ab".into(), "cd".into()]));
+        let mut replay = Replay::new(body(vec!["ab".into(), "cd".into()]), LIMIT);
         let mut first = replay.attempt().await.unwrap();
         first.frame().await.unwrap().unwrap();
         replay.commit();
@@ -313,11 +325,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn beyond_the_cap_nothing_is_remembered() {
-        let big = Bytes::from(vec![0; CAP + 1]);
-        let mut replay = Replay::new(tonic::body::Body::new(Full::new(big).map_err(|never| match never {})));
-        let mut first = replay.attempt().await.unwrap();
-        assert_eq!(first.frame().await.unwrap().unwrap().into_data().unwrap().len(), CAP + 1);
+    async fn a6_a_unary_body_is_kept_whatever_its_size_but_policies_do_not_retry_a_large_one() {
+        for (size, is_replayable) in [(LIMIT, true), (LIMIT + 1, false), (100 * LIMIT, false)] {
+            let data = Bytes::from(vec![0; size]);
+            let full = Full::new(data.clone()).map_err(|never| match never {});
+            let mut replay = Replay::new(tonic::body::Body::new(full), LIMIT);
+            for _ in 0..3 {
+                let mut attempt = replay.attempt().await.unwrap();
+                let sent = attempt.frame().await.unwrap().unwrap().into_data().unwrap();
+                assert_eq!((sent.len(), sent.as_ptr()), (size, data.as_ptr()), "is a copy");
+                assert!(attempt.frame().await.is_none());
+            }
+            assert_eq!(replay.is_replayable(), is_replayable, "{size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a6_a_streaming_body_is_remembered_up_to_the_limit() {
+        let half = || Bytes::from(vec![0; LIMIT / 2]);
+        for (chunks, is_remembered) in
+            [(vec![half(), half()], true), (vec![half(), half(), "x".into()], false)]
+        {
+            let size = chunks.iter().map(Bytes::len).sum::<usize>();
+            let mut replay = Replay::new(body(chunks), LIMIT);
+            let first = replay.attempt().await.unwrap();
+            assert_eq!(first.collect().await.unwrap().to_bytes().len(), size);
+            assert_eq!(replay.is_replayable(), is_remembered);
+            assert_eq!(replay.attempt().await.is_some(), is_remembered);
+        }
+        let first_is_larger = vec![Bytes::from(vec![0; LIMIT + 1]), "x".into()];
+        let mut replay = Replay::new(body(first_is_larger), LIMIT);
+        assert_eq!(replay.attempt().await.unwrap().collect().await.unwrap().to_bytes().len(), LIMIT + 2);
         assert!(replay.attempt().await.is_none());
     }
 }

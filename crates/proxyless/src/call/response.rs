@@ -12,6 +12,7 @@ use proxyless_mesh::cluster_ref::ClusterRef;
 use tonic::Status;
 
 use super::deadline::Deadline;
+use super::throttle::RetryThrottle;
 use super::{orca, status};
 
 /// The body of a response on an [`XdsChannel`](crate::XdsChannel). Its errors are [`tonic::Status`].
@@ -24,7 +25,8 @@ struct Live {
     ticket: Option<CallTicket>,
     deadline: Deadline,
     /// Keeps the cluster configured until the RPC is over (gRFC A31).
-    _cluster: Arc<ClusterRef>,
+    cluster: Arc<ClusterRef>,
+    throttle: Option<Arc<RetryThrottle>>,
 }
 
 impl XdsBody {
@@ -33,25 +35,37 @@ impl XdsBody {
         ticket: Option<CallTicket>,
         deadline: Deadline,
         cluster: Arc<ClusterRef>,
+        throttle: Option<Arc<RetryThrottle>>,
     ) -> Self {
-        Self(Some(Live { inner, ticket, deadline, _cluster: cluster }))
+        Self(Some(Live { inner, ticket, deadline, cluster, throttle }))
     }
 
     /// Ends the call: the trackers hear of it, and the connection's stream is given up.
     fn finish(&mut self, code: Code, metrics: Option<BackendMetrics>) {
-        if let Some(ticket) = self.0.take().and_then(|live| live.ticket) {
-            ticket.finish_with(code, metrics);
+        let Some(Live { ticket: Some(ticket), throttle, .. }) = self.0.take() else { return };
+        if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
+            throttle.succeeded();
         }
+        ticket.finish_with(code, metrics);
     }
 
-    fn fail(&mut self, status: Status) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        self.finish(status::code(status.code() as i32), None);
-        Poll::Ready(Some(Err(status)))
+    fn fail(&mut self, code: tonic::Code, why: &str) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let backend = self.0.as_ref().map(Live::backend).unwrap_or_default();
+        self.finish(status::code(code as i32), None);
+        Poll::Ready(Some(Err(Status::new(code, format!("{backend}{why}")))))
+    }
+
+    fn late(&mut self) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.fail(tonic::Code::DeadlineExceeded, "deadline exceeded while receiving the response")
     }
 }
 
-fn late() -> Status {
-    Status::deadline_exceeded("deadline exceeded while receiving the response")
+impl Live {
+    /// Who answers, for errors; empty if the call is over.
+    fn backend(&self) -> String {
+        let address = self.ticket.as_ref().map(|ticket| ticket.target().address);
+        address.map_or_else(String::new, |address| format!("{address} (cluster {}): ", self.cluster.name()))
+    }
 }
 
 impl Body for XdsBody {
@@ -65,27 +79,28 @@ impl Body for XdsBody {
         let Some(live) = &mut self.0 else { return Poll::Ready(None) };
         match Pin::new(&mut live.inner).poll_frame(cx) {
             // A slow reader of an endless stream never waits: it is told here.
-            Poll::Ready(Some(Ok(frame))) if frame.is_data() && live.deadline.is_past() => self.fail(late()),
+            Poll::Ready(Some(Ok(frame))) if frame.is_data() && live.deadline.is_past() => self.late(),
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(trailers) = frame.trailers_ref() {
-                    let code = status::in_headers(trailers).unwrap_or(Code::Unknown);
+                    let Some(code) = status::in_headers(trailers) else {
+                        return self.fail(tonic::Code::Unknown, "the trailers have no grpc-status");
+                    };
                     let metrics = live.ticket.as_ref().and_then(|ticket| orca::metrics(ticket, trailers));
                     self.finish(code, metrics);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(error))) => {
-                let status = status::of_body(&error);
-                self.fail(status)
-            }
-            // The stream ended without trailers: gRPC calls that INTERNAL when the call had begun to answer.
-            Poll::Ready(None) => {
-                self.finish(Code::Internal, None);
+            Poll::Ready(Some(Err(error))) => self.fail(status::code_of_body(&error), &error.to_string()),
+            // A call that ended with its headers has nothing more to say.
+            Poll::Ready(None) if live.ticket.is_none() => {
+                self.0 = None;
                 Poll::Ready(None)
             }
+            // As in gRPC's other libraries, once the call had begun to answer.
+            Poll::Ready(None) => self.fail(tonic::Code::Internal, "the stream ended without trailers"),
             Poll::Pending => {
                 ready!(live.deadline.poll_expired(cx));
-                self.fail(late())
+                self.late()
             }
         }
     }

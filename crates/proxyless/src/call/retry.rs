@@ -7,33 +7,44 @@ use proxyless_balancer::api::Code;
 use proxyless_sans_io::Rng;
 use proxyless_xds::resource::RetryPolicy;
 
+use super::throttle::RetryThrottle;
+
 const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// The attempts of one RPC, as its route's policy allows them.
 pub(super) struct Retries<'a> {
     policy: Option<&'a RetryPolicy>,
+    throttle: Option<&'a RetryThrottle>,
     made: u32,
     backoff: Duration,
 }
 
 impl<'a> Retries<'a> {
-    pub(super) fn new(policy: Option<&'a RetryPolicy>) -> Self {
-        Self { policy, made: 0, backoff: policy.map_or(Duration::ZERO, |policy| policy.base_interval) }
+    pub(super) fn new(policy: Option<&'a RetryPolicy>, throttle: Option<&'a RetryThrottle>) -> Self {
+        let backoff = policy.map_or(Duration::ZERO, |policy| policy.base_interval);
+        Self { policy, throttle, made: 0, backoff }
     }
 
     /// How long to wait before the next attempt, after one that ended with this code and these trailers; `None` if it
     /// was the last.
     pub(super) fn next(&mut self, code: Code, trailers: &HeaderMap, rng: &mut Rng) -> Option<Duration> {
         let policy = self.policy?;
-        if self.made >= policy.num_retries || !policy.codes.contains(&(code as u8)) {
+        // A6: the server may say when to come back; anything but a number of milliseconds means never.
+        let pushback = trailers.get(PUSHBACK).map(milliseconds);
+        let is_refused = pushback == Some(None);
+        if !is_refused && !policy.codes.contains(&(code as u8)) {
+            return None;
+        }
+        // A6: these are the failures that throttling counts, also where no other attempt would follow.
+        let is_throttled = self.throttle.is_some_and(|throttle| !throttle.failed());
+        if is_refused || is_throttled || self.made >= policy.num_retries {
             return None;
         }
         self.made += 1;
-        // A6: the server may say when to come back; anything but a number of milliseconds means never.
-        if let Some(pushback) = trailers.get(PUSHBACK) {
+        if let Some(delay) = pushback.flatten() {
             self.backoff = policy.base_interval;
-            return pushback.to_str().ok()?.parse().ok().map(Duration::from_millis);
+            return Some(delay);
         }
         let delay = self.backoff.mul_f64(0.8 + 0.4 * rng.unit());
         self.backoff = (self.backoff * 2).min(policy.max_interval);
@@ -46,6 +57,12 @@ impl<'a> Retries<'a> {
             headers.insert(PREVIOUS_ATTEMPTS, HeaderValue::from(self.made));
         }
     }
+}
+
+/// A signed number of 32 bits that is not negative.
+fn milliseconds(value: &HeaderValue) -> Option<Duration> {
+    let number: i32 = value.to_str().ok()?.parse().ok()?;
+    u64::try_from(number).ok().map(Duration::from_millis)
 }
 
 #[cfg(test)]
@@ -66,8 +83,8 @@ mod tests {
         let policy = policy();
         let mut rng = Rng::new(1);
         let none = HeaderMap::new();
-        assert_eq!(Retries::new(None).next(Code::Unavailable, &none, &mut rng), None);
-        let mut retries = Retries::new(Some(&policy));
+        assert_eq!(Retries::new(None, None).next(Code::Unavailable, &none, &mut rng), None);
+        let mut retries = Retries::new(Some(&policy), None);
         assert_eq!(retries.next(Code::Internal, &none, &mut rng), None);
         for limit in [100, 150, 150] {
             let delay = retries.next(Code::Unavailable, &none, &mut rng).unwrap().as_millis();
@@ -83,12 +100,25 @@ mod tests {
     fn a6_pushback_of_the_server_decides() {
         let policy = policy();
         let mut rng = Rng::new(1);
-        let mut retries = Retries::new(Some(&policy));
+        let mut retries = Retries::new(Some(&policy), None);
         let trailers =
             |text| HeaderMap::from_iter([(PUSHBACK.parse().unwrap(), HeaderValue::from_static(text))]);
         let delay = retries.next(Code::Unavailable, &trailers("7"), &mut rng);
         assert_eq!(delay, Some(Duration::from_millis(7)));
         assert_eq!(retries.next(Code::Unavailable, &trailers("-1"), &mut rng), None);
         assert_eq!(retries.next(Code::Unavailable, &trailers("soon"), &mut rng), None);
+    }
+
+    #[test]
+    fn a6_throttling_counts_retryable_failures_and_ends_retries() {
+        let policy = policy();
+        let throttle = RetryThrottle::new(6, 0.1);
+        let mut rng = Rng::new(1);
+        let none = HeaderMap::new();
+        let mut fails_with =
+            |code| Retries::new(Some(&policy), Some(&throttle)).next(code, &none, &mut rng).is_some();
+        // 6 tokens: after 2 failures 4 are left, after 3 half of them.
+        assert!(!fails_with(Code::InvalidArgument), "is not retryable, and does not count");
+        assert_eq!([(); 3].map(|()| fails_with(Code::Unavailable)), [true, true, false]);
     }
 }

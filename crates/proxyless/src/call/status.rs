@@ -25,16 +25,16 @@ pub(crate) fn of_pick(error: &PickError) -> Status {
 pub(crate) fn of_send<B>(error: &SendError<B>, peer: SocketAddr) -> Status {
     let code = match error {
         SendError::Failed { reset: Some(reset), .. } => grpc::code_of_reset(*reset),
-        // The connection was lost, or the server refused to look at the request twice.
+        SendError::HeadersTooLarge { .. } => tonic::Code::ResourceExhausted as i32,
+        // The connection was lost, or servers refused to look at the request too often.
         _ => tonic::Code::Unavailable as i32,
     };
     Status::new(tonic::Code::from_i32(code), format!("{peer}: {error}"))
 }
 
-/// The status of a response that broke off.
-pub(crate) fn of_body(error: &BodyError) -> Status {
-    let code = error.reset.map_or(tonic::Code::Unavailable as i32, grpc::code_of_reset);
-    Status::new(tonic::Code::from_i32(code), error.to_string())
+/// The code of a response that broke off.
+pub(crate) fn code_of_body(error: &BodyError) -> tonic::Code {
+    error.reset.map_or(tonic::Code::Unavailable, |reset| tonic::Code::from_i32(grpc::code_of_reset(reset)))
 }
 
 /// The code with this number on the wire.

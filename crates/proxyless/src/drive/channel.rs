@@ -146,6 +146,7 @@ impl Running {
         while let Some(report) = next {
             let address = report.address();
             if let Some((connection, attempt, event)) = self.driver.connections.on_report(report) {
+                self.driver.published.connecting().ended(connection, attempt);
                 self.trace.connection(connection, address, &event);
                 events.push((connection, attempt, event));
             }
@@ -190,10 +191,12 @@ impl Running {
                     }
                 }
                 ChannelEffect::Connect { connection, attempt, address, timeout } => {
+                    self.driver.published.connecting().began(connection, attempt, address);
                     self.trace.connecting(connection, address);
                     connections.connect(connection, attempt, address, timeout);
                 }
                 ChannelEffect::CancelConnect { connection, attempt } => {
+                    self.driver.published.connecting().ended(connection, attempt);
                     connections.cancel(connection, attempt)
                 }
                 ChannelEffect::CloseGracefully { connection, attempt } => {

@@ -1,10 +1,15 @@
 //! A small mesh for tests: a control plane, backends, and a channel of their own xDS client.
 #![allow(dead_code)] // each test binary uses a part
 
+pub(crate) mod raw;
+
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::route::v3::Route;
+use envoy_types::pb::envoy::config::route::v3::retry_policy::RetryBackOff;
+use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, Route, route::Action};
+use envoy_types::pb::google::protobuf::UInt32Value;
 use proxyless::{Bootstrap, ClientPool, XdsChannel, XdsChannelBuilder};
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use proxyless_testkit::resources::*;
@@ -27,6 +32,29 @@ pub(crate) async fn mesh(backends: &[&Backend]) -> ControlPlane {
         priorities("cluster", [backends.to_vec()]).into(),
     ]);
     plane
+}
+
+/// A mesh as [`mesh`] makes it, with endpoints that are not [`Backend`]s.
+pub(crate) async fn mesh_of(addresses: &[SocketAddr]) -> ControlPlane {
+    let plane = mesh(&[]).await;
+    plane.set(priorities("cluster", [addresses.to_vec()]));
+    plane
+}
+
+/// Makes the one route retry these codes up to four times, `interval` apart.
+pub(crate) fn retry(plane: &ControlPlane, retry_on: &str, interval: Duration) {
+    let interval = Some(duration(interval));
+    let policy = RetryPolicy {
+        retry_on: retry_on.into(),
+        num_retries: Some(UInt32Value { value: 4 }),
+        retry_back_off: Some(RetryBackOff { base_interval: interval, max_interval: interval }),
+        ..Default::default()
+    };
+    let mut route: Route = route("cluster");
+    if let Some(Action::Route(action)) = &mut route.action {
+        action.retry_policy = Some(policy);
+    }
+    plane.set(route_config("route", [virtual_host(["*"], [route])]));
 }
 
 pub(crate) fn bootstrap(plane: &ControlPlane) -> Bootstrap {

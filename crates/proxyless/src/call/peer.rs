@@ -1,0 +1,40 @@
+//! Which backend answered.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+/// The address of the backend that answered an RPC, as an extension of its response.
+///
+/// ```
+/// use proxyless::PeerAddress;
+///
+/// fn log_backend<T>(response: &tonic::Response<T>) {
+///     if let Some(peer) = response.extensions().get::<PeerAddress>() {
+///         println!("answered by {peer}");
+///     }
+/// }
+/// ```
+///
+/// The last attempt counts where an RPC was retried. Responses that are errors carry it too where a backend was chosen.
+/// tonic makes a [`tonic::Status`] of those, which has no extensions, so only layers between the client and the channel
+/// see it there; errors that the channel itself makes name the address in their text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeerAddress(SocketAddr);
+
+impl PeerAddress {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self(address)
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(self) -> SocketAddr {
+        self.0
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

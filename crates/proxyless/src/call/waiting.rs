@@ -1,0 +1,76 @@
+//! What a call waits for, and what its error says if the deadline comes first.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use proxyless_mesh::cluster_ref::ClusterRef;
+use tonic::Status;
+
+use crate::channel::Shared;
+
+/// What a call waits for.
+#[derive(Clone, Copy)]
+pub(super) enum Waiting<'a> {
+    Route,
+    Connection,
+    /// A place among the streams of the connection that was picked.
+    Stream {
+        cluster: &'a ClusterRef,
+    },
+    Response {
+        cluster: &'a ClusterRef,
+    },
+    /// The end of a pause between two attempts.
+    NextAttempt,
+}
+
+impl Waiting<'_> {
+    /// The status of a call whose deadline came after it had run for `elapsed`.
+    pub(super) fn expired(
+        self,
+        shared: &Shared,
+        elapsed: Duration,
+        peer: Option<SocketAddr>,
+        last_error: Option<&str>,
+    ) -> Status {
+        let mut text = format!("deadline exceeded after {elapsed:.3?} waiting for {}", self.what());
+        if let Some(peer) = peer {
+            text.push_str(match self {
+                Self::Stream { .. } => " to ",
+                _ => " from ",
+            });
+            // Writing to a string does not fail, here and below.
+            let _ = write!(text, "{peer}");
+        }
+        match self {
+            Self::Stream { cluster } | Self::Response { cluster } => {
+                let _ = write!(text, " (cluster {})", cluster.name());
+            }
+            Self::Route | Self::Connection => {
+                let Shared { target, published, server, node, .. } = shared;
+                let (state, missing) = (*published.states().borrow(), published.missing());
+                let connecting = published.connecting();
+                let _ = write!(
+                    text,
+                    ": {target} is {state}{connecting}{missing} (management server {server}, node {node})"
+                );
+            }
+            Self::NextAttempt => {}
+        }
+        if let Some(error) = last_error {
+            let _ = write!(text, "; last error: {error}");
+        }
+        Status::deadline_exceeded(text)
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Self::Route => "a route",
+            Self::Connection => "a connection",
+            Self::Stream { .. } => "a stream of the connection",
+            Self::Response { .. } => "the response",
+            Self::NextAttempt => "the next attempt",
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Answers that are not what gRPC servers send: error pages, missing trailers, headers beyond the limit.
+
+mod common;
+
+use std::time::Duration;
+
+use common::raw::{self, END_STREAM, RawServer, Received, Reply};
+use common::*;
+use proxyless::XdsChannel;
+use proxyless_testkit::resources::*;
+use proxyless_testkit::{Backend, ControlPlane};
+use tonic::{Code, Status};
+
+/// A mesh that reports load, with one endpoint, which answers like this.
+async fn answering(
+    reply: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static,
+) -> std::io::Result<(RawServer, ControlPlane, XdsChannel)> {
+    let server = RawServer::start(move |Received { stream, .. }| Reply::Frames(reply(stream))).await?;
+    let plane = mesh_of(&[server.address()]).await;
+    plane.set(eds_cluster("cluster").report_load());
+    let channel = channel(&plane);
+    Ok((server, plane, channel))
+}
+
+/// What an RPC that is answered like this fails with. The load report must call it a failure, too.
+async fn failure(
+    reply: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static,
+) -> Result<Status, Box<dyn std::error::Error>> {
+    let (server, plane, channel) = answering(reply).await?;
+    let failed = ask(&channel).await.unwrap_err();
+    assert!(failed.message().contains(&server.address().to_string()), "{failed:?}");
+    let load = plane.wait_load("cluster", |load| load.failed == 1).await?;
+    assert_eq!((load.issued, load.succeeded), (1, 0));
+    Ok(failed)
+}
+
+#[tokio::test]
+async fn an_error_page_is_an_error_that_names_the_backend_and_shows_the_page() -> TestResult {
+    let page = "<html><h1>nothing here</h1></html>";
+    for (http, code) in [("200", Code::Unknown), ("503", Code::Unavailable), ("403", Code::PermissionDenied)]
+    {
+        let failed = failure(move |stream| {
+            let fields = [(":status", http), ("content-type", "text/html")];
+            [raw::headers(stream, 0, &fields), raw::data(stream, END_STREAM, page.as_bytes())].concat()
+        })
+        .await?;
+        assert_eq!(failed.code(), code, "{failed:?}");
+        for part in ["text/html", page, http] {
+            assert!(failed.message().contains(part), "{failed:?}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_error_page_that_does_not_end_is_not_waited_for() -> TestResult {
+    let failed = failure(|stream| {
+        [raw::headers(stream, 0, &[(":status", "502")]), raw::data(stream, 0, b"bad gate")].concat()
+    })
+    .await?;
+    assert_eq!(failed.code(), Code::Unavailable);
+    assert!(failed.message().ends_with("without grpc-status, body begins with \"bad gate\""), "{failed:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_missing_status_is_the_same_error_for_callers_and_load_reports() -> TestResult {
+    let message = |stream| [raw::grpc_headers(stream), raw::data(stream, 0, &[0; 5])].concat();
+    let no_trailers = move |stream| [message(stream), raw::data(stream, END_STREAM, b"")].concat();
+    let failed = failure(no_trailers).await?;
+    assert_eq!(failed.code(), Code::Internal, "{failed:?}");
+    assert!(failed.message().ends_with("the stream ended without trailers"), "{failed:?}");
+
+    let trailers = |stream| raw::headers(stream, END_STREAM, &[("x-other", "1")]);
+    let failed = failure(move |stream| [message(stream), trailers(stream)].concat()).await?;
+    assert_eq!(failed.code(), Code::Unknown, "{failed:?}");
+    assert!(failed.message().ends_with("the trailers have no grpc-status"), "{failed:?}");
+
+    let fields = [(":status", "200"), ("content-type", "application/grpc")];
+    let failed = failure(move |stream| raw::headers(stream, END_STREAM, &fields)).await?;
+    assert_eq!(failed.code(), Code::Unknown, "{failed:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn headers_beyond_the_limit_exhaust_a_resource() -> TestResult {
+    let failed = failure(|stream| {
+        let names: Vec<_> = (100..230).map(|number| format!("x-{number}")).collect();
+        let value = "v".repeat(100);
+        let long = names.iter().map(|name| (name.as_str(), value.as_str()));
+        let fields: Vec<_> =
+            [(":status", "200"), ("content-type", "application/grpc")].into_iter().chain(long).collect();
+        raw::headers(stream, 0, &fields)
+    })
+    .await?;
+    assert_eq!(failed.code(), Code::ResourceExhausted, "{failed:?}");
+    assert!(failed.message().contains("larger than 16384 bytes"), "{failed:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a50_error_pages_count_for_outlier_detection() -> TestResult {
+    let (a, b) = (Backend::start("a").await?, Backend::start("b").await?);
+    let page = RawServer::start(|request| raw::http_error(request.stream, "503", "<html>")).await?;
+    let plane = mesh(&[]).await;
+    let detection = outlier_detection(Duration::from_millis(500), Duration::from_secs(300));
+    let detection = detection.failure_percentage(50, 2, 3).max_ejection_percent(50);
+    plane.set_all([
+        eds_cluster("cluster").outlier_detection(detection).into(),
+        priorities("cluster", [[a.address(), b.address(), page.address()]]).into(),
+    ]);
+    let channel = channel(&plane);
+    until_failure(&channel, "HTTP status 503").await;
+    until_only(&channel, &["a", "b"]).await;
+    Ok(())
+}

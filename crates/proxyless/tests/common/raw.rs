@@ -1,0 +1,169 @@
+//! An HTTP/2 server that answers each request with frames that a test wrote.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+pub(crate) const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+pub(crate) const INTERNAL_ERROR: u32 = 2;
+pub(crate) const REFUSED_STREAM: u32 = 7;
+
+/// What to do about one request.
+pub(crate) enum Reply {
+    /// Writes these bytes.
+    Frames(Vec<u8>),
+    /// Writes these bytes, then closes the connection.
+    Close(Vec<u8>),
+}
+
+/// A request that has come in as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    /// Counted from 0 over all connections.
+    pub(crate) number: usize,
+    pub(crate) stream: u32,
+    /// The bytes of its DATA frames.
+    pub(crate) size: usize,
+}
+
+pub(crate) struct RawServer {
+    address: SocketAddr,
+    received: Arc<Mutex<Vec<Received>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for RawServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl RawServer {
+    pub(crate) async fn start(reply: impl Fn(Received) -> Reply + Send + Sync + 'static) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let script = Arc::new(Script { reply: Box::new(reply), received: Arc::clone(&received) });
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                let script = Arc::clone(&script);
+                // A client that goes away is none of its business.
+                connections.spawn(async move { drop(script.serve(socket).await) });
+            }
+        });
+        Ok(Self { address, received, task })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The requests so far.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Script {
+    reply: Box<dyn Fn(Received) -> Reply + Send + Sync>,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Script {
+    async fn serve(&self, mut socket: TcpStream) -> io::Result<()> {
+        // SETTINGS with INITIAL_WINDOW_SIZE, and as much for the connection: requests of any size come at once.
+        let window = (1u32 << 30).to_be_bytes();
+        socket.write_all(&frame(4, 0, 0, &[&[0, 4], &window[..]].concat())).await?;
+        socket.write_all(&frame(8, 0, 0, &window)).await?;
+        let mut preface = [0; 24];
+        socket.read_exact(&mut preface).await?;
+        let mut sizes = std::collections::BTreeMap::new();
+        loop {
+            let mut head = [0; 9];
+            socket.read_exact(&mut head).await?;
+            let [a, b, c, kind, flags, stream @ ..] = head;
+            let stream = u32::from_be_bytes(stream);
+            let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+            socket.read_exact(&mut payload).await?;
+            let size = sizes.entry(stream).or_insert(0);
+            match kind {
+                0 => *size += payload.len(),
+                1 => {}
+                _ => continue,
+            }
+            if flags & END_STREAM == 0 {
+                continue;
+            }
+            let request = {
+                let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+                let request = Received { number: received.len(), stream, size: *size };
+                received.push(request);
+                request
+            };
+            match (self.reply)(request) {
+                Reply::Frames(frames) => socket.write_all(&frames).await?,
+                Reply::Close(frames) => {
+                    socket.write_all(&frames).await?;
+                    return socket.shutdown().await;
+                }
+            }
+        }
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// HEADERS. Names and values are shorter than 127 bytes, so that their lengths need one byte each.
+pub(crate) fn headers(stream: u32, flags: u8, headers: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in headers {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).expect("a short text"));
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    frame(1, flags | END_HEADERS, stream, &block)
+}
+
+pub(crate) fn data(stream: u32, flags: u8, data: &[u8]) -> Vec<u8> {
+    frame(0, flags, stream, data)
+}
+
+pub(crate) fn reset(stream: u32, code: u32) -> Vec<u8> {
+    frame(3, 0, stream, &code.to_be_bytes())
+}
+
+/// GOAWAY without error: what has a higher id was not processed.
+pub(crate) fn go_away(last_stream: u32) -> Vec<u8> {
+    frame(7, 0, 0, &[last_stream.to_be_bytes(), [0; 4]].concat())
+}
+
+/// The headers of a gRPC response that goes on.
+pub(crate) fn grpc_headers(stream: u32) -> Vec<u8> {
+    headers(stream, 0, &[(":status", "200"), ("content-type", "application/grpc")])
+}
+
+/// A successful response with one empty message.
+pub(crate) fn success(stream: u32) -> Reply {
+    let trailers = headers(stream, END_STREAM, &[("grpc-status", "0")]);
+    Reply::Frames([grpc_headers(stream), data(stream, 0, &[0; 5]), trailers].concat())
+}
+
+/// An answer that is not gRPC, as proxies give it.
+pub(crate) fn http_error(stream: u32, status: &str, body: &str) -> Reply {
+    let fields = [(":status", status), ("content-type", "text/html")];
+    Reply::Frames(match body {
+        "" => headers(stream, END_STREAM, &fields[..1]),
+        body => [headers(stream, 0, &fields), data(stream, END_STREAM, body.as_bytes())].concat(),
+    })
+}
