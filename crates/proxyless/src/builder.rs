@@ -62,6 +62,7 @@ pub struct XdsChannelBuilder {
     dns: DnsConfig,
     resolver: Arc<dyn Resolve>,
     retries: RetryOptions,
+    max_header_list_size: Option<u32>,
 }
 
 impl XdsChannelBuilder {
@@ -81,6 +82,7 @@ impl XdsChannelBuilder {
             dns: DnsConfig::default(),
             resolver: Arc::new(SystemResolver::new()),
             retries: RetryOptions::default(),
+            max_header_list_size: None,
         }
     }
 
@@ -196,6 +198,13 @@ impl XdsChannelBuilder {
         self
     }
 
+    /// How large the headers of a response may be (names, values and 32 bytes for each); 16 KiB by default. A response
+    /// with more fails with RESOURCE_EXHAUSTED.
+    pub fn max_header_list_size(mut self, bytes: u32) -> Self {
+        self.max_header_list_size = Some(bytes);
+        self
+    }
+
     /// Makes the channel. It stays IDLE until its first RPC.
     ///
     /// # Errors
@@ -246,6 +255,9 @@ impl XdsChannelBuilder {
         if let Some((interval, timeout)) = self.keepalive {
             options.keepalive_interval = Some(interval);
             options.keepalive_timeout = timeout;
+        }
+        if let Some(bytes) = self.max_header_list_size {
+            options.max_header_list_size = bytes;
         }
         let (report_sender, reports) = unbounded_channel();
         let (commands, command_inbox) = unbounded_channel();

@@ -19,7 +19,7 @@
 //! Failures that no server caused are gRPC statuses like any other, with a text that says what is missing: the
 //! resource, the management server and the node id, or the address and why it could not be connected to. RPCs fail fast
 //! unless they carry [`WaitForReady`]; deadlines cover waiting, headers and body; requests that no server has begun to
-//! process are sent again without the caller noticing.
+//! process are sent again without the caller noticing. A response tells which backend it came from: [`PeerAddress`].
 #![forbid(unsafe_code)]
 
 mod bootstrap;

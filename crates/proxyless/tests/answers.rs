@@ -82,19 +82,23 @@ async fn a_missing_status_is_the_same_error_for_callers_and_load_reports() -> Te
     Ok(())
 }
 
+/// A successful answer whose headers take a little more than 16 KiB.
+fn large_headers(stream: u32) -> Vec<u8> {
+    let names: Vec<_> = (100..230).map(|number| format!("x-{number}")).collect();
+    let value = "v".repeat(100);
+    let mut fields = vec![(":status", "200"), ("content-type", "application/grpc")];
+    fields.extend(names.iter().map(|name| (name.as_str(), value.as_str())));
+    let trailers = raw::headers(stream, END_STREAM, &[("grpc-status", "0")]);
+    [raw::headers(stream, 0, &fields), raw::data(stream, 0, &[0; 5]), trailers].concat()
+}
+
 #[tokio::test]
 async fn headers_beyond_the_limit_exhaust_a_resource() -> TestResult {
-    let failed = failure(|stream| {
-        let names: Vec<_> = (100..230).map(|number| format!("x-{number}")).collect();
-        let value = "v".repeat(100);
-        let long = names.iter().map(|name| (name.as_str(), value.as_str()));
-        let fields: Vec<_> =
-            [(":status", "200"), ("content-type", "application/grpc")].into_iter().chain(long).collect();
-        raw::headers(stream, 0, &fields)
-    })
-    .await?;
+    let failed = failure(large_headers).await?;
     assert_eq!(failed.code(), Code::ResourceExhausted, "{failed:?}");
     assert!(failed.message().contains("larger than 16384 bytes"), "{failed:?}");
+    let (_server, plane, _) = answering(large_headers).await?;
+    ask(&builder(&plane).max_header_list_size(32 << 10).build()?).await?;
     Ok(())
 }
 

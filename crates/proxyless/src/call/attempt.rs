@@ -7,32 +7,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Request, Response, request};
-use proxyless_balancer::api::{ActualHost, CallAttributes, CallTicket, Code, Pick, PickArgs, PickResult};
-use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_balancer::api::{ActualHost, CallTicket, Code};
 use proxyless_sans_io::Rng;
 use proxyless_transport::{SendError, grpc};
-use proxyless_xds::resource::RetryPolicy;
 use tokio::time::Instant;
 use tonic::Status;
 
 use super::answer::{self, Answer};
 use super::deadline::Deadline;
-use super::options::WaitForReady;
 use super::orca;
 use super::peer::PeerAddress;
+use super::pick::{Picked, Routed, Step};
 use super::replay::{Replay, RequestBody};
 use super::request as requests;
 use super::response::XdsBody;
 use super::retry::Retries;
-use super::settings::PolicyRetries;
 use super::status;
 use super::timer::Timer;
 use super::transparent::Transparent;
 use super::waiting::Waiting;
 use crate::channel::Shared;
 use crate::clock;
-use crate::drive::connection::DataConnection;
-use crate::filters::Session;
 use crate::snapshot::Snapshot;
 
 /// Runs one RPC up to its response headers. Failures are trailers-only responses, as if a server had sent them.
@@ -56,47 +51,34 @@ pub(crate) fn call(
 }
 
 /// An RPC that has not been answered yet.
-struct Call<'a> {
-    shared: &'a Shared,
-    head: &'a mut request::Parts,
-    start: Instant,
-    deadline: Deadline,
-    rng: Rng,
+pub(super) struct Call<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) head: &'a mut request::Parts,
+    pub(super) start: Instant,
+    pub(super) deadline: Deadline,
+    pub(super) rng: Rng,
     /// The backend of the attempt that runs.
     peer: Option<SocketAddr>,
-    /// Why the last attempt failed, or why a call that waits for a connection has none.
+    /// Why the last attempt failed.
     last_error: Option<String>,
-}
-
-/// What the route decided, kept over all attempts.
-struct Routed {
-    cluster: Arc<ClusterRef>,
-    retry_policy: Option<Arc<RetryPolicy>>,
-    attributes: CallAttributes,
-    /// Present where the route keeps sessions for the RPC (gRFC A55).
-    session: Option<Session>,
-}
-
-/// A connection for one attempt.
-struct Picked {
-    connection: Arc<DataConnection>,
-    pick: Pick,
-    /// The endpoint, for the session's cookie.
-    actual: Option<ActualHost>,
-}
-
-/// What one look at a snapshot gave.
-enum Step<T> {
-    Done(T),
-    /// Nothing to be had in this generation.
-    Wait,
+    /// Why a call that waits for a connection has none.
+    pub(super) pick_error: Option<String>,
 }
 
 impl<'a> Call<'a> {
     fn new(shared: &'a Shared, head: &'a mut request::Parts) -> Self {
         let start = Instant::now();
         let deadline = Deadline::of_request(&head.headers, start);
-        Self { shared, head, start, deadline, rng: clock::rng(), peer: None, last_error: None }
+        Self {
+            shared,
+            head,
+            start,
+            deadline,
+            rng: clock::rng(),
+            peer: None,
+            last_error: None,
+            pick_error: None,
+        }
     }
 
     async fn run(&mut self, body: tonic::body::Body) -> Result<Response<XdsBody>, Status> {
@@ -125,7 +107,7 @@ impl<'a> Call<'a> {
                 }
             };
             let peer = pick.target.address;
-            self.peer = Some(peer);
+            (self.peer, self.pick_error) = (Some(peer), None);
             let reserved =
                 self.until(pin!(connection.reserve()), Waiting::Stream { cluster: &routed.cluster }).await;
             let Ok(reserved) = reserved.inspect_err(unsent)? else {
@@ -285,77 +267,8 @@ impl<'a> Call<'a> {
     }
 
     fn expired(&self, waiting: Waiting<'_>) -> Status {
-        waiting.expired(self.shared, self.start.elapsed(), self.peer, self.last_error.as_deref())
-    }
-
-    fn waits_for_ready(&self) -> bool {
-        self.head.extensions.get::<WaitForReady>().is_some()
-    }
-
-    fn route(&mut self, snapshot: &Snapshot) -> Result<Step<Routed>, Status> {
-        let Some(data) = &snapshot.data else { return Ok(Step::Wait) };
-        let routes = match &data.routes {
-            Ok(routes) => routes,
-            Err(error) if self.waits_for_ready() => {
-                self.last_error = Some(error.message.clone());
-                return Ok(Step::Wait);
-            }
-            Err(error) => return Err(status::of_pick(error)),
-        };
-        let headers = &self.head.headers;
-        let selection = routes
-            .select(self.head.uri.path(), headers, &mut self.rng)
-            .map_err(|error| Status::unavailable(error.to_string()))?;
-        // A31: the route's limit, else the listener's, shortens the caller's deadline.
-        let limit = selection.route.max_stream_duration();
-        let session = Session::begin(&selection, self.head.uri.path(), headers);
-        // A60: a session may go to another cluster of the route than the weights chose.
-        let cluster = session.as_ref().map_or(selection.cluster, Session::cluster);
-        let attributes = CallAttributes {
-            cluster: cluster.id(),
-            hash: selection.route.hash(headers, self.shared.channel_id, &mut self.rng),
-            auto_host_rewrite: selection.route.auto_host_rewrite(),
-            override_host: None,
-        };
-        let cluster = Arc::clone(cluster);
-        // A44: where the application disabled retries, the route's policy is validated and not used.
-        let retry_policy = match self.shared.calls.policy_retries {
-            PolicyRetries::Enabled => selection.route.retry_policy().cloned(),
-            PolicyRetries::Disabled => None,
-        };
-        self.deadline.limit(self.start, limit);
-        Ok(Step::Done(Routed { cluster, retry_policy, attributes, session }))
-    }
-
-    /// A connection, or (inside) why this attempt has none, or (outside) why there shall be no other attempt.
-    fn pick(&mut self, snapshot: &Snapshot, routed: &Routed) -> Result<Step<Result<Picked, Status>>, Status> {
-        let Some(data) = &snapshot.data else { return Ok(Step::Wait) };
-        let override_host = routed.session.as_ref().map(|session| session.override_host(clock::now()));
-        let mut args = PickArgs {
-            path: self.head.uri.path(),
-            headers: &self.head.headers,
-            attributes: CallAttributes { override_host, ..routed.attributes.clone() },
-            rng: &mut self.rng,
-        };
-        match data.picker.pick(&mut args) {
-            PickResult::Complete(pick) => {
-                // A connection that is lost but still in this generation's picker: the driver empties the slot and then
-                // supersedes this generation, which was loaded before the slot, so the wait ends.
-                let connection =
-                    pick.target.slot.load().and_then(|any| any.downcast::<DataConnection>().ok());
-                let open = connection.filter(|connection| connection.is_open());
-                let actual = args.attributes.override_host.and_then(|session| session.actual);
-                Ok(open.map_or(Step::Wait, |connection| Step::Done(Ok(Picked { connection, pick, actual }))))
-            }
-            PickResult::Queue => Ok(Step::Wait),
-            PickResult::Fail(error) if self.waits_for_ready() => {
-                self.last_error = Some(error.message.clone());
-                Ok(Step::Wait)
-            }
-            PickResult::Fail(error) => Ok(Step::Done(Err(status::of_pick(&error)))),
-            // what was dropped is not tried again.
-            PickResult::Drop(error) => Err(status::of_pick(&error)),
-        }
+        let last_error = self.pick_error.as_deref().or(self.last_error.as_deref());
+        waiting.expired(self.shared, self.start.elapsed(), self.peer, last_error)
     }
 
     /// The request of one attempt.

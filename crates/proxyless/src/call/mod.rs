@@ -8,6 +8,7 @@ mod deadline;
 mod options;
 mod orca;
 mod peer;
+mod pick;
 mod replay;
 mod request;
 mod response;

@@ -1,0 +1,117 @@
+//! What an RPC finds in a snapshot: its route, and a connection for one attempt.
+
+use std::sync::Arc;
+
+use proxyless_balancer::api::{ActualHost, CallAttributes, Pick, PickArgs, PickResult};
+use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_xds::resource::RetryPolicy;
+use tonic::Status;
+
+use super::attempt::Call;
+use super::options::WaitForReady;
+use super::settings::PolicyRetries;
+use super::status;
+use crate::clock;
+use crate::drive::connection::DataConnection;
+use crate::filters::Session;
+use crate::snapshot::Snapshot;
+
+/// What the route decided, kept over all attempts.
+pub(super) struct Routed {
+    pub(super) cluster: Arc<ClusterRef>,
+    pub(super) retry_policy: Option<Arc<RetryPolicy>>,
+    pub(super) attributes: CallAttributes,
+    /// Present where the route keeps sessions for the RPC (gRFC A55).
+    pub(super) session: Option<Session>,
+}
+
+/// A connection for one attempt.
+pub(super) struct Picked {
+    pub(super) connection: Arc<DataConnection>,
+    pub(super) pick: Pick,
+    /// The endpoint, for the session's cookie.
+    pub(super) actual: Option<ActualHost>,
+}
+
+/// What one look at a snapshot gave.
+pub(super) enum Step<T> {
+    Done(T),
+    /// Nothing to be had in this generation.
+    Wait,
+}
+
+impl Call<'_> {
+    fn waits_for_ready(&self) -> bool {
+        self.head.extensions.get::<WaitForReady>().is_some()
+    }
+
+    pub(super) fn route(&mut self, snapshot: &Snapshot) -> Result<Step<Routed>, Status> {
+        let Some(data) = &snapshot.data else { return Ok(Step::Wait) };
+        let routes = match &data.routes {
+            Ok(routes) => routes,
+            Err(error) if self.waits_for_ready() => {
+                self.pick_error = Some(error.message.clone());
+                return Ok(Step::Wait);
+            }
+            Err(error) => return Err(status::of_pick(error)),
+        };
+        let headers = &self.head.headers;
+        let selection = routes
+            .select(self.head.uri.path(), headers, &mut self.rng)
+            .map_err(|error| Status::unavailable(error.to_string()))?;
+        // A31: the route's limit, else the listener's, shortens the caller's deadline.
+        let limit = selection.route.max_stream_duration();
+        let session = Session::begin(&selection, self.head.uri.path(), headers);
+        // A60: a session may go to another cluster of the route than the weights chose.
+        let cluster = session.as_ref().map_or(selection.cluster, Session::cluster);
+        let attributes = CallAttributes {
+            cluster: cluster.id(),
+            hash: selection.route.hash(headers, self.shared.channel_id, &mut self.rng),
+            auto_host_rewrite: selection.route.auto_host_rewrite(),
+            override_host: None,
+        };
+        let cluster = Arc::clone(cluster);
+        // A44: where the application disabled retries, the route's policy is validated and not used.
+        let retry_policy = match self.shared.calls.policy_retries {
+            PolicyRetries::Enabled => selection.route.retry_policy().cloned(),
+            PolicyRetries::Disabled => None,
+        };
+        self.deadline.limit(self.start, limit);
+        Ok(Step::Done(Routed { cluster, retry_policy, attributes, session }))
+    }
+
+    /// A connection, or (inside) why this attempt has none, or (outside) why there shall be no other attempt.
+    pub(super) fn pick(
+        &mut self,
+        snapshot: &Snapshot,
+        routed: &Routed,
+    ) -> Result<Step<Result<Picked, Status>>, Status> {
+        let Some(data) = &snapshot.data else { return Ok(Step::Wait) };
+        let override_host = routed.session.as_ref().map(|session| session.override_host(clock::now()));
+        let mut args = PickArgs {
+            path: self.head.uri.path(),
+            headers: &self.head.headers,
+            attributes: CallAttributes { override_host, ..routed.attributes.clone() },
+            rng: &mut self.rng,
+        };
+        match data.picker.pick(&mut args) {
+            PickResult::Complete(pick) => {
+                // A connection that is lost but still in this generation's picker: the driver empties the slot and then
+                // supersedes this generation, which was loaded before the slot, so the wait ends.
+                let connection =
+                    pick.target.slot.load().and_then(|any| any.downcast::<DataConnection>().ok());
+                let open = connection.filter(|connection| connection.is_open());
+                let actual = args.attributes.override_host.and_then(|session| session.actual);
+                Ok(open.map_or(Step::Wait, |connection| Step::Done(Ok(Picked { connection, pick, actual }))))
+            }
+            PickResult::Queue => Ok(Step::Wait),
+            PickResult::Fail(error) if self.waits_for_ready() => {
+                self.pick_error = Some(error.message.clone());
+                Ok(Step::Wait)
+            }
+            PickResult::Fail(error) => Ok(Step::Done(Err(status::of_pick(&error)))),
+            // what was dropped is not tried again.
+            PickResult::Drop(error) => Err(status::of_pick(&error)),
+        }
+    }
+}
