@@ -96,7 +96,7 @@ impl ClientPool {
     }
 
     /// What each channel does, in the order in which the channels were made. A channel that does not answer within a
-    /// second is left out: its runtime is not running.
+    /// second is left out: its runtime is not running. Awaits a timer, so it must be polled inside a tokio runtime.
     pub async fn channels(&self) -> Vec<ChannelReport> {
         let asked: Vec<_> = {
             let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);

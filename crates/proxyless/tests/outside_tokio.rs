@@ -80,7 +80,7 @@ async fn a31_limits_of_the_route_work_outside_of_tokio() -> TestResult {
     }
     plane.set(route_config("route", [virtual_host(["*"], [route])]));
     let channel = channel(&plane);
-    channel.ready().await;
+    assert!(tokio::time::timeout(PATIENCE, channel.ready()).await.is_ok());
     backend.hang();
     let mut client = EchoClient::new(channel);
     let late = elsewhere(move || block_on(client.unary(EchoRequest::new("hello")))).await.unwrap_err();

@@ -231,7 +231,9 @@ async fn a6_a_server_that_refuses_everything_gets_few_copies() -> TestResult {
         let mut request = Request::new(EchoRequest::new("hello"));
         request.extensions_mut().insert(WaitForReady);
         request.set_timeout(Duration::from_millis(900));
-        EchoClient::new(channel(&plane)).unary(request).await.unwrap_err();
+        let channel = channel(&plane);
+        assert!(tokio::time::timeout(PATIENCE, channel.ready()).await.is_ok());
+        EchoClient::new(channel).unary(request).await.unwrap_err();
         // Two at once, then after at least 40, 80, 160, 320 and 640 ms: the sixth pause is longer than the deadline.
         let copies = server.received().len();
         assert!((1..=6).contains(&copies), "{refusal:?}: {copies} copies");
