@@ -44,6 +44,7 @@ fn allocations_of_picks(config: Arc<dyn PolicyConfig>) -> usize {
     allocations_on(&mut bench)
 }
 
+/// Allocations of a thousand picks, of which some at least complete.
 fn allocations_on(bench: &mut Bench) -> usize {
     let picker = Arc::clone(&bench.tree().output().picker);
     let headers = HeaderMap::new();
@@ -51,15 +52,22 @@ fn allocations_on(bench: &mut Bench) -> usize {
     let mut pick = || {
         let attributes = CallAttributes { hash: rng.next_u64(), ..CallAttributes::default() };
         let mut args = PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng };
-        let PickResult::Complete(pick) = picker.pick(&mut args) else { panic!("not ready") };
+        let pick = match picker.pick(&mut args) {
+            PickResult::Complete(pick) => pick,
+            PickResult::Queue => return false,
+            other => panic!("not ready: {other:?}"),
+        };
         let ticket = CallTicket::start(pick);
         assert!(ticket.target().slot.load().is_some());
         ticket.finish(Code::Ok);
+        true
     };
-    // The first look into a slot sets up what the thread keeps.
-    pick();
+    // The first look into a slot sets up what the thread keeps; the first pick of an IDLE child sends a signal.
+    assert!((0..100).filter(|_| pick()).count() > 0, "nothing is READY");
     let before = ALLOCATIONS.with(Cell::get);
-    (0..1_000).for_each(|_| pick());
+    (0..1_000).for_each(|_| {
+        pick();
+    });
     ALLOCATIONS.with(Cell::get) - before
 }
 
@@ -89,6 +97,20 @@ fn ring_hash_picks_without_allocation() {
         bench.pick_with(CallAttributes { hash: rng.next_u64(), ..CallAttributes::default() });
         bench.ready_all();
     }
+    assert_eq!(allocations_on(&mut bench), 0);
+}
+
+#[test]
+fn localities_of_which_one_is_idle_pick_without_allocation() {
+    let target = |weight| Target { weight, config: Arc::new(RingHashConfig::default()) };
+    let targets = [(Arc::from("a"), target(1)), (Arc::from("b"), target(2))].into();
+    let group = |name: &str, endpoints| Group { name: name.into(), weight: 1, locality: None, endpoints };
+    let localities = Endpoints::Groups([group("a", endpoints(1..=1)), group("b", endpoints(2..=2))].into());
+    let mut bench = Bench::new();
+    bench.update(Arc::new(WeightedTargetConfig { targets }), localities);
+    bench.pick();
+    bench.ready_all();
+    assert_eq!(bench.connected().len(), 1);
     assert_eq!(allocations_on(&mut bench), 0);
 }
 

@@ -9,7 +9,7 @@ use super::config::WeightedTargetConfig;
 use super::picker::{Share, WeightedPicker};
 use crate::api::{
     Child, ChildIndex, ChildNode, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy,
-    PolicyConfig, PolicyNode, QueuePicker, Route, SubchannelEvent, Update, config_of,
+    PolicyConfig, PolicyNode, Route, SubchannelEvent, Update, config_of,
 };
 
 const NAME: &str = "weighted_target_experimental";
@@ -19,8 +19,6 @@ const NAME: &str = "weighted_target_experimental";
 pub struct WeightedTarget {
     nodes: BTreeMap<Arc<str>, TargetNode>,
     children_made: u32,
-    /// What RPCs get while children connect.
-    queue: Arc<QueuePicker>,
     published: Option<(ConnectivityState, Vec<Share>)>,
 }
 
@@ -116,13 +114,8 @@ impl WeightedTarget {
     /// Publishes the best state of any child, unless the parent has it already with the same pickers.
     fn publish(&mut self, cx: &mut dyn Cx) {
         let state = self.aggregate();
-        let shares = if state == ConnectivityState::Connecting {
-            vec![Share { weight: 1, picker: Arc::clone(&self.queue) as Arc<dyn Picker> }]
-        } else {
-            // IDLE children get picks too: some of them connect only when asked by one. In TRANSIENT_FAILURE, RPCs see
-            // the children's errors.
-            self.nodes.values().filter(|node| node.state == state).map(TargetNode::share).collect()
-        };
+        let shares: Vec<_> =
+            self.nodes.values().filter(|node| node.takes_picks(state)).map(TargetNode::share).collect();
         if self.published.as_ref().is_none_or(|(old, old_shares)| *old != state || *old_shares != shares) {
             cx.publish(state, WeightedPicker::over(&shares));
             self.published = Some((state, shares));
@@ -166,7 +159,7 @@ impl TargetNode {
         let result = f(&mut self.child, cx);
         let published = self.child.take_dirty();
         if published {
-            // A target must not wait for a pick to connect: picks go to others while any of them is READY.
+            // A target that can connect without a pick does: otherwise the first RPC of each would wait.
             if self.child.output().state == ConnectivityState::Idle {
                 self.child.exit_idle(cx);
                 self.child.take_dirty();
@@ -178,13 +171,28 @@ impl TargetNode {
 
     fn on_state(&mut self) {
         let output = self.child.output();
-        let failed = self.state == ConnectivityState::TransientFailure;
-        let still_failing = matches!(output.state, ConnectivityState::Connecting | ConnectivityState::Idle);
-        // A failed child counts as failed, with its error, until it is READY: otherwise many children that fail in
-        // turns would look as if one of them were about to connect, and RPCs would wait for ever.
-        if !(failed && still_failing) {
+        // A failed child that tries again counts as failed, with its error, until it is READY: otherwise many children
+        // that fail in turns would look as if one of them were about to connect, and RPCs would wait for ever. One that
+        // is still IDLE after it was told to connect (ring_hash with new endpoints) does not try: only a pick makes it
+        // connect, and a failed child gets none while another is READY.
+        let still_failing = self.state == ConnectivityState::TransientFailure
+            && output.state == ConnectivityState::Connecting;
+        if !still_failing {
             self.state = output.state;
             self.picker = Arc::clone(&output.picker);
+        }
+    }
+
+    /// Whether its picker is part of the one that is published with this state.
+    fn takes_picks(&self, published: ConnectivityState) -> bool {
+        match published {
+            // A28, A42: a child that is IDLE has its share too. It connects only when a pick asks it to, and would
+            // otherwise stay without RPCs for ever as soon as one of the others is READY.
+            ConnectivityState::Ready | ConnectivityState::Connecting => {
+                self.state == published || self.state == ConnectivityState::Idle
+            }
+            // In TRANSIENT_FAILURE, RPCs see the children's errors.
+            ConnectivityState::Idle | ConnectivityState::TransientFailure => self.state == published,
         }
     }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::{Target, WeightedTarget, WeightedTargetConfig};
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{Endpoints, Group, PolicyConfig, Update};
+use crate::policies::ring_hash::RingHashConfig;
 use crate::policies::round_robin::RoundRobinConfig;
 use crate::policies::stub::{Rig, World, groups};
-use crate::testing::{Bench, address, endpoints};
+use crate::testing::{Bench, Picked, address, endpoints};
 
 fn rig() -> Rig {
     Rig::new(WeightedTarget::default())
@@ -68,7 +69,7 @@ fn a28_states_are_aggregated() {
     rig.say("c", TransientFailure);
     assert_eq!(rig.state(), Idle);
     rig.say("a", Connecting);
-    assert_eq!((rig.state(), rig.pick()), (Connecting, "queue".into()));
+    assert_eq!(rig.state(), Connecting);
     rig.say("b", Ready);
     assert_eq!((rig.state(), rig.pick()), (Ready, "b READY".into()));
     for name in ["a", "b"] {
@@ -95,8 +96,11 @@ fn transient_failure_is_sticky() {
     rig.say("b", TransientFailure);
     let publishes = rig.publishes();
     rig.say("a", Connecting);
-    rig.say("a", Idle);
+    rig.say("a", Connecting);
     assert_eq!((rig.publishes(), rig.state()), (publishes, TransientFailure));
+    rig.world.facts().on_exit_idle.insert("a".to_owned(), Connecting);
+    rig.say("a", Idle);
+    assert_eq!((rig.publishes(), rig.state()), (publishes, TransientFailure), "it connects by itself");
     assert!(!picks(&mut rig, 100).contains_key("a CONNECTING"), "and so is its error");
     rig.say("a", Ready);
     rig.say("a", Connecting);
@@ -112,16 +116,60 @@ fn idle_children_are_told_to_connect() {
     let publishes = rig.publishes();
     rig.say("a", Idle);
     assert_eq!(rig.world.log(), ["exit_idle a"]);
-    assert_eq!((rig.publishes(), rig.state()), (publishes, Connecting), "its IDLE was never seen");
+    assert_eq!((rig.publishes(), rig.state()), (publishes + 1, Connecting), "its IDLE was never seen");
 }
 
 #[test]
-fn idle_children_that_stay_idle_get_picks() {
+fn a42_idle_children_that_stay_idle_get_picks() {
     let mut rig = rig();
     update(&mut rig, &[("a", 1), ("b", 1)]);
     rig.say("a", Idle);
     rig.say("b", TransientFailure);
     assert_eq!((rig.state(), rig.pick()), (Idle, "a IDLE".into()));
+}
+
+#[test]
+fn a42_idle_children_have_their_share_beside_ready_ones() {
+    let mut rig = rig();
+    update(&mut rig, &[("a", 1), ("b", 3), ("c", 1000)]);
+    rig.say("a", Ready);
+    rig.say("b", Idle);
+    assert_eq!(rig.state(), Ready);
+    let counts = picks(&mut rig, 10_000);
+    assert_eq!(counts.len(), 2, "nobody waits for c, which connects");
+    assert!(counts["b IDLE"].abs_diff(7500) < 200, "{counts:?}");
+    // A pick made it connect: until it is READY, its share goes to the others.
+    rig.say("b", Connecting);
+    assert_eq!(picks(&mut rig, 100), [("a READY".to_owned(), 100)].into());
+    rig.say("b", Ready);
+    let counts = picks(&mut rig, 10_000);
+    assert!(counts["b READY"].abs_diff(7500) < 200, "{counts:?}");
+}
+
+#[test]
+fn a42_idle_children_get_picks_while_another_connects() {
+    let mut rig = rig();
+    update(&mut rig, &[("a", 1), ("b", 1), ("c", 1)]);
+    rig.say("a", Connecting);
+    rig.say("b", Idle);
+    rig.say("c", TransientFailure);
+    assert_eq!(rig.state(), Connecting);
+    let counts = picks(&mut rig, 1000);
+    assert_eq!(counts.keys().collect::<Vec<_>>(), ["a CONNECTING", "b IDLE"]);
+    assert!(counts["b IDLE"].abs_diff(500) < 100, "{counts:?}");
+}
+
+#[test]
+fn a42_failed_child_that_waits_for_a_pick_gets_one() {
+    let mut rig = rig();
+    update(&mut rig, &[("a", 1), ("b", 1)]);
+    rig.say("a", Ready);
+    rig.say("b", TransientFailure);
+    assert_eq!(picks(&mut rig, 100).len(), 1);
+    rig.say("b", Idle);
+    assert!(picks(&mut rig, 100).contains_key("b IDLE"));
+    rig.say("a", TransientFailure);
+    assert_eq!((rig.state(), rig.pick()), (Idle, "b IDLE".into()), "and its parents know that it waits");
 }
 
 #[test]
@@ -198,6 +246,74 @@ fn weight_zero_is_refused() {
     rig.say("a", Ready);
     assert!(rig.update(bad, Endpoints::none()).is_err());
     assert_eq!(rig.pick(), "a READY");
+}
+
+/// Localities of ring_hash: weight and endpoints of each.
+fn rings(localities: &[(u32, &[u16])]) -> (Arc<WeightedTargetConfig>, Endpoints) {
+    let (mut targets, mut groups) = (BTreeMap::new(), Vec::new());
+    for (n, (weight, numbers)) in localities.iter().enumerate() {
+        let (name, weight) = (Arc::<str>::from(n.to_string()), *weight);
+        targets.insert(Arc::clone(&name), Target { weight, config: Arc::new(RingHashConfig::default()) });
+        groups.push(Group { name, weight, locality: None, endpoints: endpoints(numbers.iter().copied()) });
+    }
+    (Arc::new(WeightedTargetConfig { targets }), Endpoints::Groups(groups.into()))
+}
+
+#[test]
+fn a27_97_a42_localities_of_ring_hash_share_by_weight() {
+    let mut bench = Bench::new();
+    let (config, endpoints) = rings(&[(1, &[1]), (2, &[2]), (3, &[3]), (4, &[4])]);
+    bench.update(config, endpoints);
+    assert_eq!((bench.state(), bench.connecting()), (Idle, vec![]), "only picks make them connect");
+    for _ in 0..200 {
+        bench.pick();
+        bench.ready_all();
+    }
+    assert_eq!(bench.connected(), (1..=4).map(address).collect());
+    let picks = bench.picks(20_000);
+    for (n, weight) in [(1, 1), (2, 2), (3, 3), (4, 4)] {
+        let count = picks.iter().filter(|&&picked| picked == address(n)).count();
+        assert!(count.abs_diff(2000 * weight) < 300, "{n}: {count}");
+    }
+}
+
+#[test]
+fn a42_a_locality_that_never_answers_holds_up_nobody_else() {
+    let mut bench = Bench::new();
+    let (config, endpoints) = rings(&[(1, &[1]), (1, &[2])]);
+    bench.update(config, endpoints);
+    assert_eq!(bench.pick(), Picked::Queue);
+    let [silent] = bench.connecting()[..] else { panic!("one is asked for") };
+    for _ in 0..100 {
+        assert_eq!(bench.pick(), Picked::Queue);
+    }
+    assert_eq!(bench.connecting().len(), 2, "later picks reach the other one");
+    let other = bench.connecting()[1];
+    assert_ne!(other, silent);
+    bench.ready(other);
+    assert_eq!(bench.picked(100), [other].into());
+}
+
+#[test]
+fn a42_new_endpoints_of_a_failed_locality_are_tried_beside_a_ready_one() {
+    let mut bench = Bench::new();
+    let (config, endpoints) = rings(&[(1, &[1]), (1, &[2])]);
+    bench.update(config, endpoints);
+    for _ in 0..100 {
+        bench.pick();
+        if bench.connecting().contains(&address(1)) {
+            bench.ready(address(1));
+        }
+    }
+    bench.fail(address(2));
+    assert_eq!(bench.picked(100), [address(1)].into());
+    let (config, endpoints) = rings(&[(1, &[1]), (1, &[3])]);
+    bench.update(config, endpoints);
+    for _ in 0..100 {
+        bench.pick();
+        bench.ready_all();
+    }
+    assert_eq!(bench.picked(100), [address(1), address(3)].into());
 }
 
 #[test]
