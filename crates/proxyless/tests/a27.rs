@@ -145,6 +145,47 @@ async fn a27_53_localities_of_a_priority_share_by_weight() -> TestResult {
 }
 
 #[tokio::test]
+async fn a27_53_a27_97_a42_localities_of_ring_hash_share_by_weight() -> TestResult {
+    let (heavy, light) = (Backend::start("heavy").await?, Backend::start("light").await?);
+    let plane = mesh(&[]).await;
+    plane.set_all([
+        eds_cluster("cluster").lb_policy(wrr_locality(ring_hash(16..=1024))).into(),
+        assignment("cluster", [locality("heavy", [&heavy]).weight(3), locality("light", [&light]).weight(1)])
+            .into(),
+    ]);
+    let channel = channel(&plane);
+    // Each connects when the first RPC is drawn for it.
+    until_only(&channel, &["heavy", "light"]).await;
+    let share = spread(&channel, 600).await["heavy"];
+    // 450 expected; the deviation is 10.6.
+    assert!((380..520).contains(&share), "{share} of 600");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a52_the_policy_of_localities_works_inside_itself() -> TestResult {
+    let (heavy, light) = (Backend::start("heavy").await?, Backend::start("light").await?);
+    let plane = mesh(&[]).await;
+    plane.set(assignment(
+        "cluster",
+        [locality("heavy", [&heavy]).weight(3), locality("light", [&light]).weight(1)],
+    ));
+    for policy in [
+        wrr_locality(wrr_locality(round_robin())),
+        wrr_locality(wrr_locality(wrr_locality(round_robin()))),
+        wrr_locality(wrr_locality(ring_hash(16..=1024))),
+    ] {
+        plane.set(eds_cluster("cluster").lb_policy(policy));
+        let channel = channel(&plane);
+        until_only(&channel, &["heavy", "light"]).await;
+        let share = spread(&channel, 400).await["heavy"];
+        // 300 expected; the deviation is 8.7.
+        assert!((240..360).contains(&share), "{share} of 400");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a27_54_a_locality_keeps_its_share_when_most_of_it_is_dead() -> TestResult {
     let (rest, whole) = (Backend::start("rest").await?, Backend::start("whole").await?);
     let dead = [dead_address()?, dead_address()?, dead_address()?];

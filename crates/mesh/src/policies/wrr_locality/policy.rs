@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ConfigError, Cx, Update, config_of};
+use proxyless_balancer::api::{ConfigError, Cx, Endpoints, Group, Update, config_of};
 use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig};
 
 use super::config::{NAME, WrrLocalityConfig};
@@ -20,6 +20,17 @@ impl Layer for WrrLocality {
             (Arc::clone(&group.name), Target { weight: group.weight, config: Arc::clone(child) })
         });
         let config = Arc::new(WeightedTargetConfig { targets: targets.collect() });
-        below.update(&Update { config, ..update.clone() }, cx)
+        let endpoints = match child.policy_name() == NAME {
+            true => nested(&update.endpoints),
+            false => update.endpoints.clone(),
+        };
+        below.update(&Update { config, endpoints, ..update.clone() }, cx)
     }
+}
+
+/// A52: policies nest. The policy inside a locality sees that locality, with its name and weight, as its only one.
+fn nested(endpoints: &Endpoints) -> Endpoints {
+    let around =
+        |group: &Group| Group { endpoints: Endpoints::Groups([group.clone()].into()), ..group.clone() };
+    Endpoints::Groups(endpoints.groups().iter().map(around).collect())
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ConnectivityState, Endpoints, Group};
+use proxyless_balancer::api::{ConnectivityState, Endpoints, Group, PolicyConfig};
+use proxyless_balancer::policies::ring_hash::RingHashConfig;
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoints};
 
@@ -55,4 +56,66 @@ fn without_localities_rpcs_fail() {
     bench.update(config(), Endpoints::none());
     assert_eq!(bench.state(), ConnectivityState::TransientFailure);
     assert!(matches!(bench.pick(), Picked::Fail(_)));
+}
+
+/// This many levels of the policy around another.
+fn levels(levels: usize, inner: Arc<dyn PolicyConfig>) -> Arc<dyn PolicyConfig> {
+    (0..levels).fold(inner, |child, _| Arc::new(WrrLocalityConfig { child }))
+}
+
+#[test]
+fn a52_levels_of_the_policy_see_the_same_localities() {
+    for depth in 1..=4 {
+        let mut bench = Bench::new();
+        let localities = [group("a", 3, [1]), group("b", 1, 2..=3)];
+        bench.update(levels(depth, Arc::new(RoundRobinConfig)), Endpoints::Groups(Arc::new(localities)));
+        bench.ready_all();
+        let (a, b) = (share(&mut bench, 1), share(&mut bench, 2));
+        assert!((a - 0.75).abs() < 0.02 && (b - 0.125).abs() < 0.02, "{depth} levels: {a} {b}");
+        let now = bench.now();
+        let mut node = &bench.tree().describe(now).expect("a policy");
+        for _ in 0..depth {
+            let weighted_target = &node.children[0].node;
+            let named: Vec<_> =
+                weighted_target.children.iter().map(|child| (&*child.name, child.weight)).collect();
+            assert!(named.contains(&("a", Some(3))), "{named:?}");
+            node = &weighted_target.children[0].node;
+        }
+        assert_eq!((&*node.policy, node.endpoints.len()), ("round_robin", 1));
+    }
+}
+
+#[test]
+fn a52_new_weights_and_endpoints_reach_the_innermost_level() {
+    let mut bench = Bench::new();
+    let config = || levels(3, Arc::new(RoundRobinConfig));
+    bench.update(config(), Endpoints::Groups(Arc::new([group("a", 3, [1]), group("b", 1, [2])])));
+    bench.ready_all();
+    bench.take_effects();
+    bench.update(config(), Endpoints::Groups(Arc::new([group("a", 1, [1]), group("b", 3, [2])])));
+    assert!(bench.take_effects().is_empty());
+    assert!((share(&mut bench, 1) - 0.25).abs() < 0.02);
+    bench.update(config(), Endpoints::Groups(Arc::new([group("a", 1, [1, 3])])));
+    bench.ready_all();
+    assert_eq!(bench.picked(100), [address(1), address(3)].into());
+    bench.update(config(), Endpoints::none());
+    assert!(matches!(bench.pick(), Picked::Fail(why) if why.contains("no children")));
+}
+
+#[test]
+fn a27_97_a42_a52_lazy_policies_share_by_weight_on_every_level() {
+    for depth in 1..=3 {
+        let mut bench = Bench::new();
+        let localities = [group("a", 3, [1]), group("b", 1, [2])];
+        bench.update(
+            levels(depth, Arc::new(RingHashConfig::default())),
+            Endpoints::Groups(Arc::new(localities)),
+        );
+        for _ in 0..200 {
+            bench.pick();
+            bench.ready_all();
+        }
+        let a = share(&mut bench, 1);
+        assert!((a - 0.75).abs() < 0.02, "{depth} levels: {a}");
+    }
 }
