@@ -65,7 +65,7 @@ fn chain(aggregates: usize) -> Graph {
 }
 
 #[test]
-fn a37_10_depth_first_left_to_right() {
+fn a37_09_a37_10_depth_first_left_to_right() {
     let graph = Graph::default()
         .aggregate("a", &["b", "c"])
         .aggregate("c", &["d", "e"])
@@ -175,7 +175,7 @@ fn a37_11_starts_with_the_first_leaf_that_can_serve() {
 }
 
 #[test]
-fn a37_09_unknown_child_holds_its_place() {
+fn a37_11_unknown_child_holds_its_place() {
     let graph = Graph::default().aggregate("a", &["b", "later", "c"]).leaves(&["b", "c"], LeafData::Usable);
     let found = flattened(&graph.resolve(&["a"]), "a");
     let data: Vec<_> = found.leaves.iter().map(|(_, data)| *data).collect();

@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::*;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::route::v3::Route;
+use proxyless::ConnectivityState;
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, BlackHole, CDS, ControlPlane, EDS, LDS, RDS, Resource};
 use tonic::Code;
@@ -102,7 +104,7 @@ async fn a37_04_the_dns_name_is_host_and_port_of_the_one_endpoint() -> TestResul
 }
 
 #[tokio::test]
-async fn a37_14_an_update_reaches_the_cluster_in_both_its_places() -> TestResult {
+async fn a37_13_a37_14_a_cluster_in_two_places_is_asked_for_once_and_updated_in_both() -> TestResult {
     let (old, new) = (Backend::start("old").await?, Backend::start("new").await?);
     let routes = [route_for("direct", "shared"), route("aggregate")];
     let plane = plane_with_routes(routes, [aggregate_cluster("aggregate", ["shared"]).into()]).await;
@@ -117,8 +119,75 @@ async fn a37_14_an_update_reaches_the_cluster_in_both_its_places() -> TestResult
         let moved = async { while ask_for(&channel, choice).await.ok().as_deref() != Some("new") {} };
         tokio::time::timeout(PATIENCE, moved).await.map_err(|_| choice)?;
     }
-    // Both are one subscription.
+    // Both are one subscription: no request names it twice.
     assert_eq!(plane.subscriptions(EDS), ["shared".to_owned()].into());
+    for request in plane.requests() {
+        let names: BTreeSet<_> = request.names().iter().collect();
+        assert_eq!(names.len(), request.names().len(), "{request:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a37_57_channels_of_the_process_share_a_limit() -> TestResult {
+    let backend = Backend::start("a").await?;
+    let clusters =
+        || [eds_cluster("a37-57").max_requests(2).into(), priorities("a37-57", [[&backend]]).into()];
+    // Two control planes, hence two xDS clients, and two channels of the first.
+    let one = plane_with_routes([route("a37-57")], clusters()).await;
+    let two = plane_with_routes([route("a37-57")], clusters()).await;
+    let channels = [channel(&one), channel(&one), channel(&two)];
+    for channel in &channels {
+        assert_eq!(ask(channel).await?, "a");
+    }
+    backend.hang();
+    let mut held = [hold(&channels[0], 1), hold(&channels[2], 1)];
+    backend.wait_in_flight(2).await?;
+    for channel in &channels {
+        let status = ask(channel).await.unwrap_err();
+        assert!(status.message().contains("max_requests 2 of cluster a37-57"), "{status:?}");
+    }
+    backend.resume();
+    for call in &mut held {
+        assert_eq!(call.next().await?, "a");
+    }
+    assert_eq!(ask(&channels[1]).await?, "a");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a37_20_a_cluster_that_never_came_fails_its_rpcs_when_the_server_is_lost() -> TestResult {
+    let plane = plane([]).await;
+    let channel = channel(&plane);
+    let mut call = hold(&channel, 1);
+    plane.wait_subscriptions(CDS, &["root"]).await?;
+    plane.stop().await;
+    let status = call.next().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(status.message().contains("Cluster root: management server unreachable"), "{status:?}");
+    assert_eq!(channel.state(), ConnectivityState::TransientFailure);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a37_36_endpoints_that_never_came_fail_rpcs_when_the_server_is_lost() -> TestResult {
+    let backend = Backend::start("next").await?;
+    let routes = [route_for("alone", "eds"), route("aggregate")];
+    let resources = [
+        eds_cluster("eds").into(),
+        aggregate_cluster("aggregate", ["eds", "dns"]).into(),
+        dns_leaf("dns", &backend).into(),
+    ];
+    let plane = plane_with_routes(routes, resources).await;
+    let channel = channel(&plane);
+    let mut waits = hold(&channel, 1);
+    plane.wait_subscriptions(EDS, &["eds"]).await?;
+    plane.stop().await;
+    // One priority without endpoints: the next leaf serves, and without one RPCs fail with the reason.
+    assert_eq!(waits.next().await?, "next");
+    let status = ask_for(&channel, "alone").await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(status.message().contains("management server unreachable"), "{status:?}");
     Ok(())
 }
 

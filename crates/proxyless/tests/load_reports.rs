@@ -51,6 +51,7 @@ async fn a27_57_a27_93_x_16_reports_add_up_to_the_calls() -> TestResult {
         assert!(report.message().node.is_none());
         let stats = report.cluster("cluster").ok_or("a report without the cluster")?;
         assert_eq!(stats.cluster_service_name, "endpoints");
+        assert!(stats.upstream_locality_stats.iter().all(|stats| stats.upstream_endpoint_stats.is_empty()));
         assert!(stats.load_report_interval.as_ref().is_some_and(|interval| interval.seconds < 10));
     }
     // ADS does not say it.
@@ -235,6 +236,25 @@ async fn a27_41_channels_that_share_a_client_share_its_reports() -> TestResult {
     drop(one);
     let load = plane.wait_load("cluster", |load| load.succeeded == 12).await?;
     assert_eq!((load.issued, plane.load_streams_opened()), (12, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a37_52_load_goes_to_the_server_that_the_cluster_came_from() -> TestResult {
+    let backend = Backend::start("a").await?;
+    let planes = [reporting_mesh(&[&backend]).await, reporting_mesh(&[&backend]).await];
+    // One pool, and clusters of the same name.
+    let pool = ClientPool::new();
+    let mut channels = Vec::new();
+    for (plane, count) in planes.iter().zip([3, 4]) {
+        let channel = builder(plane).client_pool(pool.clone()).build()?;
+        ask_times(&channel, count).await;
+        channels.push(channel);
+    }
+    for (plane, count) in planes.iter().zip([3, 4]) {
+        let load = plane.wait_load("cluster", |load| load.succeeded >= count).await?;
+        assert_eq!(load.issued, count);
+    }
     Ok(())
 }
 

@@ -163,7 +163,7 @@ fn a37_21_ambient_error_of_an_aggregate_is_noted() {
 }
 
 #[test]
-fn a37_12_new_order_takes_effect_at_once() {
+fn a37_10_new_order_takes_effect_at_once() {
     let mut bed = serving(&["a", "b"]);
     bed.aggregate("top", &["b", "a"]);
     assert_eq!(bed.cluster("top"), "leaves b a");
@@ -316,8 +316,12 @@ fn a99_22_missing_list_fails_that_aggregate_and_may_come_late() {
 #[test]
 fn a99_23_last_good_list_survives_errors() {
     let mut bed = serving_by_resource(&["a"]);
-    bed.ambient(List, "list", Some("NACKed"));
-    assert_eq!(bed.cluster("top"), "leaves a");
+    let nacked = ResourceErrorKind::Invalid { version: "2".into(), why: "no clusters".into() };
+    let lost = ResourceErrorKind::Transient("stream reset".into());
+    for kind in [nacked, lost] {
+        bed.event(List, "list", WatchEvent::Ambient(Some(error(List, "list", kind))));
+        assert_eq!(bed.cluster("top"), "leaves a");
+    }
 }
 
 #[test]

@@ -63,6 +63,43 @@ impl Cds {
     }
 }
 
+/// The names of the policies from the root down to the endpoints, along the first children.
+fn policies(bench: &mut Bench) -> Vec<String> {
+    let now = bench.now();
+    let root = bench.tree().describe(now).expect("a policy");
+    let down = std::iter::successors(Some(&root), |node| node.children.first().map(|child| &child.node));
+    down.map(|node| node.policy.clone()).collect()
+}
+
+/// A75-06.
+const OF_A_LEAF: [&str; 8] = [
+    "cds_experimental",
+    "outlier_detection_experimental",
+    "xds_cluster_impl_experimental",
+    "xds_override_host_experimental",
+    "priority_experimental",
+    "xds_wrr_locality_experimental",
+    "weighted_target_experimental",
+    "round_robin",
+];
+
+#[test]
+fn a75_03_a75_04_a75_05_a75_06_the_policies_of_a_leaf_are_in_this_order() {
+    let mut cds = Cds::new();
+    cds.update([eds_leaf("root", &[&[1]])]);
+    assert_eq!(policies(&mut cds.bench), OF_A_LEAF);
+}
+
+#[test]
+fn a75_07_the_policies_of_an_aggregate_are_in_this_order() {
+    let mut cds = Cds::new();
+    cds.update([aggregate("root", &["a"]), eds_leaf("a", &[&[1]])]);
+    let [root, below @ ..] = &policies(&mut cds.bench)[..] else { panic!() };
+    assert_eq!(root, "cds_experimental");
+    assert_eq!(below[0], "priority_experimental");
+    assert_eq!(below[1..], OF_A_LEAF);
+}
+
 #[test]
 fn a75_06_a_leaf_serves_from_its_first_priority() {
     let mut cds = Cds::new();
@@ -181,23 +218,34 @@ fn a99_12_reordered_leaves_keep_their_connections() {
     assert!(cds.bench.take_effects().is_empty());
 }
 
+/// The same cluster with another policy.
+fn with_policy(config: &ClusterConfig, policy: LbPolicy) -> Arc<ClusterConfig> {
+    let cluster = Cluster { lb_policy: Some(policy), ..(*config.cluster).clone() };
+    Arc::new(ClusterConfig { cluster: Arc::new(cluster), ..config.clone() })
+}
+
 #[test]
 fn a75_10_a75_11_each_leaf_uses_its_own_policy() {
     let mut cds = Cds::new();
-    let pick_first =
-        Cluster { lb_policy: Some(LbPolicy::PickFirst { shuffle_address_list: false }), ..eds_cluster() };
-    let endpoints = || known(assignment(vec![vec![locality("l", 1, [1, 2])]]));
-    cds.update([aggregate("root", &["a"]), leaf("a", pick_first, endpoints())]);
+    let pick_first = LbPolicy::PickFirst { shuffle_address_list: false };
+    let ring_hash = LbPolicy::RingHash { min_ring_size: 64, max_ring_size: 1024 };
+    cds.update([
+        with_policy(&aggregate("root", &["a", "b"]), ring_hash),
+        with_policy(&eds_leaf("a", &[&[1, 2]]), pick_first),
+        eds_leaf("b", &[&[3, 4]]),
+    ]);
+    // ring_hash would connect to nobody.
     assert_eq!(cds.bench.connecting(), [address(1)], "pick_first begins with one");
+    cds.bench.fail(address(1));
+    cds.bench.fail(address(2));
+    assert_eq!(cds.bench.connecting(), [address(3), address(4)], "round_robin with all");
 }
 
 #[test]
 fn a75_14_the_gate_gives_leaves_the_policy_of_their_aggregate() {
     let mut cds = Cds::with_settings(CdsSettings { aggregate_backward_compat: true, ..settings() });
-    let mut root = (*aggregate("root", &["a"])).clone();
-    let policy = Some(LbPolicy::PickFirst { shuffle_address_list: false });
-    root.cluster = Arc::new(Cluster { lb_policy: policy, ..(*root.cluster).clone() });
-    cds.update([Arc::new(root), eds_leaf("a", &[&[1, 2]])]);
+    let policy = LbPolicy::PickFirst { shuffle_address_list: false };
+    cds.update([with_policy(&aggregate("root", &["a"]), policy), eds_leaf("a", &[&[1, 2]])]);
     assert_eq!(cds.bench.connecting(), [address(1)]);
 }
 

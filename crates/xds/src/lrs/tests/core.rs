@@ -65,6 +65,22 @@ fn a27_57_reports_carry_what_is_new_by_locality() {
 }
 
 #[test]
+fn a27_58_single_endpoints_are_not_reported_even_if_the_server_asks() {
+    let store = store("c");
+    let load = store.locality(&locality("z"));
+    let mut harness = Harness::reporting(&[&store]);
+    let wishes = LoadStatsResponse::decode(wishes(None, SECOND)).unwrap();
+    let wishes = LoadStatsResponse { report_endpoint_granularity: true, ..wishes };
+    harness.message(wishes.encode_to_vec().into());
+    load.started();
+    load.succeeded();
+    let stats = harness.next_stats();
+    let [locality] = &stats[0].upstream_locality_stats[..] else { panic!("{stats:?}") };
+    assert_eq!((locality.total_issued_requests, locality.total_successful_requests), (1, 1));
+    assert_eq!(locality.upstream_endpoint_stats, []);
+}
+
+#[test]
 fn a37_53_without_an_eds_service_name_none_is_reported() {
     let store = store("c");
     let load = store.locality(&Locality::default());

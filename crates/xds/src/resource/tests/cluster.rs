@@ -179,7 +179,7 @@ fn a37_71_dns_needs_a_host() {
 }
 
 #[test]
-fn a37_71_dns_has_no_resolver_of_its_own() {
+fn a37_dns_has_no_resolver_of_its_own() {
     let cluster = dns_socket(|socket| socket.resolver_name = "custom".into());
     rejects(&cluster, &format!("{DNS_ENDPOINT}.address.socket_address.resolver_name"), "must not be set");
 }
