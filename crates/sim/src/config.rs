@@ -94,6 +94,10 @@ pub enum Policy {
     RoundRobin,
     /// By hash; the simulator's RPCs have random ones.
     RingHash,
+    /// Localities by weight, and by hash in each of them.
+    LocalRings,
+    /// Localities by weight inside localities by weight, endpoints in turn.
+    Nested,
     /// The first endpoint that connects.
     PickFirst,
 }

@@ -214,18 +214,21 @@ fn custom<M: Name>(name: &str, config: &M) -> Option<cluster::cluster::ClusterDi
 
 fn policy(policy: Policy) -> cluster::LoadBalancingPolicy {
     match policy {
-        Policy::RoundRobin => {
-            let child = one_policy(&policies::round_robin::v3::RoundRobin::default());
-            one_policy(&policies::wrr_locality::v3::WrrLocality { endpoint_picking_policy: Some(child) })
-        }
+        Policy::RoundRobin => by_locality(one_policy(&policies::round_robin::v3::RoundRobin::default())),
         // Small rings: the simulator makes many.
         Policy::RingHash => one_policy(&policies::ring_hash::v3::RingHash {
             minimum_ring_size: Some(UInt64Value { value: 8 }),
             maximum_ring_size: Some(UInt64Value { value: 64 }),
             ..Default::default()
         }),
+        Policy::LocalRings => by_locality(self::policy(Policy::RingHash)),
+        Policy::Nested => by_locality(self::policy(Policy::RoundRobin)),
         Policy::PickFirst => one_policy(&policies::pick_first::v3::PickFirst::default()),
     }
+}
+
+fn by_locality(child: cluster::LoadBalancingPolicy) -> cluster::LoadBalancingPolicy {
+    one_policy(&policies::wrr_locality::v3::WrrLocality { endpoint_picking_policy: Some(child) })
 }
 
 fn one_policy<M: Name>(config: &M) -> cluster::LoadBalancingPolicy {

@@ -283,9 +283,11 @@ impl Maker {
     }
 
     fn cluster(&mut self, kind: ClusterKind) -> Cluster {
-        let policy = match self.rng.below(6) {
+        let policy = match self.rng.below(12) {
             0 => Policy::RingHash,
-            1 => Policy::PickFirst,
+            1 => Policy::LocalRings,
+            2..=3 => Policy::PickFirst,
+            4 => Policy::Nested,
             _ => Policy::RoundRobin,
         };
         let max_requests = (!self.gentle && self.one_in(5)).then(|| 1 + self.rng.below(3) as u32);

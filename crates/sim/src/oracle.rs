@@ -34,7 +34,7 @@ pub enum Expected {
     Drop,
     /// They reach endpoints: each is the set of its addresses that accept.
     Served {
-        /// The endpoints.
+        /// The endpoints; where each locality has a ring, the localities.
         endpoints: Vec<BTreeSet<SocketAddr>>,
         /// Whether all of them are reached, or only some.
         all: bool,
@@ -182,31 +182,38 @@ pub(crate) fn collect_leaves(
 
 pub(crate) fn expected_of_leaf(mesh: &Mesh, backends: &Backends, name: &str) -> Expected {
     let Some(cluster) = mesh.clusters.get(name) else { return Expected::Failure };
-    let (priorities, drop_all): (Vec<Vec<&[SocketAddr]>>, bool) = match &cluster.kind {
+    let (priorities, drop_all): (Vec<Vec<Vec<SocketAddr>>>, bool) = match &cluster.kind {
         ClusterKind::Eds(eds) => match mesh.assignments.get(eds) {
             None => return Expected::Failure,
-            Some(assignment) => (priorities(assignment), assignment.drop_all),
+            Some(assignment) => {
+                let together = |localities: &Vec<Locality>| match cluster.policy {
+                    // No more is known of a ring than that it has a place for some endpoint.
+                    Policy::LocalRings => {
+                        let alone = |locality| endpoints(std::slice::from_ref(locality)).concat();
+                        localities.iter().map(alone).collect()
+                    }
+                    _ => endpoints(localities).into_iter().map(<[_]>::to_vec).collect(),
+                };
+                (assignment.priorities.iter().map(together).collect(), assignment.drop_all)
+            }
         },
         ClusterKind::Dns(host) => match mesh.hosts.get(host) {
             None => return Expected::Failure,
-            Some(addresses) => (vec![vec![addresses]], false),
+            Some(addresses) => (vec![vec![addresses.clone()]], false),
         },
         ClusterKind::Aggregate(_) | ClusterKind::List(_) => return Expected::Failure,
     };
     if drop_all {
         return Expected::Drop;
     }
-    let accepting = |endpoints: Vec<&[SocketAddr]>| {
-        let accepting =
-            |addresses: &[SocketAddr]| addresses.iter().copied().filter(|a| backends.accepts(*a)).collect();
+    let accepting = |endpoints: Vec<Vec<SocketAddr>>| {
+        let accepting = |addresses: Vec<_>| addresses.into_iter().filter(|a| backends.accepts(*a)).collect();
         let endpoints: Vec<BTreeSet<_>> = endpoints.into_iter().map(accepting).collect();
         endpoints.into_iter().filter(|endpoint| !endpoint.is_empty()).collect::<Vec<_>>()
     };
     let first = priorities.into_iter().map(accepting).find(|endpoints| !endpoints.is_empty());
-    first.map_or(Expected::Failure, |endpoints| Expected::Served {
-        endpoints,
-        all: cluster.policy == Policy::RoundRobin,
-    })
+    let all = matches!(cluster.policy, Policy::RoundRobin | Policy::Nested | Policy::LocalRings);
+    first.map_or(Expected::Failure, |endpoints| Expected::Served { endpoints, all })
 }
 
 /// The endpoints to be used, by priority.

@@ -64,12 +64,19 @@ struct Sight {
     limit: usize,
 }
 
+/// Whether the policy sends RPCs to every endpoint in turn.
+fn reaches_all(policy: &LbPolicy) -> bool {
+    match policy {
+        LbPolicy::WrrLocality(child) => matches!(**child, LbPolicy::RoundRobin) || reaches_all(child),
+        _ => false,
+    }
+}
+
 /// Looks at a cluster; `None` if nothing can be said.
 fn look(world: &mut World, epoch: u64, cluster: &ClusterRef) -> Result<Option<Sight>, Violation> {
     let is_watched = |leaf: &Leaf<'_>| {
         let policy = leaf.cluster.lb_policy.as_ref();
-        leaf.cluster.outlier_detection.is_some()
-            && policy.is_some_and(|policy| matches!(policy, LbPolicy::WrrLocality(_)))
+        leaf.cluster.outlier_detection.is_some() && policy.is_some_and(reaches_all)
     };
     let Some(place) = world.channels().position(|channel| channel.epoch == epoch) else { return Ok(None) };
     let channel = world.channels().nth(place);
