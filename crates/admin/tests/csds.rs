@@ -132,6 +132,8 @@ async fn a40_06_16_21_22_23_44_nacked_shows_the_accepted_content_and_the_error()
     let error = shown.error_state.ok_or("no error_state")?;
     assert_eq!(error.version_info, rig.plane.version(CDS));
     assert!(is_recent(error.last_update_attempt));
+    let number = |time: Option<Timestamp>| time.map(|time| (time.seconds, time.nanos));
+    assert!(number(error.last_update_attempt) > number(shown.last_updated), "the rejected one came later");
     assert!(error.details.contains("eds_cluster_config"), "{}", error.details);
     Ok(())
 }

@@ -76,10 +76,16 @@ fn a27_57_a27_93_calls_are_counted_by_locality() {
         to[usize::from(ticket.target().address == address(2))] += 1;
         ticket.finish(Code::Ok);
     }
-    let view = store.view();
-    let of = |region: &str| view.localities[&Locality { region: region.into(), ..Default::default() }];
-    assert_eq!((of("a").succeeded, of("b").succeeded), (to[0], to[1]));
     assert!(to[0] > 0 && to[1] > 0);
+    let running = start(&mut world, "/s/m");
+    let at = usize::from(running.target().address == address(2));
+    let view = store.view();
+    for (place, region) in ["a", "b"].into_iter().enumerate() {
+        let seen = view.localities[&Locality { region: region.into(), ..Default::default() }];
+        let running = u64::from(place == at);
+        assert_eq!((seen.issued, seen.succeeded), (to[place] + running, to[place]), "{region}");
+        assert_eq!((seen.failed, seen.in_progress), (0, running), "{region}");
+    }
 }
 
 #[test]

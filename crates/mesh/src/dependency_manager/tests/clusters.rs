@@ -4,6 +4,15 @@ use super::*;
 use ResourceType::{Cluster as Cds, ClusterLoadAssignment as Eds};
 
 #[test]
+fn a27_89_without_a_service_name_eds_is_asked_for_the_clusters_name() {
+    let mut bed = Bed::routed(&["c"]);
+    bed.eds_cluster("c");
+    assert_eq!(bed.log.last().map(String::as_str), Some("watch ClusterLoadAssignment c"));
+    bed.endpoints("c", &[7]);
+    assert_eq!(bed.cluster("c"), "known 7");
+}
+
+#[test]
 fn a27_88_service_name_is_what_eds_is_asked_for() {
     let mut bed = Bed::routed(&["a", "b"]);
     bed.give("a", cluster(ClusterKind::Eds { service_name: Some("shared".into()) }));
