@@ -11,6 +11,7 @@ use crate::api::{
     CallAttributes, CallTicket, Code, ConnectivityState, Endpoints, PickArgs, PickResult, PolicyConfig,
 };
 use crate::policies::pick_first::PickFirstConfig;
+use crate::policies::ring_hash::RingHashConfig;
 use crate::policies::round_robin::RoundRobinConfig;
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
 
@@ -352,4 +353,19 @@ fn a50_detection_that_is_turned_on_later_finds_the_connections_that_there_are() 
     bench.advance(SECOND);
     assert_eq!(bench.picked(20), set(2..=5));
     assert_eq!(bench.tree().stats().owners, 5);
+}
+
+#[test]
+fn a42_a_lazy_child_gets_picks_when_detection_is_turned_on() {
+    let ring = |detection| over(detection, Arc::new(RingHashConfig::default()));
+    let mut bench = Bench::new();
+    bench.update(ring(Detection::default()), endpoints(1..=1));
+    bench.pick();
+    bench.ready(address(1));
+    bench.take_effects();
+    // The child is made again and IDLE. Only a pick makes it leave that state, so the old one must not take them all.
+    bench.update(ring(detection()), endpoints(1..=1));
+    assert_eq!(bench.pick(), Picked::Queue);
+    assert_eq!(bench.pick(), Picked::Target(address(1)));
+    assert_eq!(bench.take_effects(), [], "over the same connection");
 }

@@ -187,7 +187,8 @@ impl TargetNode {
     fn takes_picks(&self, published: ConnectivityState) -> bool {
         match published {
             // A28, A42: a child that is IDLE has its share too. It connects only when a pick asks it to, and would
-            // otherwise stay without RPCs for ever as soon as one of the others is READY.
+            // otherwise stay without RPCs for ever as soon as one of the others is READY. Children that connect are
+            // asked as well: a ring that tries one endpoint starts another one for the picks that belong there.
             ConnectivityState::Ready | ConnectivityState::Connecting => {
                 self.state == published || self.state == ConnectivityState::Idle
             }

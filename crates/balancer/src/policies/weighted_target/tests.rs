@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use proxyless_sans_io::Rng;
+
 use super::{Target, WeightedTarget, WeightedTargetConfig};
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
-use crate::api::{Endpoints, Group, PolicyConfig, Update};
+use crate::api::{CallAttributes, Endpoints, Group, PolicyConfig, Update};
 use crate::policies::ring_hash::RingHashConfig;
 use crate::policies::round_robin::RoundRobinConfig;
 use crate::policies::stub::{Rig, World, groups};
@@ -292,6 +294,19 @@ fn a42_a_locality_that_never_answers_holds_up_nobody_else() {
     assert_ne!(other, silent);
     bench.ready(other);
     assert_eq!(bench.picked(100), [other].into());
+}
+
+#[test]
+fn a42_a_ring_that_connects_still_starts_the_endpoints_of_other_picks() {
+    let mut bench = Bench::new();
+    let (config, endpoints) = rings(&[(1, &[1, 2, 3])]);
+    bench.update(config, endpoints);
+    let mut rng = Rng::new(1);
+    for _ in 0..100 {
+        let attributes = CallAttributes { hash: rng.next_u64(), ..CallAttributes::default() };
+        assert_eq!(bench.pick_with(attributes), Picked::Queue);
+    }
+    assert_eq!(bench.connecting().len(), 3);
 }
 
 #[test]

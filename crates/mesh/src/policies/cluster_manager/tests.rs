@@ -65,10 +65,11 @@ use ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 #[test]
 fn a31_the_routes_cluster_picks() {
     let mut bench = Bench::new();
-    update(&mut bench, &[(0, "a", Ready), (3, "b", Ready), (1, "c", Connecting)]);
+    update(&mut bench, &[(0, "a", Ready), (3, "b", Ready), (1, "c", Connecting), (4, "d", Idle)]);
     assert_eq!(pick(&mut bench, 0), Picked::Fail("a".into()));
     assert_eq!(pick(&mut bench, 3), Picked::Fail("b".into()));
     assert_eq!(pick(&mut bench, 1), Picked::Queue);
+    assert_eq!(pick(&mut bench, 4), Picked::Fail("d".into()), "A42: it may wait for a pick to connect");
 }
 
 #[test]
