@@ -43,6 +43,24 @@ struct TypeState {
     names: Option<BTreeSet<String>>,
 }
 
+impl TypeState {
+    /// The response that a request answers, and its place.
+    ///
+    /// Responses are answered in order. Only a bad one of a version that was NACKed before may be passed over, since the
+    /// client does not NACK a version again and again: a newer response came before it would have.
+    fn answered_by(&self, request: &DiscoveryRequest) -> Option<(usize, Response)> {
+        let (answered, open) = self.read.split_at(self.answered);
+        let told = |skipped: &Response| {
+            let same = |other: &Response| other.bad && other.version == skipped.version;
+            skipped.bad && answered.iter().any(same)
+        };
+        let offset = open.iter().position(|response| response.nonce == request.response_nonce)?;
+        let skipped = open.get(..offset)?;
+        let response = open.get(offset)?;
+        skipped.iter().all(told).then(|| (self.answered + offset, response.clone()))
+    }
+}
+
 impl AdsModel {
     /// A stream begins: nothing of the last one counts but the accepted versions.
     pub fn opened(&mut self) {
@@ -107,9 +125,8 @@ impl AdsModel {
             accepted.clone_from(&request.version_info);
             return Ok(());
         }
-        let next = state.read.get(state.answered);
-        if let Some(response) = next.filter(|response| response.nonce == request.response_nonce) {
-            state.answered += 1;
+        if let Some((index, response)) = state.answered_by(request) {
+            state.answered = index + 1;
             let nacked = request
                 .error_detail
                 .as_ref()

@@ -101,7 +101,8 @@ fn trap_06_does_not_exist_timer_ends_with_its_stream() -> Result {
     let mut world = world(one_cluster(&[&[1]]));
     world.act(Action::Fault((ResourceType::RouteConfiguration, "r0".into()), Fault::Withheld))?;
     world.start()?;
-    world.run_secs(10.0)?;
+    // Long enough for the next stream to follow at once.
+    world.run_secs(10.5)?;
     world.act(Action::CutStream(Loss::Nothing))?;
     world.run_secs(14.0)?;
     assert_eq!((world.rpc()?, world.streams()), (Outcome::Waits, 2));
@@ -183,7 +184,7 @@ fn trap_09_nonces_end_with_their_stream_and_versions_do_not() -> Result {
     world.run_secs(1.0)?;
     // The account of the protocol checks every request of what follows.
     world.act(Action::CutStream(Loss::Nothing))?;
-    world.run_secs(1.0)?;
+    world.run_secs(2.0)?;
     assert_eq!(world.streams(), 2);
     world.act(Action::Fault((ResourceType::ClusterLoadAssignment, "e0".into()), Fault::Bad))?;
     world.run_secs(1.0)?;

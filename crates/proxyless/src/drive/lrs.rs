@@ -55,7 +55,7 @@ impl LoadReports {
                 StreamEventKind::Up => Input::StreamUp { stream },
                 StreamEventKind::Sent => Input::SendDone { stream },
                 StreamEventKind::Message(bytes) => Input::Message { stream, bytes },
-                StreamEventKind::Down(reason) => Input::StreamDown { stream, reason },
+                StreamEventKind::Down { reason, .. } => Input::StreamDown { stream, reason },
             },
             // Not reached: `streams` holds a sender.
             None => std::future::pending().await,

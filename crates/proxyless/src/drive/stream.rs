@@ -24,7 +24,11 @@ pub(crate) enum StreamEventKind {
     /// HTTP/2 has pulled a request.
     Sent,
     Message(Bytes),
-    Down(String),
+    /// The stream ended: the server's status code, if it gave one, and why.
+    Down {
+        code: Option<i32>,
+        reason: String,
+    },
 }
 
 /// The stream that is open or being opened. A core asks for one at a time.
@@ -56,9 +60,9 @@ impl Streams {
         let body = RequestStream { requests: request_inbox, reporter: reporter.clone() };
         let (server, method) = (self.server.clone(), self.method);
         let task = tokio::spawn(async move {
-            let reason = run(server, method, body, read_inbox, &reporter).await;
-            debug!(target: "xds_client", method, stream, %reason, "stream ended");
-            reporter.report(StreamEventKind::Down(reason));
+            let End { code, reason } = run(server, method, body, read_inbox, &reporter).await;
+            debug!(target: "xds_client", method, stream, reason, "stream ended");
+            reporter.report(StreamEventKind::Down { code, reason });
         });
         self.replace(Some(Running { stream, requests, reads, task: task.abort_handle() }));
     }
@@ -99,6 +103,24 @@ impl Drop for Streams {
     }
 }
 
+/// How a stream ended.
+struct End {
+    code: Option<i32>,
+    reason: String,
+}
+
+impl From<String> for End {
+    fn from(reason: String) -> Self {
+        Self { code: None, reason }
+    }
+}
+
+impl From<grpc::Status> for End {
+    fn from(status: grpc::Status) -> Self {
+        Self { code: Some(status.code), reason: status.to_string() }
+    }
+}
+
 /// Opens the stream and reads it to its end, one message per permission. Returns why it ended.
 async fn run(
     server: ServerChannel,
@@ -106,34 +128,34 @@ async fn run(
     body: RequestStream,
     mut reads: UnboundedReceiver<()>,
     reporter: &Reporter,
-) -> String {
+) -> End {
     let connection = match server.connect().await {
         Ok(connection) => connection,
-        Err(reason) => return reason,
+        Err(reason) => return reason.into(),
     };
     let request = server.request(method, body);
     // Up means that requests can go out, so not before the server allows the stream.
     let reserved = match connection.reserve().await {
         Ok(reserved) => reserved,
-        Err(reason) => return reason,
+        Err(reason) => return reason.into(),
     };
     reporter.report(StreamEventKind::Up);
     let response = match reserved.send(request).await {
         Ok(response) => response,
-        Err(error) => return error.to_string(),
+        Err(error) => return error.to_string().into(),
     };
     let mut messages = match grpc::MessageReader::new(response) {
         Ok(messages) => messages,
-        Err(status) => return status.to_string(),
+        Err(status) => return status.into(),
     };
     while reads.recv().await.is_some() {
         match messages.next().await {
             Ok(Some(message)) => reporter.report(StreamEventKind::Message(message)),
-            Ok(None) => return "the server ended the stream".into(),
-            Err(status) => return status.to_string(),
+            Ok(None) => return "the server ended the stream".to_owned().into(),
+            Err(status) => return status.into(),
         }
     }
-    "closed".into()
+    "closed".to_owned().into()
 }
 
 #[derive(Clone)]

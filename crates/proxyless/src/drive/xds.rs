@@ -314,6 +314,6 @@ fn input(StreamEvent { stream, kind }: StreamEvent) -> Input {
         StreamEventKind::Up => Input::StreamUp { stream },
         StreamEventKind::Sent => Input::SendDone { stream },
         StreamEventKind::Message(bytes) => Input::Message { stream, bytes },
-        StreamEventKind::Down(reason) => Input::StreamDown { stream, reason },
+        StreamEventKind::Down { code, reason } => Input::StreamDown { stream, code, reason },
     }
 }

@@ -56,6 +56,19 @@ fn good_exchange_passes() {
 }
 
 #[test]
+fn nack_may_be_left_out_if_the_version_was_nacked_before_and_a_newer_response_came() {
+    let mut model = model();
+    model.read(response("2", "b", true));
+    model.written(&nack("1", "b")).expect("a NACK");
+    model.read(response("2", "c", true));
+    model.read(response("2", "d", true));
+    model.written(&nack("1", "d")).expect("the NACK of c was braked");
+    model.read(response("3", "e", true));
+    model.read(response("4", "f", false));
+    refused(model.written(&request(&["c"], "4", "f")), "nonces are those of the newest response");
+}
+
+#[test]
 fn nonce_of_another_stream_is_noticed() {
     let mut model = model();
     model.opened();

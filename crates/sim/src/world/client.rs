@@ -105,7 +105,9 @@ impl World {
         self.link = super::Link { stream, ..Default::default() };
         let at = self.now + self.control_plane.open_delay + self.network_delay();
         let input = match self.control_plane.refuses {
-            true => Input::StreamDown { stream, reason: "UNAVAILABLE: connection refused".into() },
+            true => {
+                Input::StreamDown { stream, code: None, reason: "UNAVAILABLE: connection refused".into() }
+            }
             false => {
                 self.control_plane.open(stream);
                 self.model.opened();
@@ -199,6 +201,10 @@ impl World {
         }
         let at = self.now + self.network_delay();
         let reason = "UNAVAILABLE: connection reset".into();
-        self.queue.push_in(Lane::Stream(stream), at, Event::Xds(Input::StreamDown { stream, reason }));
+        self.queue.push_in(
+            Lane::Stream(stream),
+            at,
+            Event::Xds(Input::StreamDown { stream, code: None, reason }),
+        );
     }
 }

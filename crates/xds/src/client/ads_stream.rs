@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use envoy_types::pb::google::rpc::Status;
+use proxyless_sans_io::Time;
 
 use super::wire::DiscoveryRequest;
 use crate::resource::ResourceType;
@@ -13,12 +15,16 @@ use crate::resource::ResourceType;
 const MAX_UNSENT: usize = 64;
 /// INVALID_ARGUMENT: the code of every NACK.
 const NACK_CODE: i32 = 3;
+/// A version of a type is NACKed once in this time. Some servers send a rejected version again as soon as they see its
+/// NACK, which without a brake is a loop as fast as the network.
+const NACK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of one stream. It ends with the stream: nonces mean nothing on another one.
 #[derive(Debug)]
 pub(super) struct AdsStream {
     id: u64,
-    up: bool,
+    /// Since when requests can be sent.
+    up_since: Option<Time>,
     seen_response: bool,
     node_sent: bool,
     /// The type of the request that is on its way out.
@@ -28,6 +34,10 @@ pub(super) struct AdsStream {
     asked: BTreeMap<ResourceType, Vec<Arc<str>>>,
     /// The nonce of each type's newest response.
     nonces: BTreeMap<ResourceType, String>,
+    /// When each version of a type was NACKed, if that is not long ago.
+    nacked: BTreeMap<(ResourceType, String), Time>,
+    /// NACKs that wait because the same version was NACKed a moment ago, and until when. At most one per type.
+    braked: BTreeMap<ResourceType, (Time, Answer)>,
     reading: bool,
     /// The events of the last message that watchers still work on.
     tokens: BTreeSet<u64>,
@@ -46,20 +56,31 @@ pub(super) struct Answer {
     /// The version in use: the response's own for an ACK, the one before for a NACK.
     pub(super) version: String,
     pub(super) nonce: String,
-    pub(super) error: Option<String>,
+    pub(super) rejected: Option<Rejected>,
+}
+
+/// What a NACK is about.
+#[derive(Debug)]
+pub(super) struct Rejected {
+    /// The version of the rejected response.
+    pub(super) version: String,
+    /// Why.
+    pub(super) why: String,
 }
 
 impl AdsStream {
     pub(super) fn new(id: u64) -> Self {
         Self {
             id,
-            up: false,
+            up_since: None,
             seen_response: false,
             node_sent: false,
             sending: None,
             queue: VecDeque::new(),
             asked: BTreeMap::new(),
             nonces: BTreeMap::new(),
+            nacked: BTreeMap::new(),
+            braked: BTreeMap::new(),
             reading: false,
             tokens: BTreeSet::new(),
         }
@@ -84,29 +105,76 @@ impl AdsStream {
         self.asked.contains_key(&resource_type)
     }
 
-    /// The stream can send: all subscriptions go out anew.
-    pub(super) fn up(&mut self, types: impl Iterator<Item = ResourceType>) {
-        self.up = true;
-        types.for_each(|resource_type| self.want(resource_type));
+    /// How long the stream has been able to send.
+    pub(super) fn age(&self, now: Time) -> Duration {
+        self.up_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// The stream can send: all subscriptions are sent on it.
+    pub(super) fn up(&mut self, now: Time, types: impl Iterator<Item = ResourceType>) {
+        self.up_since = Some(now);
+        types.for_each(|resource_type| self.want(now, resource_type));
     }
 
     /// The names of a type changed. Requests that only say so are joined, and ride along with an answer.
-    pub(super) fn want(&mut self, resource_type: ResourceType) {
-        if self.up && !self.queue.iter().any(|pending| pending.resource_type == resource_type) {
-            self.queue.push_back(Pending { resource_type, answer: None });
+    pub(super) fn want(&mut self, now: Time, resource_type: ResourceType) {
+        if self.up_since.is_none() || self.queue.iter().any(|pending| pending.resource_type == resource_type)
+        {
+            return;
+        }
+        // A request with the nonce of the rejected response and without its error would pass as an ACK, and one with an
+        // older nonce would be ignored: a NACK that is held back goes out with the new names.
+        match self.braked.remove(&resource_type) {
+            Some((_, answer)) => self.push_answer(now, resource_type, answer),
+            None => self.queue.push_back(Pending { resource_type, answer: None }),
         }
     }
 
-    /// A response was judged. Every response gets its own answer, in order.
-    pub(super) fn answer(&mut self, resource_type: ResourceType, answer: Answer) {
+    /// A response was judged. Every response gets its own answer, in order; but a NACK that is held back when a newer
+    /// response comes is dropped, since its nonce is stale and the server has been told of that version already.
+    pub(super) fn answer(&mut self, now: Time, resource_type: ResourceType, answer: Answer) {
         self.nonces.insert(resource_type, answer.nonce.clone());
+        self.braked.remove(&resource_type);
+        self.nacked.retain(|_, time| now.since(*time) < NACK_INTERVAL);
+        let last_nack = answer
+            .rejected
+            .as_ref()
+            .and_then(|rejected| self.nacked.get(&(resource_type, rejected.version.clone())));
+        let names_wait = self.queue.iter().any(|pending| pending.resource_type == resource_type);
+        match last_nack {
+            Some(&time) if !names_wait => {
+                self.braked.insert(resource_type, (time + NACK_INTERVAL, answer));
+            }
+            _ => self.push_answer(now, resource_type, answer),
+        }
+    }
+
+    fn push_answer(&mut self, now: Time, resource_type: ResourceType, answer: Answer) {
+        if let Some(rejected) = &answer.rejected {
+            self.nacked.insert((resource_type, rejected.version.clone()), now);
+        }
         self.queue.retain(|pending| pending.resource_type != resource_type || pending.answer.is_some());
         self.queue.push_back(Pending { resource_type, answer: Some(answer) });
     }
 
+    /// When the next NACK that is held back is due.
+    pub(super) fn next_nack(&self) -> Option<Time> {
+        self.braked.values().map(|(until, _)| *until).min()
+    }
+
+    /// Lets the NACKs go that have waited long enough.
+    pub(super) fn release_nacks(&mut self, now: Time) {
+        let due = self.braked.iter().filter(|(_, (until, _))| *until <= now);
+        for resource_type in due.map(|(resource_type, _)| *resource_type).collect::<Vec<_>>() {
+            if let Some((_, answer)) = self.braked.remove(&resource_type) {
+                self.push_answer(now, resource_type, answer);
+            }
+        }
+    }
+
     /// The next request to build, if one may be sent now: one at a time.
     pub(super) fn next_pending(&mut self) -> Option<Pending> {
-        if !self.up || self.sending.is_some() {
+        if self.up_since.is_none() || self.sending.is_some() {
             return None;
         }
         self.queue.pop_front()
@@ -129,8 +197,8 @@ impl AdsStream {
         }
         let resource_names = names.iter().map(ToString::to_string).collect();
         self.asked.insert(resource_type, names);
-        let (version_info, response_nonce, error) = match answer {
-            Some(Answer { version, nonce, error }) => (version, nonce, error),
+        let (version_info, response_nonce, rejected) = match answer {
+            Some(Answer { version, nonce, rejected }) => (version, nonce, rejected),
             None => (version.to_owned(), self.nonces.get(&resource_type).cloned().unwrap_or_default(), None),
         };
         self.sending = Some(resource_type);
@@ -143,7 +211,11 @@ impl AdsStream {
             resource_names,
             type_url: resource_type.type_url().to_owned(),
             response_nonce,
-            error_detail: error.map(|message| Status { code: NACK_CODE, message, ..Default::default() }),
+            error_detail: rejected.map(|Rejected { why: message, .. }| Status {
+                code: NACK_CODE,
+                message,
+                ..Default::default()
+            }),
         })
     }
 
@@ -169,7 +241,7 @@ impl AdsStream {
 
     /// Whether the next message is to be read now; says so once per message.
     pub(super) fn start_reading(&mut self) -> bool {
-        let free = self.up && self.tokens.is_empty() && self.queue.len() < MAX_UNSENT;
+        let free = self.up_since.is_some() && self.tokens.is_empty() && self.queue.len() < MAX_UNSENT;
         free && !std::mem::replace(&mut self.reading, true)
     }
 }

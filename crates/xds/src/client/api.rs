@@ -113,6 +113,8 @@ pub enum Input {
     StreamDown {
         /// The stream.
         stream: u64,
+        /// The status code that the server ended it with, if it did.
+        code: Option<i32>,
         /// Why, for people: `UNAVAILABLE: connection refused`.
         reason: String,
     },
@@ -217,4 +219,7 @@ pub enum ResourceErrorKind {
     /// The server cannot be reached, or its stream failed.
     #[error("management server unreachable: {0}")]
     Transient(String),
+    /// The server was reached, and does not speak ADS.
+    #[error("the management server has no ADS service (is it the right port?): {0}")]
+    NoAdsService(String),
 }

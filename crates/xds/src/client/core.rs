@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message as _;
 use proxyless_sans_io::{Backoff, BackoffConfig, Rng, Time};
@@ -9,9 +10,15 @@ use proxyless_sans_io::{Backoff, BackoffConfig, Rng, Time};
 use super::ads_stream::AdsStream;
 use super::api::{Effect, Input, ResourceError, ResourceErrorKind, WatchId, XdsCoreConfig};
 use super::cache::Cache;
-use super::dump::{ResourceDump, UpdateCounts};
+use super::dump::{ResourceDump, ResourceStatus, UpdateCounts};
 use super::resource_state::{DataError, Wait};
 use crate::resource::ResourceType;
+
+/// A stream that had a response and lived shorter than this is followed by the next after a pause: a server that ends
+/// its streams (or crashes on a request) must not be stormed. After a longer life the next stream follows at once.
+const SHORT_STREAM: Duration = Duration::from_secs(10);
+/// UNIMPLEMENTED: what a gRPC server without ADS answers.
+const UNIMPLEMENTED: i32 = 12;
 
 /// The xDS client of one management server: speaks ADS (state of the world, v3), caches, and tells watchers.
 ///
@@ -23,17 +30,37 @@ pub struct XdsCore {
     watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
     /// The last accepted version of each type. Outlives streams, unlike nonces.
     pub(super) versions: BTreeMap<ResourceType, String>,
+    /// What was wrong with the newest response of each type, if it was rejected.
+    pub(super) rejections: BTreeMap<ResourceType, Rejection>,
     pub(super) stream: Option<AdsStream>,
     last_stream_id: u64,
     retry_at: Option<Time>,
     backoff: Backoff,
     rng: Rng,
     /// Why the server cannot be reached, from a stream's failure until the next response.
-    unreachable: Option<String>,
+    unreachable: Option<ResourceErrorKind>,
     last_stream_error: Option<(Time, String)>,
     last_token: u64,
     pub(super) updates: BTreeMap<ResourceType, UpdateCounts>,
     effects: VecDeque<Effect>,
+}
+
+/// A response that was rejected.
+#[derive(Debug)]
+pub(super) struct Rejection {
+    pub(super) version: String,
+    pub(super) time: Time,
+    /// Every violation.
+    pub(super) why: String,
+    /// Whether one of its resources could not be named, so that it may be any that was asked for.
+    pub(super) unnamed: bool,
+}
+
+impl Rejection {
+    pub(super) fn text(&self, resource_type: ResourceType) -> String {
+        let Self { version, why, .. } = self;
+        format!("the last {} response, version {version:?}, was rejected: {why}", resource_type.name())
+    }
 }
 
 /// Whether an event comes from a response, so that the next is read only after watchers have acted on it.
@@ -53,6 +80,7 @@ impl XdsCore {
             cache: Cache::default(),
             watches: BTreeMap::new(),
             versions: BTreeMap::new(),
+            rejections: BTreeMap::new(),
             stream: None,
             last_stream_id: 0,
             retry_at: None,
@@ -68,9 +96,9 @@ impl XdsCore {
     /// Takes in what happened. Inputs about streams of the past are ignored.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
-            Input::Watch { id, resource_type, name } => self.watch(id, resource_type, name),
-            Input::Unwatch { id } => self.unwatch(id),
-            Input::StreamUp { stream } if self.is_current(stream) => self.stream_up(),
+            Input::Watch { id, resource_type, name } => self.watch(now, id, resource_type, name),
+            Input::Unwatch { id } => self.unwatch(now, id),
+            Input::StreamUp { stream } if self.is_current(stream) => self.stream_up(now),
             Input::SendDone { stream } if self.is_current(stream) => {
                 let sent = self.stream.as_mut().and_then(AdsStream::send_done);
                 if let Some(resource_type) = sent {
@@ -78,7 +106,9 @@ impl XdsCore {
                 }
             }
             Input::Message { stream, bytes } if self.is_current(stream) => self.message(now, bytes),
-            Input::StreamDown { stream, reason } if self.is_current(stream) => self.stream_down(now, reason),
+            Input::StreamDown { stream, code, reason } if self.is_current(stream) => {
+                self.stream_down(now, code, reason);
+            }
             Input::TokenReleased { token } => {
                 if let Some(stream) = &mut self.stream {
                     stream.release(token);
@@ -103,14 +133,18 @@ impl XdsCore {
     /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        [self.retry_at, self.cache.next_deadline()].into_iter().flatten().min()
+        let next_nack = self.stream.as_ref().and_then(AdsStream::next_nack);
+        [self.retry_at, self.cache.next_deadline(), next_nack].into_iter().flatten().min()
     }
 
     /// A40-28: every resource that is watched, by type and name. A40-35: and no other.
     #[must_use]
     pub fn dump(&self) -> Vec<ResourceDump> {
         let watched = self.cache.iter().filter(|(_, _, state)| !state.watchers.is_empty());
-        watched.map(|(resource_type, name, state)| ResourceDump::new(resource_type, name, state)).collect()
+        let dump = |(resource_type, name, state)| {
+            ResourceDump::new(resource_type, name, state, self.rejections.get(&resource_type))
+        };
+        watched.map(dump).collect()
     }
 
     /// How many resources of each type came, and how many of them were rejected; also those that could not be named.
@@ -119,10 +153,10 @@ impl XdsCore {
         &self.updates
     }
 
-    fn watch(&mut self, id: WatchId, resource_type: ResourceType, name: Arc<str>) {
+    fn watch(&mut self, now: Time, id: WatchId, resource_type: ResourceType, name: Arc<str>) {
         if self.watches.contains_key(&id) {
             tracing::warn!(target: "xds_client", ?id, "a watch with this id exists and is replaced");
-            self.unwatch(id);
+            self.unwatch(now, id);
         }
         self.watches.insert(id, (resource_type, name.clone()));
         let unreachable = self.unreachable(resource_type, &name);
@@ -136,14 +170,14 @@ impl XdsCore {
             self.effects.push_back(Effect::Notify { watch: id, event, token: None });
         }
         match &mut self.stream {
-            Some(stream) if !asked_for => stream.want(resource_type),
+            Some(stream) if !asked_for => stream.want(now, resource_type),
             Some(_) => {}
             None if self.retry_at.is_none() => self.open_stream(),
             None => {}
         }
     }
 
-    fn unwatch(&mut self, id: WatchId) {
+    fn unwatch(&mut self, now: Time, id: WatchId) {
         let Some((resource_type, name)) = self.watches.remove(&id) else { return };
         let Some(state) = self.cache.get_mut(resource_type, &name) else { return };
         state.watchers.remove(&id);
@@ -156,7 +190,7 @@ impl XdsCore {
         if state.wait == Wait::Unsent {
             self.cache.remove(resource_type, &name);
         } else if let Some(stream) = &mut self.stream {
-            stream.want(resource_type);
+            stream.want(now, resource_type);
         }
     }
 
@@ -168,6 +202,7 @@ impl XdsCore {
         }
         self.retry_at = None;
         self.unreachable = None;
+        self.rejections.clear();
         self.backoff.reset();
         self.cache.clear();
     }
@@ -183,28 +218,38 @@ impl XdsCore {
         self.effects.push_back(Effect::OpenStream { stream: self.last_stream_id });
     }
 
-    fn stream_up(&mut self) {
+    fn stream_up(&mut self, now: Time) {
         let Some(stream) = &mut self.stream else { return };
         tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = stream.id(), "the ADS stream is up");
-        stream.up(ResourceType::ALL.into_iter());
+        stream.up(now, ResourceType::ALL.into_iter());
     }
 
-    fn stream_down(&mut self, now: Time, reason: String) {
+    fn stream_down(&mut self, now: Time, code: Option<i32>, reason: String) {
         let Some(stream) = self.stream.take() else { return };
         self.cache.stream_ended();
         self.last_stream_error = Some((now, reason.clone()));
-        // X-10, A57: a stream that ended after a response is normal; the next follows at once.
+        // a stream that ended after a response is normal, and no news to watchers.
         if stream.seen_response() {
             tracing::info!(target: "xds_client", server = %self.config.server_uri, reason, "the ADS stream ended");
-            return self.open_stream();
+            if stream.age(now) >= SHORT_STREAM {
+                return self.open_stream();
+            }
         }
-        tracing::warn!(target: "xds_client", server = %self.config.server_uri, reason, "the ADS stream failed without a response");
+        // A57: the first response of a stream resets the backoff, so a short stream is followed by its first delay.
         self.retry_at = Some(now + self.backoff.next_delay(&mut self.rng));
-        self.unreachable = Some(format!("the ADS stream failed without a response: {reason}"));
+        if stream.seen_response() {
+            return;
+        }
+        let unreachable = match code {
+            Some(UNIMPLEMENTED) => ResourceErrorKind::NoAdsService(reason),
+            _ => ResourceErrorKind::Transient(format!("the ADS stream failed without a response: {reason}")),
+        };
+        tracing::warn!(target: "xds_client", server = %self.config.server_uri, "{unreachable}");
+        self.unreachable = Some(unreachable);
         self.tell_all(Cause::Other);
     }
 
-    /// A response came: the server is there (A57: the backoff begins anew). Says whether it was not before.
+    /// A response came: the server is there (A57: the backoff is reset). Says whether it was not before.
     pub(super) fn reached(&mut self) -> bool {
         self.backoff.reset();
         self.unreachable.take().is_some()
@@ -214,8 +259,11 @@ impl XdsCore {
         if self.retry_at.is_some_and(|retry_at| retry_at <= now) {
             self.open_stream();
         }
+        if let Some(stream) = &mut self.stream {
+            stream.release_nacks(now);
+        }
         while let Some((resource_type, name, since)) = self.cache.expire(now) {
-            let why = self.timeout_text(now, since);
+            let why = self.timeout_text(resource_type, now, since);
             // gRFC A88: with this feature the timer says that the server is slow, not that the resource is absent.
             let transient =
                 self.config.gates.data_error_handling && self.config.resource_timer_is_transient_error;
@@ -229,8 +277,13 @@ impl XdsCore {
         }
     }
 
-    fn timeout_text(&self, now: Time, since: Time) -> String {
+    fn timeout_text(&self, resource_type: ResourceType, now: Time, since: Time) -> String {
         let asked = format!("asked for {:.1} s ago and not sent", now.since(since).as_secs_f64());
+        // What could not be read may have been the very resource.
+        let unreadable = self.rejections.get(&resource_type).filter(|rejection| rejection.unnamed);
+        if let Some(rejection) = unreadable {
+            return format!("{asked} in a form that can be read: {}", rejection.text(resource_type));
+        }
         match &self.last_stream_error {
             None => asked,
             Some((time, reason)) => {
@@ -249,8 +302,14 @@ impl XdsCore {
         kind: ResourceErrorKind,
     ) {
         let error = self.error(of, name, kind);
-        if let Some(state) = self.cache.get_mut(of, name) {
-            state.error = Some(DataError { version: version.to_owned(), time: now, error });
+        let Some(state) = self.cache.get_mut(of, name) else { return };
+        let before = state.status();
+        state.error = Some(DataError { version: version.to_owned(), time: now, error: error.clone() });
+        // Once per change, not once per response. The log of the response tells what of it was rejected.
+        let status = state.status();
+        if status != before && status != ResourceStatus::Nacked {
+            let in_use = state.data.is_some();
+            tracing::warn!(target: "xds_client", in_use, "{error}");
         }
     }
 
@@ -280,8 +339,7 @@ impl XdsCore {
     }
 
     fn unreachable(&self, resource_type: ResourceType, name: &Arc<str>) -> Option<Arc<ResourceError>> {
-        let reason = self.unreachable.clone()?;
-        Some(self.error(resource_type, name, ResourceErrorKind::Transient(reason)))
+        Some(self.error(resource_type, name, self.unreachable.clone()?))
     }
 
     fn error(

@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use prost::{Message as _, Name as _};
 use proxyless_sans_io::Time;
 
+use super::core::Rejection;
 use super::resource_state::{Data, ResourceState};
 use super::wire::Any;
 use crate::resource::ResourceType;
@@ -26,7 +27,9 @@ pub struct ResourceDump {
     pub updated: Option<Time>,
     /// The resource in use (A40-06), as it was received (A40-34).
     pub raw: Option<RawResource>,
-    /// What is wrong with the newest that the server said of it (A40-21 to A40-23).
+    /// What is wrong with the newest that the server said of it (A40-21 to A40-23). While nothing is known of it
+    /// ([`ResourceStatus::Requested`]): why the last response of its type was rejected, if a resource of that response
+    /// could not be named and so may have been this one.
     pub error: Option<ErrorDump>,
 }
 
@@ -68,8 +71,25 @@ pub enum ResourceStatus {
 }
 
 impl ResourceDump {
-    pub(super) fn new(resource_type: ResourceType, name: &Arc<str>, state: &ResourceState) -> Self {
+    pub(super) fn new(
+        resource_type: ResourceType,
+        name: &Arc<str>,
+        state: &ResourceState,
+        rejection: Option<&Rejection>,
+    ) -> Self {
         let data = state.data.as_ref();
+        let own_error = state.error.as_ref().map(|error| ErrorDump {
+            version: error.version.clone(),
+            time: error.time,
+            reason: error.error.kind.to_string(),
+        });
+        // The status stays REQUESTED: it is not known that the resource was in that response.
+        let unreadable = rejection.filter(|rejection| rejection.unnamed && data.is_none());
+        let unreadable = unreadable.map(|rejection| ErrorDump {
+            version: rejection.version.clone(),
+            time: rejection.time,
+            reason: rejection.text(resource_type),
+        });
         Self {
             resource_type,
             name: name.clone(),
@@ -77,11 +97,7 @@ impl ResourceDump {
             version: data.map(|data| data.version.clone()).unwrap_or_default(),
             updated: data.map(|data| data.updated),
             raw: data.map(|Data { raw, .. }| unwrapped(raw)),
-            error: state.error.as_ref().map(|error| ErrorDump {
-                version: error.version.clone(),
-                time: error.time,
-                reason: error.error.kind.to_string(),
-            }),
+            error: own_error.or(unreadable),
         }
     }
 }

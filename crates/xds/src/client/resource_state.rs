@@ -136,9 +136,14 @@ impl ResourceState {
             (Some(_), None) => ResourceStatus::Acked,
             (_, Some(ResourceErrorKind::DoesNotExist(_))) => ResourceStatus::DoesNotExist,
             (_, Some(ResourceErrorKind::Invalid { .. })) => ResourceStatus::Nacked,
-            (_, Some(ResourceErrorKind::Timeout(_) | ResourceErrorKind::Transient(_))) => {
-                ResourceStatus::Timeout
-            }
+            (
+                _,
+                Some(
+                    ResourceErrorKind::Timeout(_)
+                    | ResourceErrorKind::Transient(_)
+                    | ResourceErrorKind::NoAdsService(_),
+                ),
+            ) => ResourceStatus::Timeout,
             (_, Some(ResourceErrorKind::Reported { .. })) => ResourceStatus::ReceivedError,
         }
     }

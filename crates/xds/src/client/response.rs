@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::api::NackMode;
 use super::cache::TypeCache;
 use super::wire::{Any, DiscoveryResponse};
-use crate::resource::{DecodeContext, Resource, ResourceType, decode_update};
+use crate::resource::{DecodeContext, Resource, ResourceType, Update, decode_update};
 
 /// What was found in a response.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub(super) struct Verdict {
     pub(super) outcomes: BTreeMap<Arc<str>, Judged>,
     /// A40-08: every bad resource and its reason. Any makes the answer a NACK.
     pub(super) violations: Vec<String>,
+    /// Whether a bad resource could not be named.
+    pub(super) unnamed: bool,
     /// Whether absence from the response is deletion. Not if one of its resources could not be named, since that may
     /// be the very one that seems to be absent; nor if nothing of the response is to be used.
     pub(super) absence_is_deletion: bool,
@@ -34,6 +36,8 @@ pub(super) struct Judged {
 pub(super) enum Outcome {
     /// The bytes are those that are cached.
     Unchanged,
+    /// A wrapper without a resource: the server still has what it sent before (its time to live begins again).
+    Heartbeat,
     /// Good.
     Valid(Resource),
     /// Bad, and why.
@@ -87,19 +91,18 @@ impl Judge<'_> {
             Some(name) => (name, Outcome::Unchanged),
             None => {
                 let known = |name: &str| self.cached.and_then(|cached| cached.resource(name));
-                let decoded = decode_update(self.resource_type, &any.type_url, &any.value, self.cx, &known);
-                let outcome = match decoded.resource {
-                    Ok(resource) => Outcome::Valid(resource),
-                    Err(violations) => Outcome::Invalid(violations.to_string()),
-                };
-                match (decoded.name, outcome) {
-                    (Some(name), outcome) => (name.into(), outcome),
-                    (None, outcome) => {
-                        let why =
-                            if let Outcome::Invalid(why) = outcome { why } else { "has no name".to_owned() };
-                        verdict.violations.push(format!("resource {i}: {why}"));
-                        verdict.absence_is_deletion = false;
-                        return;
+                let update = decode_update(self.resource_type, &any.type_url, &any.value, self.cx, &known);
+                match update {
+                    Update::Heartbeat(name) => (name.into(), Outcome::Heartbeat),
+                    Update::Resource(decoded) => {
+                        let outcome = match decoded.resource {
+                            Ok(resource) => Outcome::Valid(resource),
+                            Err(violations) => Outcome::Invalid(violations.to_string()),
+                        };
+                        match decoded.name {
+                            Some(name) => (name.into(), outcome),
+                            None => return verdict.unnamed(i, outcome),
+                        }
                     }
                 }
             }
@@ -110,6 +113,14 @@ impl Judge<'_> {
                     verdict.violations.push(format!("resource {i} ({}): {why}", place.key()));
                 }
                 place.insert(Judged { outcome, raw: any });
+            }
+            // A heartbeat says nothing beside the resource itself.
+            Entry::Occupied(_) if matches!(outcome, Outcome::Heartbeat) => {}
+            Entry::Occupied(mut first) if matches!(first.get().outcome, Outcome::Heartbeat) => {
+                if let Outcome::Invalid(why) = &outcome {
+                    verdict.violations.push(format!("resource {i} ({}): {why}", first.key()));
+                }
+                first.insert(Judged { outcome, raw: any });
             }
             // The same twice does no harm, and is named once if it is bad.
             Entry::Occupied(first) if first.get().raw == any => {}
@@ -123,6 +134,14 @@ impl Judge<'_> {
 }
 
 impl Verdict {
+    /// A resource whose name cannot be read.
+    fn unnamed(&mut self, i: usize, outcome: Outcome) {
+        let why = if let Outcome::Invalid(why) = outcome { why } else { "has no name".to_owned() };
+        self.violations.push(format!("resource {i}: {why}"));
+        self.unnamed = true;
+        self.absence_is_deletion = false;
+    }
+
     /// A40-11, A40-13: the error is every resource's.
     fn reject_all(&mut self) {
         let why = self.violations.join("; ");

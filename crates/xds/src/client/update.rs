@@ -6,9 +6,9 @@ use bytes::Bytes;
 use prost::Message as _;
 use proxyless_sans_io::Time;
 
-use super::ads_stream::Answer;
+use super::ads_stream::{Answer, Rejected};
 use super::api::ResourceErrorKind;
-use super::core::{Cause, XdsCore};
+use super::core::{Cause, Rejection, XdsCore};
 use super::response::{Judge, Judged, Outcome, Verdict};
 use super::wire::DiscoveryResponse;
 use crate::resource::{DecodeContext, ResourceType};
@@ -43,11 +43,15 @@ impl XdsCore {
 
     fn response(&mut self, now: Time, resource_type: ResourceType, response: DiscoveryResponse) {
         let (version, nonce) = (response.version_info.clone(), response.nonce.clone());
+        tracing::debug!(
+            target: "xds_client", server = %self.config.server_uri, type_url = response.type_url, version, nonce,
+            count = response.resources.len(), "ADS response"
+        );
         let cx =
             DecodeContext { gates: self.config.gates, trusted_xds_server: self.config.trusted_xds_server };
         let cached = self.cache.of_type(resource_type);
         let judge = Judge { resource_type, cached, cx: &cx, nack_mode: self.config.nack_mode };
-        let Verdict { outcomes, violations, absence_is_deletion } = judge.judge(response);
+        let Verdict { outcomes, violations, unnamed, absence_is_deletion } = judge.judge(response);
 
         let good = |judged: &&Judged| matches!(judged.outcome, Outcome::Unchanged | Outcome::Valid(_));
         let counts = self.updates.entry(resource_type).or_default();
@@ -82,12 +86,21 @@ impl XdsCore {
         } else {
             touched.iter().for_each(|name| self.tell(resource_type, name, Cause::Response));
         }
-        self.answer(resource_type, version, nonce, &violations);
+        let rejection = (!violations.is_empty()).then(|| Rejection {
+            version: version.clone(),
+            time: now,
+            why: capped(violations.join("; ")),
+            unnamed,
+        });
+        self.answer(now, resource_type, version, nonce, rejection);
     }
 
     fn apply(&mut self, now: Time, of: ResourceType, name: &Arc<str>, judged: Judged, version: &str) {
         let Judged { outcome, raw } = judged;
-        self.cache.seen(of, name);
+        // A heartbeat of what is not there does not end the wait for it.
+        if !matches!(outcome, Outcome::Heartbeat) {
+            self.cache.seen(of, name);
+        }
         let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
         if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
             // A53: the end of an ignored deletion shows in the log, too.
@@ -99,6 +112,7 @@ impl XdsCore {
                     state.confirm(version, now);
                 }
             }
+            Outcome::Heartbeat => {}
             Outcome::Valid(resource) => self.cache.accept(of, name, (resource, raw), version, now),
             // A88: a bad update leaves the last good one in use, unless the server's feature says otherwise.
             Outcome::Invalid(why) => {
@@ -131,12 +145,10 @@ impl XdsCore {
         } else {
             self.config.ignore_resource_deletion
         };
-        if keep {
-            // A53: the log is where an ignored deletion shows.
-            tracing::warn!(target: "xds_client", server = %self.config.server_uri, %name, version, "{} deleted; still in use", of.name());
-        } else {
+        if !keep {
             self.cache.drop_data(of, name);
         }
+        // A53: the log is where an ignored deletion shows.
         let why = format!("deleted by the server: version {version:?} does not have it any more");
         self.set_error(now, of, name, version, ResourceErrorKind::DoesNotExist(why));
     }
@@ -147,25 +159,47 @@ impl XdsCore {
 
     /// answers for every type that was ever asked for on the stream, and only for those: an answer without names
     /// would subscribe to everything.
-    fn answer(&mut self, resource_type: ResourceType, version: String, nonce: String, violations: &[String]) {
+    fn answer(
+        &mut self,
+        now: Time,
+        resource_type: ResourceType,
+        version: String,
+        nonce: String,
+        rejection: Option<Rejection>,
+    ) {
         let asked = self.stream.as_ref().is_some_and(|stream| stream.has_asked(resource_type));
         if !asked && self.cache.names(resource_type).is_empty() {
             tracing::debug!(target: "xds_client", server = %self.config.server_uri, "{} was never asked for", resource_type.name());
             return;
         }
-        let error = (!violations.is_empty()).then(|| capped(violations.join("; ")));
-        match &error {
+        let rejected = rejection
+            .as_ref()
+            .map(|Rejection { why, .. }| Rejected { version: version.clone(), why: why.clone() });
+        match rejection {
             None => {
+                self.rejections.remove(&resource_type);
                 self.versions.insert(resource_type, version);
             }
             // A NACK repeats the version that was accepted last.
-            Some(error) => tracing::warn!(
-                target: "xds_client", server = %self.config.server_uri, version, nonce, error, "{} response rejected", resource_type.name()
-            ),
+            Some(rejection) => {
+                let error = &rejection.why;
+                // The same again is not worth a warning each time.
+                let known = self.rejections.get(&resource_type);
+                if known.is_some_and(|known| (&known.version, &known.why) == (&version, error)) {
+                    tracing::debug!(
+                        target: "xds_client", server = %self.config.server_uri, version, nonce, "{} response rejected again", resource_type.name()
+                    );
+                } else {
+                    tracing::warn!(
+                        target: "xds_client", server = %self.config.server_uri, version, nonce, error, "{} response rejected", resource_type.name()
+                    );
+                }
+                self.rejections.insert(resource_type, rejection);
+            }
         }
         let version = self.versions.get(&resource_type).cloned().unwrap_or_default();
         if let Some(stream) = &mut self.stream {
-            stream.answer(resource_type, Answer { version, nonce, error });
+            stream.answer(now, resource_type, Answer { version, nonce, rejected });
         }
     }
 }

@@ -37,7 +37,21 @@ pub struct Decoded {
 /// . `expected` is the type of the response: another one is a violation.
 #[must_use]
 pub fn decode(expected: ResourceType, type_url: &str, value: &[u8], cx: &DecodeContext) -> Decoded {
-    decode_update(expected, type_url, value, cx, &|_| None)
+    match decode_update(expected, type_url, value, cx, &|_| None) {
+        Update::Resource(decoded) => decoded,
+        Update::Heartbeat(name) => {
+            Decoded::bad(Some(name), "resource", "must be set in the Resource wrapper")
+        }
+    }
+}
+
+/// What one element of a response is.
+#[derive(Debug)]
+pub(crate) enum Update {
+    /// A resource, good or bad.
+    Resource(Decoded),
+    /// The name of a resource whose time to live begins again: a wrapper without a resource.
+    Heartbeat(String),
 }
 
 /// Finds the version in use of a resource, by name.
@@ -50,21 +64,28 @@ pub(crate) fn decode_update(
     value: &[u8],
     cx: &DecodeContext,
     known: &KnownResources<'_>,
-) -> Decoded {
+) -> Update {
     // any type may come wrapped, once.
     if message_name(type_url) != Wrapper::full_name() {
-        return decode_unwrapped(expected, type_url, value, None, cx, known);
+        return Update::Resource(decode_unwrapped(expected, type_url, value, None, cx, known));
     }
     let wrapper = match Wrapper::decode(value) {
         Ok(wrapper) => wrapper,
         Err(error) => {
-            return Decoded::bad(None, "", format!("the Resource wrapper does not decode: {error}"));
+            let why = format!("the Resource wrapper does not decode: {error}");
+            return Update::Resource(Decoded::bad(None, "", why));
         }
     };
     let name = Some(wrapper.name).filter(|name| !name.is_empty());
-    match wrapper.resource {
-        Some(inner) => decode_unwrapped(expected, &inner.type_url, &inner.value, name, cx, known),
-        None => Decoded::bad(name, "resource", "must be set in the Resource wrapper"),
+    match (wrapper.resource, name) {
+        (Some(inner), name) => {
+            Update::Resource(decode_unwrapped(expected, &inner.type_url, &inner.value, name, cx, known))
+        }
+        // xDS TTL: a wrapper with only a name is a heartbeat.
+        (None, Some(name)) => Update::Heartbeat(name),
+        (None, None) => {
+            Update::Resource(Decoded::bad(None, "resource", "must be set in the Resource wrapper"))
+        }
     }
 }
 
@@ -120,18 +141,14 @@ pub(super) fn decode_named<M: NamedResource>(
         Ok(message) => message,
         Err(error) => return Decoded::bad(wrapper_name, "", format!("does not decode: {error}")),
     };
+    // the wrapper's name is the one that was asked for, whatever the resource calls itself.
+    let name = wrapper_name.as_deref().unwrap_or(message.name());
     let resource = field::validate(cx, |at| {
-        let at_name = at.field(M::NAME_FIELD);
-        let name = at_name.require_text(message.name());
-        if let (Some(name), Some(wrapper_name)) = (name, &wrapper_name)
-            && name != wrapper_name
-        {
-            at_name.reject(format!("{name:?} is not the name {wrapper_name:?} of the Resource wrapper"));
-        }
-        message.validate(at, known(message.name()))
+        at.field(M::NAME_FIELD).require_text(name);
+        message.validate(at, known(name))
     });
-    let name = Some(message.name()).filter(|name| !name.is_empty()).map(str::to_owned);
-    Decoded { name: name.or(wrapper_name), resource }
+    let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
+    Decoded { name, resource }
 }
 
 /// A99-05: the same rules as for the list inside a Cluster.

@@ -21,8 +21,8 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use any::decode_update;
 pub use any::{DecodeContext, Decoded, decode};
+pub(crate) use any::{Update, decode_update};
 pub use cluster::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, FailurePercentageEjection, ListedMetrics,
     LrsServer, MetricSelection, OutlierDetection, OverrideHostStatus, SuccessRateEjection,

@@ -139,6 +139,7 @@ fn a88_reported_error_is_ambient_unless_it_must_fail() {
 fn a88_reported_error_without_name_or_status_is_rejected() {
     let mut h = Harness::started(config_with(ServerFeatures::default(), data_errors_gate()), &[(EDS, "e")]);
     for bad in [reported("", 5), reported("e", 0)] {
+        h.advance(Duration::from_secs(1));
         h.message(bad);
         assert!(h.request().error_detail.unwrap().message.contains("resource_errors[0]"));
     }

@@ -57,6 +57,25 @@ fn a40_45_nacked_from_the_start_has_no_content() {
 }
 
 #[test]
+fn a40_41_requested_shows_why_the_last_response_could_not_be_read() {
+    let mut h = Harness::started(config(), &[(EDS, "e"), (EDS, "cached"), (CDS, "c")]);
+    h.respond(EDS, "1", &[assignment("cached", 1)]);
+    h.advance(Duration::from_secs(2));
+    h.respond(EDS, "2", &[garbage(EDS)]);
+    let dump = h.dump_of("e");
+    assert_eq!((dump.status, dump.version.as_str()), (ResourceStatus::Requested, ""));
+    let error = dump.error.expect("details of the last NACK");
+    assert_eq!((error.version.as_str(), error.time), ("2", at(2)));
+    assert!(error.reason.contains("response, version \"2\", was rejected: resource 0"), "{}", error.reason);
+    // Not those that are in use, nor other types.
+    assert_eq!((h.dump_of("cached").status, h.dump_of("cached").error), (ResourceStatus::Acked, None));
+    assert_eq!(h.dump_of("c").error, None);
+    // A bad resource with a name is no other's trouble.
+    h.respond(EDS, "3", &[bad_assignment("cached")]);
+    assert_eq!(h.dump_of("e").error, None);
+}
+
+#[test]
 fn a40_42_timer_and_deletion_show_as_does_not_exist() {
     let mut h = Harness::started(config(), &[(CDS, "c"), (EDS, "e")]);
     h.respond(CDS, "1", &[cluster("c", "")]);

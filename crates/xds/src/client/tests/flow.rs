@@ -112,8 +112,7 @@ fn tokens_of_a_past_stream_hold_nothing_up() {
     let mut h = Harness::started(config(), &[(EDS, "e")]);
     h.hold_tokens = true;
     h.respond(EDS, "1", &[assignment("e", 1)]);
-    h.down();
-    h.up();
+    h.restart();
     assert_eq!(h.reads, 2);
     h.respond(EDS, "2", &[assignment("e", 2)]);
     h.release_token();

@@ -3,7 +3,9 @@
 mod data_errors;
 mod dump;
 mod flow;
+mod logs;
 mod model;
+mod nacks;
 mod streams;
 mod timers;
 mod updates;
@@ -159,8 +161,19 @@ impl Harness {
         self.unsent.clear();
         self.input(Input::StreamDown {
             stream: self.stream,
+            code: None,
             reason: "UNAVAILABLE: connection refused".into(),
         });
+    }
+
+    /// The stream ends soon after a response, and the next one comes up after the pause.
+    fn restart(&mut self) {
+        let opened = self.opened;
+        self.down();
+        self.advance(Duration::from_millis(1200));
+        assert_eq!(self.opened, opened + 1, "the pause is the first delay of the backoff");
+        self.requests.clear();
+        self.up();
     }
 
     fn send_done(&mut self) {

@@ -32,6 +32,7 @@ fn a27_61_node_is_in_the_first_request_of_each_stream_only() {
         h.respond(CDS, "1", &[cluster("c", "")]);
         h.unwatch(3);
         h.down();
+        h.advance(Duration::from_secs(2));
         h.requests.clear();
     }
     let node = envoy_core::Node::decode(h.core.config.node.clone()).unwrap();
@@ -72,9 +73,7 @@ fn a57_versions_survive_streams_and_nonces_do_not() {
     let mut h = Harness::started(config(), &[(CDS, "c"), (EDS, "e")]);
     h.respond(CDS, "7", &[cluster("c", "")]);
     h.respond(EDS, "8", &[assignment("e", 1)]);
-    h.down();
-    h.requests.clear();
-    h.up();
+    h.restart();
     let requests: Vec<_> =
         h.take_requests().into_iter().map(|r| (r.version_info, r.response_nonce, r.resource_names)).collect();
     assert_eq!(
@@ -98,6 +97,7 @@ fn version_is_not_claimed_when_nothing_of_the_type_is_held() {
     h.down();
     h.unwatch(2);
     h.watch(4, EDS, "f");
+    h.advance(Duration::from_secs(2));
     h.requests.clear();
     h.up();
     let eds = h.take_requests().into_iter().find(|request| request.type_url == EDS.type_url()).unwrap();
@@ -112,6 +112,7 @@ fn version_is_not_claimed_when_one_resource_was_let_go_between_streams() {
     // Another channel of the same client stops and starts again: what it watched is held no longer.
     h.unwatch(2);
     h.watch(3, CDS, "c");
+    h.advance(Duration::from_secs(2));
     h.requests.clear();
     h.up();
     let cds = h.request();
@@ -156,7 +157,7 @@ fn empty_first_request_is_never_sent() {
 fn x_10_stream_without_a_response_is_told_to_every_watcher() {
     let mut h = Harness::started(config(), &[(EDS, "cached"), (EDS, "missing")]);
     h.respond(EDS, "1", &[assignment("cached", 1)]);
-    h.down();
+    h.restart();
     h.expect_told(&["1: ok"]);
     h.down();
     h.expect_told(&[
@@ -176,7 +177,7 @@ fn x_10_stream_without_a_response_is_told_to_every_watcher() {
     h.up();
     h.respond(CDS, "2", &[]);
     h.expect_told(&["1: fine"]);
-    h.down();
+    h.restart();
     h.down();
     h.expect_told(&["3: err*unreachable", "1: ambient*unreachable", "2: err*unreachable"]);
 }
@@ -186,8 +187,53 @@ fn x_10_stream_that_ended_after_a_response_is_normal() {
     let mut h = Harness::started(config(), &[(EDS, "e")]);
     h.respond(EDS, "1", &[]);
     h.down();
-    assert_eq!(h.opened, 2, "the next stream follows at once");
     h.expect_told(&[]);
+    // Nor is it told to a watcher that comes during the pause.
+    h.watch(2, EDS, "f");
+    h.expect_told(&[]);
+    h.advance(Duration::from_secs(2));
+    assert_eq!(h.opened, 2);
+}
+
+#[test]
+fn x_10_next_stream_follows_at_once_after_ten_seconds_and_after_a_pause_before() {
+    for (lived, at_once) in [(9_999, false), (10_000, true)] {
+        let mut h = Harness::started(config(), &[(EDS, "e")]);
+        h.respond(EDS, "1", &[assignment("e", 1)]);
+        h.advance(Duration::from_millis(lived));
+        h.down();
+        assert_eq!(h.opened, if at_once { 2 } else { 1 }, "lived {lived} ms");
+        assert_eq!(h.core.next_deadline().is_none(), at_once);
+    }
+}
+
+#[test]
+fn a57_a_server_that_ends_each_stream_after_a_response_is_not_stormed() {
+    let mut h = Harness::started(config(), &[(EDS, "e")]);
+    let end = h.now + Duration::from_secs(100);
+    while h.now < end {
+        h.respond(EDS, "1", &[assignment("e", 1)]);
+        h.down();
+        let retry = h.core.next_deadline().expect("a pause before the next stream");
+        let delay = retry.since(h.now).as_secs_f64();
+        assert!((0.8..=1.2).contains(&delay), "{delay}: a response resets the backoff");
+        h.advance(retry.since(h.now));
+        h.up();
+    }
+    assert!((80..=126).contains(&h.opened), "{} streams in 100 s", h.opened);
+    h.expect_told(&["1: ok"]);
+}
+
+#[test]
+fn a_server_without_ads_is_not_called_unreachable() {
+    let mut h = Harness::started(config(), &[(EDS, "e")]);
+    let stream = h.stream;
+    h.input(Input::StreamDown { stream, code: Some(12), reason: "UNIMPLEMENTED".into() });
+    h.expect_told(&["1: err*the management server has no ADS service*right port*UNIMPLEMENTED*xds.test:1"]);
+    h.advance(Duration::from_secs(2));
+    let stream = h.stream;
+    h.input(Input::StreamDown { stream, code: Some(14), reason: "UNAVAILABLE".into() });
+    h.expect_told(&["1: err*unreachable*UNAVAILABLE"]);
 }
 
 #[test]
@@ -205,7 +251,6 @@ fn a57_backoff_grows_and_begins_anew_after_a_response() {
     }
     h.up();
     h.respond(EDS, "1", &[]);
-    h.down();
     h.down();
     assert!(h.core.next_deadline().unwrap().since(h.now) <= Duration::from_millis(1200));
 }
@@ -244,12 +289,13 @@ fn inputs_about_past_streams_are_ignored() {
     let old = h.stream;
     h.respond(EDS, "1", &[]);
     h.down();
+    h.advance(Duration::from_secs(2));
     h.requests.clear();
     h.input(Input::StreamUp { stream: old });
     h.input(Input::SendDone { stream: old });
     let late = response(EDS, "2", "n2", &[assignment("e", 1)]).encode_to_vec().into();
     h.input(Input::Message { stream: old, bytes: late });
-    h.input(Input::StreamDown { stream: old, reason: "late".into() });
+    h.input(Input::StreamDown { stream: old, code: None, reason: "late".into() });
     assert!(h.take_requests().is_empty());
     h.expect_told(&[]);
     assert_eq!((h.opened, h.core.next_deadline()), (2, None));

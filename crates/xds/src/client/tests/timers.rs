@@ -55,8 +55,7 @@ fn x_09_cached_resource_has_no_timer_on_a_new_stream() {
     let mut h = Harness::started(config(), &[(EDS, "e")]);
     h.respond(EDS, "1", &[assignment("e", 1)]);
     assert_eq!(h.core.next_deadline(), None);
-    h.down();
-    h.up();
+    h.restart();
     assert_eq!(h.core.next_deadline(), None);
 }
 
@@ -66,6 +65,23 @@ fn a57_rejected_resource_did_come() {
     h.respond(EDS, "1", &[bad_assignment("e")]);
     assert_eq!(h.core.next_deadline(), None);
     h.expect_told(&["1: err*rejected version \"1\""]);
+}
+
+#[test]
+fn a57_resource_that_could_not_be_read_is_not_said_to_be_missing_only() {
+    let mut h = Harness::started(config(), &[(CDS, "c"), (EDS, "e")]);
+    h.respond(CDS, "2", &[garbage(CDS)]);
+    h.advance(15 * SECOND);
+    h.expect_told(&[
+        "1: err Cluster c: does not exist: asked for 15.0 s ago and not sent in a form that can be read: the last Cluster \
+         response, version \"2\", was rejected: resource 0: does not decode*server xds.test:1",
+        "2: err ClusterLoadAssignment e: does not exist: asked for 15.0 s ago and not sent (server",
+    ]);
+    // A good response puts an end to it.
+    h.respond(CDS, "3", &[cluster("other", "")]);
+    h.watch(3, CDS, "d");
+    h.advance(15 * SECOND);
+    h.expect_told(&["3: err Cluster d: does not exist: asked for 15.0 s ago and not sent (server"]);
 }
 
 #[test]

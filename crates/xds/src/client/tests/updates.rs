@@ -152,6 +152,7 @@ fn same_resource_twice_is_used_and_a_differing_one_rejected() {
     assert_eq!(h.request().error_detail, None);
     h.expect_told(&["1: ok"]);
     for twice in [[assignment("e", 1), assignment("e", 2)], [assignment("e", 3), assignment("e", 2)]] {
+        h.advance(Duration::from_secs(1));
         h.respond(EDS, "2", &twice);
         assert!(h.request().error_detail.unwrap().message.contains("twice"));
     }
@@ -177,6 +178,7 @@ fn error_of_a_nack_is_capped_at_a_character() {
     for pad in ["", "x", "xx", "xxx"] {
         let mut resources: Vec<_> = names.iter().map(|name| bad_cluster(name)).collect();
         resources.insert(0, bad_cluster(&format!("first{pad}")));
+        h.advance(Duration::from_secs(1));
         h.respond(CDS, "1", &resources);
         let message = h.request().error_detail.unwrap().message;
         assert!((8000..=8192).contains(&message.len()), "{}", message.len());

@@ -16,7 +16,7 @@ use super::builders::{address, assignment, inner, lb_endpoint, locality, socket}
 use super::{accepts, as_assignment, decode_message_with, gates, rejects};
 use crate::resource::{
     ClusterLoadAssignment, DecodeContext, DropCategory, EndpointHealth, LbEndpoint, Resource, ResourceType,
-    decode_update,
+    Update, decode_update,
 };
 
 fn weight(value: u32) -> Option<UInt32Value> {
@@ -297,7 +297,8 @@ fn next_version(
     let known = Resource::ClusterLoadAssignment(Arc::clone(known));
     let find = |name: &str| (name == message.cluster_name).then_some(&known);
     let cx = DecodeContext::default();
-    let decoded = decode_update(kind, kind.type_url(), &message.encode_to_vec(), &cx, &find);
+    let update = decode_update(kind, kind.type_url(), &message.encode_to_vec(), &cx, &find);
+    let Update::Resource(decoded) = update else { panic!("{update:?}") };
     as_assignment(decoded.resource.expect("valid"))
 }
 

@@ -19,7 +19,7 @@ use super::builders::{address, ads, assignment, inner, lb_endpoint, locality, se
 use super::endpoint_model;
 use super::fuzz::mutate;
 use super::wire_tree::Tree;
-use crate::resource::{DecodeContext, Resource, ResourceType, decode, decode_update};
+use crate::resource::{DecodeContext, Resource, ResourceType, Update, decode, decode_update};
 
 /// How many mutations of each kind each message gets.
 const CASES: usize = 3000;
@@ -41,7 +41,8 @@ fn agree(value: &[u8]) -> bool {
 fn agree_beside(known: &Resource, value: &[u8]) {
     let cx = DecodeContext::default();
     let kind = ResourceType::ClusterLoadAssignment;
-    let ours = decode_update(kind, kind.type_url(), value, &cx, &|_| Some(known));
+    let update = decode_update(kind, kind.type_url(), value, &cx, &|_| Some(known));
+    let Update::Resource(ours) = update else { panic!("{update:?}") };
     assert_eq!(ours.resource, endpoint_model::decode(value, &cx).resource, "{value:x?}");
 }
 
