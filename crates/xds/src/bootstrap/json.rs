@@ -104,10 +104,20 @@ impl<'a> Place<'a> {
         self.field(name)?.string(problems).map(str::to_owned)
     }
 
+    /// A hint at a key of this object that may be meant for the one that is missing; empty if there is none.
+    pub(super) fn misspelt(&self, name: &str) -> String {
+        let keys = self.value.as_object().into_iter().flat_map(Map::keys);
+        let closest = keys.filter(|key| *key != name).map(|key| (distance(key, name), key)).min();
+        match closest {
+            Some((0..=MAX_TYPOS, key)) => format!(" (there is {key:?}, which is not known)"),
+            _ => String::new(),
+        }
+    }
+
     /// A string field that must be there and not be empty.
     pub(super) fn required_string(&self, name: &str, problems: &mut Problems) -> Option<&'a str> {
         let Some(field) = self.field(name) else {
-            problems.add(&self.path_of(name), "is missing");
+            problems.add(&self.path_of(name), format!("is missing{}", self.misspelt(name)));
             return None;
         };
         let text = field.string(problems)?;
@@ -117,6 +127,25 @@ impl<'a> Place<'a> {
         }
         Some(text)
     }
+}
+
+/// How many letters two keys may differ by if one is to be a misspelling of the other.
+const MAX_TYPOS: usize = 2;
+
+/// How many letters must be put in, left out or replaced to make one key of the other; case does not count.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().map(|c| c.to_ascii_lowercase()).collect();
+    // The distances of what was read of `a` so far to each beginning of `b`.
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, a) in a.chars().map(|c| c.to_ascii_lowercase()).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -125,7 +125,8 @@ impl Bootstrap {
         &self.certificate_providers
     }
 
-    /// `client_default_listener_resource_name_template` (gRFC A47): kept, not used yet.
+    /// `client_default_listener_resource_name_template` (gRFC A47), if it is given: `%s`, which changes nothing. Others
+    /// are not supported yet.
     #[must_use]
     pub fn client_default_listener_resource_name_template(&self) -> Option<&str> {
         self.client_listener_template.as_deref()

@@ -24,8 +24,7 @@ pub(super) fn bootstrap(text: &str) -> Result<Bootstrap, Vec<BootstrapProblem>> 
         node: root.field("node").map(|node| NodeConfig::parse(&node, &mut problems)).unwrap_or_default(),
         authorities: authorities(&root, &mut problems),
         certificate_providers: certificate_providers(&root, &mut problems),
-        client_listener_template: root
-            .string_field("client_default_listener_resource_name_template", &mut problems),
+        client_listener_template: client_listener_template(&root, &mut problems),
         server_listener_template: root.string_field("server_listener_resource_name_template", &mut problems),
     };
     if problems.0.is_empty() { Ok(bootstrap) } else { Err(problems.0) }
@@ -34,7 +33,8 @@ pub(super) fn bootstrap(text: &str) -> Result<Bootstrap, Vec<BootstrapProblem>> 
 /// A27-13: at least one server; A27-14: the first is used, all are validated.
 fn servers(root: &Place<'_>, problems: &mut Problems) -> Vec<ServerConfig> {
     let Some(field) = root.field("xds_servers") else {
-        problems.add("xds_servers", "is missing: at least one management server is needed");
+        let hint = root.misspelt("xds_servers");
+        problems.add("xds_servers", format!("is missing{hint}: at least one management server is needed"));
         return Vec::new();
     };
     let Some(list) = field.list(problems) else { return Vec::new() };
@@ -42,6 +42,19 @@ fn servers(root: &Place<'_>, problems: &mut Problems) -> Vec<ServerConfig> {
         problems.add(field.path(), "is empty: at least one management server is needed");
     }
     list.iter().filter_map(|entry| server::parse(entry, problems)).collect()
+}
+
+/// gRFC A47 is not built: a template that changes names would make the client ask for the wrong Listener.
+fn client_listener_template(root: &Place<'_>, problems: &mut Problems) -> Option<String> {
+    const FIELD: &str = "client_default_listener_resource_name_template";
+    let template = root.string_field(FIELD, problems)?;
+    if !matches!(template.as_str(), "" | "%s") {
+        problems.add(
+            FIELD,
+            format!("{template:?}: templates other than \"%s\" are not supported yet (gRFC A47)"),
+        );
+    }
+    Some(template)
 }
 
 fn authorities(root: &Place<'_>, problems: &mut Problems) -> BTreeMap<String, Authority> {

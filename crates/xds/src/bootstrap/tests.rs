@@ -253,20 +253,49 @@ fn a47_a29_authorities_and_certificate_providers_are_kept() {
         "plain": {},
     });
     json["certificate_providers"] = json!({"p": {"plugin_name": "file_watcher", "config": {"k": 1}}});
-    json["client_default_listener_resource_name_template"] = json!("c/%s");
+    json["client_default_listener_resource_name_template"] = json!("%s");
     json["server_listener_resource_name_template"] = json!("s/%s");
     let bootstrap = Bootstrap::from_json(&json.to_string()).unwrap();
     assert_eq!(bootstrap.authorities()["auth"].servers.len(), 1);
     assert!(bootstrap.authorities()["plain"].servers.is_empty());
     assert_eq!(bootstrap.certificate_providers()["p"].plugin_name, "file_watcher");
     assert_eq!(bootstrap.certificate_providers()["p"].config, json!({"k": 1}));
-    assert_eq!(bootstrap.client_default_listener_resource_name_template(), Some("c/%s"));
+    assert_eq!(bootstrap.client_default_listener_resource_name_template(), Some("%s"));
     assert_eq!(bootstrap.server_listener_resource_name_template(), Some("s/%s"));
     json["authorities"]["auth"]["xds_servers"][0]["server_uri"] = json!("");
     one_problem(
         Bootstrap::from_json(&json.to_string()),
         "authorities[\"auth\"].xds_servers[0].server_uri",
         "empty",
+    );
+}
+
+#[test]
+fn a47_a_template_that_changes_names_is_an_error_until_it_is_built() {
+    let field = "client_default_listener_resource_name_template";
+    for template in ["xdstp://auth/envoy.config.listener.v3.Listener/%s", "prefix/%s", "fixed"] {
+        one_problem(with(field, json!(template)), field, "not supported yet (gRFC A47)");
+    }
+    for template in [json!("%s"), json!(""), Value::Null] {
+        assert!(with(field, template).is_ok());
+    }
+    one_problem(with(field, json!(3)), field, "must be a string");
+}
+
+#[test]
+fn a27_13_a_misspelt_key_is_named_where_one_is_missing() {
+    for wrong in ["xds_server", "xds_servres", "XDS_SERVERS"] {
+        let json = json!({ wrong: minimal()["xds_servers"], "node": {} });
+        one_problem(Bootstrap::from_json(&json.to_string()), "xds_servers", &format!("there is {wrong:?}"));
+    }
+    let unlike = problems(Bootstrap::from_json(r#"{"servers": [], "node": {}}"#));
+    assert_eq!(unlike[0].1, "is missing: at least one management server is needed");
+    let mut json = minimal();
+    json["xds_servers"][0] = json!({"server_url": "a:1", "channel_creds": [{"type": "insecure"}]});
+    one_problem(
+        Bootstrap::from_json(&json.to_string()),
+        "xds_servers[0].server_uri",
+        "is missing (there is \"server_url\", which is not known)",
     );
 }
 
