@@ -98,6 +98,15 @@ mod tests {
     }
 
     #[test]
+    fn a27_75_of_a_domain_that_occurs_twice_the_first_counts() {
+        for domains in [["a.c", "A.C"], ["*.c", "*.C"], ["a.*", "A.*"], ["*", "*"]] {
+            let hosts = [("other", &["x"][..]), ("first", &domains[..1]), ("second", &domains[1..])];
+            assert!(chose(&hosts, "a.c", "first"), "{domains:?}");
+            assert!(chose(&[("both", &domains)], "a.c", "both"), "{domains:?}");
+        }
+    }
+
+    #[test]
     fn a27_75_case_does_not_count() {
         assert!(chose(&[("h", &["Foo.Example.COM"])], "foo.example.com", "h"));
         assert!(chose(&[("h", &["*.EXAMPLE.com"])], "foo.Example.Com", "h"));

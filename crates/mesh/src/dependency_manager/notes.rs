@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use proxyless_xds::resource::{ClusterLoadAssignment, Locality};
+use proxyless_xds::resource::{ClusterLoadAssignment, Locality, RouteConfiguration};
+
+/// How many domains an error lists.
+const MAX_DOMAINS: usize = 10;
 
 use crate::listing::listing;
 
@@ -13,6 +16,19 @@ pub(super) fn join<'a>(notes: impl IntoIterator<Item = &'a Arc<str>>) -> Option<
     let Some(second) = notes.next() else { return Some(Arc::clone(first)) };
     let all = [first, second].into_iter().chain(notes);
     Some(listing(all.map(|note| &**note), "; ").into())
+}
+
+/// Which domains there are: the first ones, and how many more.
+pub(super) fn about_domains(routes: &RouteConfiguration) -> String {
+    let domains = || routes.virtual_hosts.iter().flat_map(|host| &host.domains);
+    let listed: Vec<&str> = domains().take(MAX_DOMAINS).map(String::as_str).collect();
+    match domains().count() {
+        0 => "there are none".to_owned(),
+        count if count > listed.len() => {
+            format!("there are {}, and {} more", listed.join(", "), count - listed.len())
+        }
+        _ => format!("there are {}", listed.join(", ")),
+    }
 }
 
 /// What is odd about an assignment that is valid.

@@ -102,7 +102,11 @@ impl DependencyManager {
         };
         // A27-75, A27-76
         match find_virtual_host(route_config, &self.authority) {
-            None => Routing::Failed(format!("{place}: no virtual host for {:?}", self.authority).into()),
+            None => {
+                let there_are = notes::about_domains(route_config);
+                let why = format!("{place}: no virtual host for {:?} ({there_are})", self.authority);
+                Routing::Failed(why.into())
+            }
             Some(virtual_host) => Routing::Ready(Routes {
                 listener: Arc::clone(listener),
                 route_config: Arc::clone(route_config),

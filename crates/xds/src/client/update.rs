@@ -11,7 +11,7 @@ use super::api::ResourceErrorKind;
 use super::core::{Cause, Rejection, XdsCore};
 use super::response::{Judge, Judged, Outcome, Verdict};
 use super::wire::DiscoveryResponse;
-use crate::resource::{DecodeContext, ResourceType};
+use crate::resource::{DecodeContext, Resource, ResourceType};
 
 /// No error that is sent or told is longer than this.
 const MAX_ERROR_BYTES: usize = 8 * 1024;
@@ -113,7 +113,10 @@ impl XdsCore {
                 }
             }
             Outcome::Heartbeat => {}
-            Outcome::Valid(resource) => self.cache.accept(of, name, (resource, raw), version, now),
+            Outcome::Valid(resource) => {
+                self.warn_of_unapplied(of, name, &resource);
+                self.cache.accept(of, name, (resource, raw), version, now);
+            }
             // A88: a bad update leaves the last good one in use, unless the server's feature says otherwise.
             Outcome::Invalid(why) => {
                 if self.fails_on_data_errors() {
@@ -129,6 +132,15 @@ impl XdsCore {
                 let kind = ResourceErrorKind::Reported { code, message: capped(message) };
                 self.set_error(now, of, name, version, kind);
             }
+        }
+    }
+
+    /// Says once of each filter that it has no effect yet: operators who inject faults must not wonder why none happen.
+    fn warn_of_unapplied(&self, of: ResourceType, name: &Arc<str>, resource: &Resource) {
+        let known = self.cache.of_type(of).and_then(|of_type| of_type.resource(name));
+        let known = known.map(Resource::unapplied_filters).unwrap_or_default();
+        for filter in resource.unapplied_filters().into_iter().filter(|filter| !known.contains(filter)) {
+            tracing::warn!(target: "xds_client", %name, %filter, "{}: fault injection is not supported yet; the filter has no effect", of.name());
         }
     }
 

@@ -12,11 +12,20 @@ pub(crate) fn message_name(type_url: &str) -> &str {
     type_url.rsplit('/').next().unwrap_or_default()
 }
 
-/// An extension's type and, unless it is a TypedStruct, its encoded config.
+/// An extension's type and its config.
 pub(crate) struct Extension<'a> {
     /// The message's name: of a TypedStruct that of the type which it stands for.
     pub(crate) type_name: Cow<'a, str>,
-    value: Option<&'a [u8]>,
+    /// The config.
+    pub(crate) config: ExtensionConfig<'a>,
+}
+
+/// The two forms of a config.
+pub(crate) enum ExtensionConfig<'a> {
+    /// An encoded message.
+    Encoded(&'a [u8]),
+    /// The value of a TypedStruct; empty if it has none.
+    Struct(Struct),
 }
 
 impl<'a> Extension<'a> {
@@ -26,23 +35,22 @@ impl<'a> Extension<'a> {
         let type_name = checked_name(at, &any.type_url)?;
         // A39, A52: both TypedStructs stand for the type that they name.
         if !matches!(type_name, "xds.type.v3.TypedStruct" | "udpa.type.v1.TypedStruct") {
-            return Some(Self { type_name: Cow::Borrowed(type_name), value: Some(&any.value) });
+            return Some(Self {
+                type_name: Cow::Borrowed(type_name),
+                config: ExtensionConfig::Encoded(&any.value),
+            });
         }
         let inner: TypedStruct = decode(at, &any.value)?;
         let type_name = checked_name(at, &inner.type_url)?.to_owned();
-        Some(Self { type_name: Cow::Owned(type_name), value: None })
-    }
-
-    /// The encoded config; none if it came as a TypedStruct.
-    pub(crate) fn value(&self) -> Option<&'a [u8]> {
-        self.value
+        let config = ExtensionConfig::Struct(inner.value.unwrap_or_default());
+        Some(Self { type_name: Cow::Owned(type_name), config })
     }
 
     /// Decodes the config, which must not be a TypedStruct.
     pub(crate) fn decode<M: Message + Default>(&self, at: &Field<'_>) -> Option<M> {
-        match self.value {
-            Some(value) => decode(at, value),
-            None => {
+        match self.config {
+            ExtensionConfig::Encoded(value) => decode(at, value),
+            ExtensionConfig::Struct(_) => {
                 at.reject(format!("{} must not come as a TypedStruct", self.type_name));
                 None
             }

@@ -28,10 +28,17 @@ pub struct HttpFilter {
 pub enum HttpFilterConfig {
     /// The router: ends the chain.
     Router,
-    /// Sessions that a cookie keeps on one endpoint (gRFC A55); `None`: turned off.
+    /// Sessions that a cookie keeps on one endpoint (gRFC A55); `None`: turned off, unless an override has a config.
     StatefulSession(Option<Arc<CookieSession>>),
+    /// Of an override: the filter of this name is off, whatever it is (`FilterConfig.disabled`).
+    Disabled,
     /// A filter that is accepted and does nothing (an optional one that is not known is not in the list at all).
     Ignored {
+        /// Its type URL.
+        type_url: Arc<str>,
+    },
+    /// A filter that asks for something that the client does not do yet: a fault with a delay or an abort.
+    Unapplied {
         /// Its type URL.
         type_url: Arc<str>,
     },
@@ -47,6 +54,10 @@ impl FilterOverrides {
     pub fn get(&self, name: &str) -> Option<&HttpFilterConfig> {
         self.0.get(name)
     }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &HttpFilterConfig)> {
+        self.0.iter()
+    }
 }
 
 impl FromIterator<(Arc<str>, HttpFilterConfig)> for FilterOverrides {
@@ -59,16 +70,18 @@ impl FromIterator<(Arc<str>, HttpFilterConfig)> for FilterOverrides {
 type Parser = fn(&Field<'_>, &Extension<'_>) -> Option<HttpFilterConfig>;
 
 /// The filters that the client knows, by the type of their config.
-const FILTERS: [(&str, Parser); 4] = [
+const FILTERS: [(&str, Parser); 3] = [
     ("envoy.extensions.filters.http.router.v3.Router", router),
-    ("envoy.extensions.filters.http.fault.v3.HTTPFault", ignored::<http::fault::v3::HttpFault>),
-    ("envoy.extensions.filters.http.rbac.v3.RBAC", ignored::<http::rbac::v3::Rbac>),
+    ("envoy.extensions.filters.http.fault.v3.HTTPFault", fault),
     ("envoy.extensions.filters.http.stateful_session.v3.StatefulSession", stateful_session),
 ];
 
+/// The filters that gRPC knows for servers only.
+const SERVER_FILTERS: [&str; 1] = ["envoy.extensions.filters.http.rbac.v3.RBAC"];
+
 /// The configs that may stand in `typed_per_filter_config`.
 const OVERRIDES: [(&str, Parser); 3] = [
-    ("envoy.extensions.filters.http.fault.v3.HTTPFault", ignored::<http::fault::v3::HttpFault>),
+    ("envoy.extensions.filters.http.fault.v3.HTTPFault", fault),
     ("envoy.extensions.filters.http.rbac.v3.RBACPerRoute", ignored::<http::rbac::v3::RbacPerRoute>),
     ("envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute", stateful_session_per_route),
 ];
@@ -111,7 +124,13 @@ fn http_filter(at: &Field<'_>, proto: &hcm::HttpFilter) -> Option<HttpFilterConf
         _ => None,
     };
     let extension = Extension::read(at, any)?;
-    parse(at, &extension, &FILTERS, proto.is_optional)
+    let config = parse(at, &extension, &FILTERS, proto.is_optional)?;
+    // A filter that is off may be turned on again by an override: it stays in the chain.
+    Some(match config {
+        HttpFilterConfig::StatefulSession(_) if proto.disabled => HttpFilterConfig::StatefulSession(None),
+        HttpFilterConfig::Unapplied { type_url } if proto.disabled => HttpFilterConfig::Ignored { type_url },
+        config => config,
+    })
 }
 
 /// The overrides of a virtual host, route or weighted cluster.
@@ -138,7 +157,9 @@ fn filter_override(at: &Field<'_>, any: &Any) -> Option<HttpFilterConfig> {
     let wrapper: FilterConfig = extension.decode(at)?;
     let at = at.field("config");
     let extension = Extension::read(&at, wrapper.config.as_ref())?;
-    parse(&at, &extension, &OVERRIDES, wrapper.is_optional)
+    let config = parse(&at, &extension, &OVERRIDES, wrapper.is_optional)?;
+    // As in C-core the config must be there and valid even if the filter is off.
+    Some(if wrapper.disabled { HttpFilterConfig::Disabled } else { config })
 }
 
 fn parse(
@@ -152,7 +173,9 @@ fn parse(
         None => {
             // A39: an unknown type is rejected, or left out if it is optional.
             if !is_optional {
-                at.reject(format!("the filter type {} is not supported", extension.type_name));
+                // A39, A41: nor one that is for servers only.
+                let on = if SERVER_FILTERS.contains(&&*extension.type_name) { " on clients" } else { "" };
+                at.reject(format!("the filter type {} is not supported{on}", extension.type_name));
             }
             None
         }
@@ -164,7 +187,20 @@ fn router(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig>
     extension.decode::<http::router::v3::Router>(at).map(|_| HttpFilterConfig::Router)
 }
 
+/// istiod puts a fault filter that does nothing into every listener.
+fn fault(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
+    let proto: http::fault::v3::HttpFault = extension.decode(at)?;
+    let type_url = type_url(extension);
+    Some(match proto.delay.is_some() || proto.abort.is_some() {
+        true => HttpFilterConfig::Unapplied { type_url },
+        false => HttpFilterConfig::Ignored { type_url },
+    })
+}
+
+fn type_url(extension: &Extension<'_>) -> Arc<str> {
+    format!("type.googleapis.com/{}", extension.type_name).into()
+}
+
 fn ignored<M: Message + Default>(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
-    let type_url = format!("type.googleapis.com/{}", extension.type_name).into();
-    extension.decode::<M>(at).map(|_| HttpFilterConfig::Ignored { type_url })
+    extension.decode::<M>(at).map(|_| HttpFilterConfig::Ignored { type_url: type_url(extension) })
 }

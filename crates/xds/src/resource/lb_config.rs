@@ -2,13 +2,14 @@
 
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
 use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
-use envoy_types::pb::google::protobuf::UInt64Value;
+use envoy_types::pb::google::protobuf::{Struct, UInt64Value};
 use policies::ring_hash::v3::ring_hash::HashFunction;
 use wire::cluster::ring_hash_lb_config::HashFunction as LegacyHashFunction;
 use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy};
 
-use super::extension::{self, Extension};
+use super::extension::{self, Extension, ExtensionConfig};
 use super::field::Field;
+use super::lb_json;
 
 /// A validated policy. Policies that the client does not know are passed over; a list without any known one is a
 /// violation.
@@ -37,10 +38,10 @@ pub enum LbPolicy {
 const MAX_DEPTH: usize = 16;
 
 /// A42: the largest ring, which is also the default of the upper limit.
-const MAX_RING_SIZE: u64 = 8 << 20;
+pub(super) const MAX_RING_SIZE: u64 = 8 << 20;
 
 /// A42: the default of the lower limit.
-const DEFAULT_MIN_RING_SIZE: u64 = 1024;
+pub(super) const DEFAULT_MIN_RING_SIZE: u64 = 1024;
 
 /// Reads a policy's config at a depth of nesting; `None` only after a violation was recorded.
 type Parser = fn(&Field<'_>, &[u8], usize) -> Option<LbPolicy>;
@@ -64,8 +65,7 @@ pub(crate) fn cluster_policy(at: &Field<'_>, proto: &wire::Cluster) -> Option<Lb
 
 /// The first policy of a list that the client knows.
 fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -> Option<LbPolicy> {
-    if depth >= MAX_DEPTH {
-        at.reject(format!("policies are nested deeper than {MAX_DEPTH} levels"));
+    if is_too_deep(at, depth) {
         return None;
     }
     let at_list = at.field("policies");
@@ -75,15 +75,32 @@ fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -
         let config = at.require(policy.typed_extension_config.as_ref())?;
         let at = at.field("typed_config");
         let extension = Extension::read(&at, config.typed_config.as_ref())?;
-        // A52: a TypedStruct is a custom policy, of which there are none.
-        let Some(value) = extension.value() else { continue };
-        let known = REGISTRY.iter().find(|(type_name, _)| *type_name == extension.type_name);
-        if let Some((_, parser)) = known {
-            return parser(&at, value, depth);
+        match &extension.config {
+            ExtensionConfig::Encoded(value) => {
+                let known = REGISTRY.iter().find(|(type_name, _)| *type_name == extension.type_name);
+                if let Some((_, parser)) = known {
+                    return parser(&at, value, depth);
+                }
+            }
+            // A52: a TypedStruct names a policy of gRPC's registry and has its JSON.
+            ExtensionConfig::Struct(Struct { fields }) => {
+                if let Some(parser) = lb_json::parser(&extension.type_name) {
+                    return parser(&at.field("value"), fields, depth);
+                }
+            }
         }
     }
     at.reject("no policy of the list is supported");
     None
+}
+
+/// A52: says so, and whether, a list of policies is nested too deep.
+pub(super) fn is_too_deep(at: &Field<'_>, depth: usize) -> bool {
+    let too_deep = depth >= MAX_DEPTH;
+    if too_deep {
+        at.reject(format!("policies are nested deeper than {MAX_DEPTH} levels"));
+    }
+    too_deep
 }
 
 fn legacy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
@@ -124,7 +141,7 @@ fn round_robin(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> 
 
 fn ring_hash(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {
     let proto: policies::ring_hash::v3::RingHash = extension::decode(at, value)?;
-    // A42, A52: only XX_HASH, which is also the default.
+    // A42, A52: only XX_HASH. DEFAULT_HASH, which the field has if nobody set it, means that as well.
     if !matches!(
         HashFunction::try_from(proto.hash_function),
         Ok(HashFunction::DefaultHash | HashFunction::XxHash)

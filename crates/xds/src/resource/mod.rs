@@ -11,9 +11,11 @@ mod extension;
 mod field;
 mod filter;
 mod lb_config;
+mod lb_json;
 mod listener;
 mod matcher;
 mod protobuf;
+mod re2;
 mod route;
 mod stateful_session;
 mod wire;
@@ -121,6 +123,15 @@ pub enum Resource {
 }
 
 impl Resource {
+    /// The names of filters in it that ask for something that is not built yet: it is accepted and not done.
+    pub(crate) fn unapplied_filters(&self) -> Vec<Arc<str>> {
+        match self {
+            Self::Listener(listener) => listener.unapplied_filters(),
+            Self::RouteConfiguration(routes) => routes.unapplied_filters(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Its type.
     #[must_use]
     pub fn resource_type(&self) -> ResourceType {

@@ -125,16 +125,25 @@ fn a27_76_no_virtual_host_fails_the_channel() {
     let mut bed = Bed::routed(&["c"]);
     bed.leaf("c", 1);
     bed.give(TARGET, listener(RouteSource::Inline(route_config(&["other"], &["c"]))));
-    let failure = bed.failure();
-    assert!(
-        failure.starts_with("Listener ") && failure.contains("no virtual host for \"server.example.com\"")
+    assert_eq!(
+        bed.failure(),
+        "Listener server.example.com: no virtual host for \"server.example.com\" (there are other)"
     );
+    let many: Vec<String> = (0..13).map(|i| format!("d{i}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    bed.give(TARGET, listener(RouteSource::Inline(route_config(&many, &["c"]))));
+    assert!(bed.failure().ends_with("(there are d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, and 3 more)"));
     bed.give(TARGET, listener(RouteSource::Rds("routes".into())));
     bed.give(
         "routes",
         Resource::RouteConfiguration(Arc::new(RouteConfiguration { virtual_hosts: Vec::new() })),
     );
-    assert!(bed.failure().starts_with("RouteConfiguration routes: no virtual host"), "A27-74");
+    let failure = bed.failure();
+    assert!(
+        failure.starts_with("RouteConfiguration routes: no virtual host")
+            && failure.ends_with("(there are none)"),
+        "A27-74: {failure}"
+    );
 }
 
 #[test]

@@ -54,6 +54,24 @@ fn a55_an_override_turns_sessions_off_and_on() {
 }
 
 #[test]
+fn a39_the_most_specific_override_says_whether_the_filter_is_disabled() {
+    let on = [filter("session", config("listener"))];
+    // A filter that is disabled in the connection manager is read as one that is off.
+    let off = [filter("session", OFF)];
+    let mut host = host(vec![to("c")]);
+    assert_eq!(cookie(&host, &off), None);
+    host.filter_overrides = overriding(HttpFilterConfig::Disabled);
+    assert_eq!(cookie(&host, &on), None);
+    host.routes[0].filter_overrides = overriding(config("route"));
+    for filters in [&on, &off] {
+        assert_eq!(cookie(&host, filters).as_deref(), Some("route"), "the route turns it on again");
+    }
+    host.routes[0].filter_overrides = overriding(HttpFilterConfig::Disabled);
+    host.filter_overrides = overriding(config("host"));
+    assert_eq!(cookie(&host, &on), None);
+}
+
+#[test]
 fn a39_an_override_counts_for_the_filter_of_its_name() {
     let mut host = host(vec![to("c")]);
     host.filter_overrides = overriding(config("host"));

@@ -8,6 +8,7 @@ use wire::route_match::PathSpecifier;
 
 use super::{HeaderMatcher, HeaderValueMatcher, PathMatcher, StringMatchKind, StringMatcher};
 use crate::resource::field::Field;
+use crate::resource::re2;
 
 /// How large a compiled regex may become. RE2, which gRFC A28 has in mind, stops at the same size.
 const REGEX_SIZE_LIMIT: usize = 8 << 20;
@@ -89,13 +90,18 @@ pub(crate) fn string_matcher(at: &Field<'_>, proto: &matcher::StringMatcher) -> 
 
 /// A regex that must match from the first to the last character.
 fn full_match(at: &Field<'_>, pattern: &str) -> Option<Regex> {
+    let pattern = re2::unquote(pattern);
     // Alone first: something like `a)|(b` would only be valid inside of the group that anchors it.
-    compile(at, pattern)?;
-    compile(at, &format!("^(?:{pattern})$"))
+    build(at, &pattern)?;
+    build(at, &format!("^(?:{pattern})$"))
 }
 
 /// A regex as it is: it may match any part.
 pub(crate) fn compile(at: &Field<'_>, pattern: &str) -> Option<Regex> {
+    build(at, &re2::unquote(pattern))
+}
+
+fn build(at: &Field<'_>, pattern: &str) -> Option<Regex> {
     let regex = RegexBuilder::new(pattern).size_limit(REGEX_SIZE_LIMIT).build();
     regex.map_err(|error| at.reject(format!("is not a valid regex: {error}"))).ok()
 }

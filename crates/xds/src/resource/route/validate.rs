@@ -1,6 +1,5 @@
 //! From the wire to a [`RouteConfiguration`] (gRFC A28, A36, A39).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::route::v3 as wire;
@@ -31,15 +30,13 @@ impl NamedResource for wire::RouteConfiguration {
 /// Validates routes that came by RDS or inline.
 pub(crate) fn route_configuration(at: &Field<'_>, proto: &wire::RouteConfiguration) -> RouteConfiguration {
     let at = at.field("virtual_hosts");
-    let mut domains = BTreeSet::new();
     let virtual_hosts = proto.virtual_hosts.iter().enumerate();
-    let virtual_hosts =
-        virtual_hosts.map(|(i, host)| Arc::new(virtual_host(&at.index(i), host, &mut domains)));
+    let virtual_hosts = virtual_hosts.map(|(i, host)| Arc::new(virtual_host(&at.index(i), host)));
     RouteConfiguration { virtual_hosts: virtual_hosts.collect() }
 }
 
-fn virtual_host(at: &Field<'_>, proto: &wire::VirtualHost, seen: &mut BTreeSet<String>) -> VirtualHost {
-    check_domains(&at.field("domains"), &proto.domains, seen);
+fn virtual_host(at: &Field<'_>, proto: &wire::VirtualHost) -> VirtualHost {
+    check_domains(&at.field("domains"), &proto.domains);
     let filter_overrides =
         filter_overrides(&at.field("typed_per_filter_config"), &proto.typed_per_filter_config);
     let retry_policy =
@@ -56,16 +53,14 @@ fn virtual_host(at: &Field<'_>, proto: &wire::VirtualHost, seen: &mut BTreeSet<S
     }
 }
 
-fn check_domains(at: &Field<'_>, domains: &[String], seen: &mut BTreeSet<String>) {
+/// A27-75: the same domain may occur again, in the same virtual host or in another; the first match counts.
+fn check_domains(at: &Field<'_>, domains: &[String]) {
     if domains.is_empty() {
         at.reject("must not be empty");
     }
     for (i, domain) in domains.iter().enumerate() {
         if !is_domain_pattern(domain) {
             at.index(i).reject(format!("{domain:?} is not a domain pattern"));
-        } else if !seen.insert(domain.to_ascii_lowercase()) {
-            // Two hosts for one domain: which one counts would be a matter of order.
-            at.index(i).reject(format!("{domain:?} is listed twice"));
         }
     }
 }

@@ -1,3 +1,4 @@
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::FilterConfig;
 use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
 use envoy_types::pb::envoy::config::route::v3::weighted_cluster::ClusterWeight;
@@ -6,6 +7,8 @@ use envoy_types::pb::envoy::extensions::filters::http;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpFilter, http_filter::ConfigType,
 };
+use envoy_types::pb::envoy::extensions::http::stateful_session::cookie::v3::CookieBasedSessionState;
+use envoy_types::pb::envoy::r#type::http::v3::Cookie;
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use prost::Message;
 
@@ -13,7 +16,7 @@ use super::builders::{
     any, any_of_type, connection_manager, http_filter, listener_with, route_configuration, router,
     routes_with_action,
 };
-use super::{accepts, as_listener, rejects};
+use super::{accepts, as_listener, as_routes, rejects};
 use crate::resource::extension::TypedStruct;
 use crate::resource::{HttpFilterConfig, ListenerKind};
 
@@ -53,15 +56,86 @@ fn typed_struct(outer: &str, inner: &str) -> Any {
 
 #[test]
 fn a39_known_filters_are_kept_in_order() {
-    let rbac = any(&http::rbac::v3::Rbac::default());
     let session = any(&http::stateful_session::v3::StatefulSession::default());
-    let filters = [fault("a"), http_filter("b", rbac), http_filter("c", session), fault("d"), router()];
+    let filters = [fault("a"), http_filter("b", session), fault("c"), router()];
     let accepted = accepted(&filters);
     let names: Vec<&str> = accepted.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["a", "b", "c", "d", "router"]);
-    assert_eq!(accepted[4].1, HttpFilterConfig::Router);
-    let type_url = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault".into();
-    assert_eq!(accepted[0].1, HttpFilterConfig::Ignored { type_url });
+    assert_eq!(names, ["a", "b", "c", "router"]);
+    assert_eq!(accepted[3].1, HttpFilterConfig::Router);
+    assert_eq!(accepted[0].1, HttpFilterConfig::Ignored { type_url: FAULT.into() });
+}
+
+const FAULT: &str = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault";
+
+#[test]
+fn a39_a_filter_for_servers_is_rejected_unless_optional() {
+    let rbac = http_filter("a", any(&http::rbac::v3::Rbac::default()));
+    rejects(
+        &listener(&[rbac.clone(), router()]),
+        "api_listener.api_listener.http_filters[0].typed_config",
+        "http.rbac.v3.RBAC is not supported on clients",
+    );
+    assert_eq!(accepted(&[optional(rbac), router()]).len(), 1);
+}
+
+/// A fault filter that would do something.
+fn injecting() -> Vec<http::fault::v3::HttpFault> {
+    let delay = http::fault::v3::HttpFault { delay: Some(Default::default()), ..Default::default() };
+    let abort = http::fault::v3::HttpFault { abort: Some(Default::default()), ..Default::default() };
+    vec![delay, abort]
+}
+
+#[test]
+fn a33_faults_are_accepted_and_known_not_to_be_applied() {
+    for proto in injecting() {
+        let fault = http_filter("a", any(&proto));
+        let unapplied = HttpFilterConfig::Unapplied { type_url: FAULT.into() };
+        assert_eq!(accepted(&[fault.clone(), router()])[0].1, unapplied);
+        let names = |filters: &[HttpFilter]| accepts(&listener(filters)).unapplied_filters();
+        assert_eq!(names(&[fault.clone(), router()]), ["a".into()]);
+        assert!(names(&[HttpFilter { disabled: true, ..fault }, router()]).is_empty());
+        for (routes, _) in overrides(any(&proto)) {
+            assert_eq!(accepts(&routes).unapplied_filters(), ["filter".into()]);
+        }
+    }
+    assert!(accepts(&listener(&[fault("a"), router()])).unapplied_filters().is_empty());
+}
+
+#[test]
+fn a39_a_disabled_filter_is_off_and_must_be_valid_nevertheless() {
+    let cookie = CookieBasedSessionState {
+        cookie: Some(Cookie { name: "c".into(), ..Default::default() }),
+        ..Default::default()
+    };
+    let state = TypedExtensionConfig { name: "cookie".into(), typed_config: Some(any(&cookie)) };
+    let session =
+        http::stateful_session::v3::StatefulSession { session_state: Some(state), ..Default::default() };
+    let filter = http_filter("a", any(&session));
+    let config = |filter: &HttpFilter| accepted(&[filter.clone(), router()])[0].1.clone();
+    assert!(matches!(config(&filter), HttpFilterConfig::StatefulSession(Some(_))));
+    let off = HttpFilter { disabled: true, ..filter };
+    assert_eq!(config(&off), HttpFilterConfig::StatefulSession(None));
+    let bad = any_of_type("envoy.extensions.filters.http.fault.v3.HTTPFault", b"\xff");
+    rejects(
+        &listener(&[HttpFilter { disabled: true, ..http_filter("a", bad) }, router()]),
+        "api_listener.api_listener.http_filters[0].typed_config",
+        "does not decode",
+    );
+}
+
+#[test]
+fn a39_a_disabled_override_turns_the_filter_off() {
+    let session = any(&http::stateful_session::v3::StatefulSessionPerRoute::default());
+    let fault = any(&http::fault::v3::HttpFault::default());
+    for config in [session, fault] {
+        for disabled in [false, true] {
+            let wrapper = FilterConfig { config: Some(config.clone()), disabled, ..Default::default() };
+            let (routes, _) = &overrides(any(&wrapper))[0];
+            let host = as_routes(accepts(routes)).virtual_hosts[0].clone();
+            let found = host.filter_overrides.get("filter") == Some(&HttpFilterConfig::Disabled);
+            assert_eq!(found, disabled);
+        }
+    }
 }
 
 #[test]

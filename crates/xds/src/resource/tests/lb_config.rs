@@ -1,12 +1,14 @@
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
-use envoy_types::pb::google::protobuf::{Any, UInt64Value};
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Any, ListValue, Struct, UInt64Value, Value};
 use policies::pick_first::v3::PickFirst;
 use policies::ring_hash::v3::RingHash;
 use policies::round_robin::v3::RoundRobin;
 use policies::wrr_locality::v3::WrrLocality;
 use prost::Message;
+use serde_json::json;
 use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy, RingHashLbConfig};
 use wire::load_balancing_policy::Policy;
 
@@ -75,6 +77,129 @@ fn a52_the_first_known_policy_counts() {
     assert_eq!(accepted(&cluster(configs)), LbPolicy::PickFirst { shuffle_address_list: false });
 }
 
+/// A TypedStruct of either kind for a policy of gRPC's registry.
+fn by_name(outer: &str, name: &str, json: serde_json::Value) -> Any {
+    let typed = TypedStruct {
+        type_url: format!("type.googleapis.com/{name}"),
+        value: json.as_object().map(|fields| proto_struct(fields)),
+    };
+    any_of_type(outer, &typed.encode_to_vec())
+}
+
+fn proto_struct(fields: &serde_json::Map<String, serde_json::Value>) -> Struct {
+    Struct { fields: fields.iter().map(|(name, json)| (name.clone(), proto_value(json))).collect() }
+}
+
+fn proto_value(json: &serde_json::Value) -> Value {
+    let kind = match json {
+        serde_json::Value::Null => Kind::NullValue(0),
+        serde_json::Value::Bool(value) => Kind::BoolValue(*value),
+        serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().expect("a small number")),
+        serde_json::Value::String(text) => Kind::StringValue(text.clone()),
+        serde_json::Value::Array(list) => {
+            Kind::ListValue(ListValue { values: list.iter().map(proto_value).collect() })
+        }
+        serde_json::Value::Object(fields) => Kind::StructValue(proto_struct(fields)),
+    };
+    Value { kind: Some(kind) }
+}
+
+const OUTER: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
+
+#[test]
+fn a52_a_typed_struct_configures_the_policy_that_it_names() {
+    let rings = |min_ring_size, max_ring_size| LbPolicy::RingHash { min_ring_size, max_ring_size };
+    let wrr = |child| LbPolicy::WrrLocality(Box::new(child));
+    for (name, json, expected) in [
+        ("round_robin", json!({}), LbPolicy::RoundRobin),
+        ("round_robin", json!(null), LbPolicy::RoundRobin),
+        ("pick_first", json!({}), LbPolicy::PickFirst { shuffle_address_list: false }),
+        (
+            "pick_first",
+            json!({"shuffleAddressList": true}),
+            LbPolicy::PickFirst { shuffle_address_list: true },
+        ),
+        ("ring_hash_experimental", json!({}), rings(1024, 4096)),
+        ("ring_hash_experimental", json!({"minRingSize": 5, "maxRingSize": "7"}), rings(5, 7)),
+        ("ring_hash_experimental", json!({"minRingSize": null, "other": []}), rings(1024, 4096)),
+        (
+            "xds_wrr_locality_experimental",
+            json!({"childPolicy": [{"custom": 1}, {"round_robin": {}}, {"pick_first": {}}]}),
+            wrr(LbPolicy::RoundRobin),
+        ),
+    ] {
+        for outer in OUTER {
+            assert_eq!(
+                accepted(&cluster(vec![by_name(outer, name, json.clone())])),
+                expected,
+                "{name} {json}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a52_a_bad_config_in_a_typed_struct_is_rejected_by_its_path() {
+    let value = format!("{FIRST}.value");
+    for (name, json, path, why) in [
+        ("pick_first", json!({"shuffleAddressList": 1}), r#"["shuffleAddressList"]"#, "must be a bool"),
+        ("ring_hash_experimental", json!({"minRingSize": 0}), r#"["minRingSize"]"#, "in the range"),
+        ("ring_hash_experimental", json!({"minRingSize": -1}), r#"["minRingSize"]"#, "in the range"),
+        ("ring_hash_experimental", json!({"minRingSize": 1.5}), r#"["minRingSize"]"#, "whole number"),
+        ("ring_hash_experimental", json!({"maxRingSize": 8_388_609}), r#"["maxRingSize"]"#, "in the range"),
+        ("ring_hash_experimental", json!({"maxRingSize": "x"}), r#"["maxRingSize"]"#, "whole number"),
+        ("ring_hash_experimental", json!({"maxRingSize": 1}), r#"["minRingSize"]"#, "must not be greater"),
+        ("xds_wrr_locality_experimental", json!({}), r#"["childPolicy"]"#, "must be set"),
+        ("xds_wrr_locality_experimental", json!({"childPolicy": {}}), r#"["childPolicy"]"#, "must be a list"),
+        (
+            "xds_wrr_locality_experimental",
+            json!({"childPolicy": []}),
+            r#"["childPolicy"]"#,
+            "no policy of the list",
+        ),
+        (
+            "xds_wrr_locality_experimental",
+            json!({"childPolicy": [{}]}),
+            r#"["childPolicy"][0]"#,
+            "one policy",
+        ),
+        (
+            "xds_wrr_locality_experimental",
+            json!({"childPolicy": [{"ring_hash_experimental": {"minRingSize": true}}]}),
+            r#"["childPolicy"][0]["ring_hash_experimental"]["minRingSize"]"#,
+            "whole number",
+        ),
+    ] {
+        let bad = by_name(OUTER[0], name, json);
+        // A known policy that is bad is not passed over.
+        rejects(&cluster(vec![bad, round_robin()]), &format!("{value}{path}"), why);
+    }
+}
+
+#[test]
+fn a27_08_policies_that_xds_brought_go_by_their_experimental_names() {
+    for name in ["ring_hash", "wrr_locality", "xds_wrr_locality", "round_robin_experimental"] {
+        let json = json!({"childPolicy": [{"round_robin": {}}]});
+        let unknown = cluster(vec![by_name(OUTER[0], name, json)]);
+        rejects(&unknown, "load_balancing_policy", "no policy of the list is supported");
+    }
+}
+
+#[test]
+fn a52_nesting_by_typed_structs_is_limited_as_well() {
+    // The inner ones in JSON; protobuf itself allows about twelve.
+    let nested = |outer: usize, inner: usize| {
+        let wrap = |child, _| json!({"xds_wrr_locality_experimental": {"childPolicy": [child]}});
+        let whole = (1..inner).fold(json!({"round_robin": {}}), wrap);
+        let config = whole["xds_wrr_locality_experimental"].clone();
+        let inner = by_name(OUTER[0], "xds_wrr_locality_experimental", config);
+        (0..outer).fold(inner, |child, _| wrr_locality(child))
+    };
+    accepts(&cluster(vec![nested(8, 8)]));
+    let found = super::decode_message(&cluster(vec![nested(8, 9)])).expect_err("too deep");
+    assert!(found.len() == 1 && found[0].1.contains("nested deeper than 16 levels"), "{found:?}");
+}
+
 #[test]
 fn a52_a_list_without_a_known_policy_is_rejected() {
     for configs in [vec![], vec![any_of_type("example.Unknown", b"")]] {
@@ -119,6 +244,23 @@ fn a52_sixteen_levels_are_the_limit() {
     assert_eq!(found.len(), 1);
     assert!(found[0].1.contains("nested deeper than 16 levels"), "{found:?}");
     assert_eq!(found[0].0.matches("endpoint_picking_policy").count(), 16);
+}
+
+#[test]
+fn a27_60_fields_of_other_kinds_of_clusters_are_not_looked_at() {
+    let bad_ring = RingHashLbConfig { hash_function: 1, ..Default::default() };
+    let cluster = wire::Cluster {
+        // Of another policy, and of another kind of discovery; both would be rejected where they count.
+        lb_config: Some(LbConfig::RingHashLbConfig(bad_ring)),
+        load_assignment: Some(Default::default()),
+        ..eds_cluster()
+    };
+    accepts(&cluster);
+    rejects(
+        &wire::Cluster { lb_policy: LegacyPolicy::RingHash as i32, ..cluster.clone() },
+        "ring_hash_lb_config.hash_function",
+        "must be XX_HASH",
+    );
 }
 
 #[test]
@@ -202,6 +344,8 @@ fn a42_only_xx_hash_is_accepted() {
     let with =
         |function: i32| cluster(vec![any(&RingHash { hash_function: function, ..Default::default() })]);
     accepts(&with(HashFunction::XxHash as i32));
+    // What the field has if nobody set it; see the deviations of docs/conformance.md.
+    accepts(&with(HashFunction::DefaultHash as i32));
     for function in [HashFunction::MurmurHash2 as i32, 9] {
         rejects(&with(function), &format!("{FIRST}.hash_function"), "must be XX_HASH");
     }

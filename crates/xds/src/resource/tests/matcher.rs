@@ -84,6 +84,27 @@ fn a28_a_regex_must_match_the_whole_path() {
 }
 
 #[test]
+fn a28_quoted_text_of_re2_is_literal() {
+    for (pattern, path, matches) in [
+        (r"\Q/a.b/c\E", "/a.b/c", true),
+        (r"\Q/a.b/c\E", "/axb/c", false),
+        (r"/\Qa.b\E/.*", "/a.b/c", true),
+        (r"\Q/a.b/c", "/a.b/c", true),
+        (r"\Q/a.b/c", "/a.b/c)$", false),
+    ] {
+        let matcher = path_matcher(PathSpecifier::SafeRegex(regex(pattern)), None);
+        assert_eq!(matcher.matches(path), matches, "{pattern} {path}");
+    }
+    // RE2 has no quotation inside of a class.
+    let path = "virtual_hosts[0].routes[0].match.safe_regex.regex";
+    rejects(
+        &routes_with_path(PathSpecifier::SafeRegex(regex(r"[\Q.\E]")), None),
+        path,
+        "is not a valid regex",
+    );
+}
+
+#[test]
 fn a28_a_bad_regex_is_rejected() {
     let path = "virtual_hosts[0].routes[0].match.safe_regex.regex";
     for bad in ["(", "a)|(b", "*", r"\1", "(?=a)"] {

@@ -1,0 +1,113 @@
+//! Load balancing policies by their gRPC name and JSON config, as a TypedStruct carries them (gRFC A52).
+
+use std::collections::HashMap;
+
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Struct, Value};
+
+use super::field::Field;
+use super::lb_config::{DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, is_too_deep};
+
+/// The default of `maxRingSize`, which differs from that of the xDS field; the client caps rings there anyway (A42).
+const DEFAULT_MAX_RING_SIZE: u64 = 4096;
+
+/// The fields of a JSON object. Looked up by name only, so that their order does not matter.
+type Fields = HashMap<String, Value>;
+
+/// Reads a policy's config at a depth of nesting; `None` only after a violation was recorded.
+pub(super) type Parser = fn(&Field<'_>, &Fields, usize) -> Option<LbPolicy>;
+
+/// The parser of the policy with this name in gRPC's registry, if the client has the policy.
+pub(super) fn parser(name: &str) -> Option<Parser> {
+    match name {
+        "round_robin" => Some(|_, _, _| Some(LbPolicy::RoundRobin)),
+        "pick_first" => Some(pick_first),
+        "ring_hash_experimental" => Some(ring_hash),
+        "xds_wrr_locality_experimental" => Some(wrr_locality),
+        _ => None,
+    }
+}
+
+fn pick_first(at: &Field<'_>, fields: &Fields, _depth: usize) -> Option<LbPolicy> {
+    let shuffle_address_list = match kind(fields, "shuffleAddressList") {
+        None => false,
+        Some(Kind::BoolValue(value)) => *value,
+        Some(_) => {
+            at.key("shuffleAddressList").reject("must be a bool");
+            return None;
+        }
+    };
+    Some(LbPolicy::PickFirst { shuffle_address_list })
+}
+
+/// A42: both limits are 1 to 8M, and in order.
+fn ring_hash(at: &Field<'_>, fields: &Fields, _depth: usize) -> Option<LbPolicy> {
+    let min_ring_size = ring_size(at, fields, "minRingSize", DEFAULT_MIN_RING_SIZE);
+    let max_ring_size = ring_size(at, fields, "maxRingSize", DEFAULT_MAX_RING_SIZE);
+    let (min_ring_size, max_ring_size) = (min_ring_size?, max_ring_size?);
+    if min_ring_size > max_ring_size {
+        at.key("minRingSize").reject("must not be greater than maxRingSize");
+    }
+    Some(LbPolicy::RingHash { min_ring_size, max_ring_size })
+}
+
+fn ring_size(at: &Field<'_>, fields: &Fields, name: &str, default: u64) -> Option<u64> {
+    let size = match kind(fields, name) {
+        None => return Some(default),
+        Some(Kind::NumberValue(number)) => whole(*number),
+        // A 64-bit number in proto JSON may be a string.
+        Some(Kind::StringValue(text)) => text.parse().ok(),
+        Some(_) => None,
+    };
+    let size = size.filter(|size| (1..=MAX_RING_SIZE).contains(size));
+    if size.is_none() {
+        at.key(name).reject(format!("must be a whole number in the range 1 to {MAX_RING_SIZE}"));
+    }
+    size
+}
+
+/// A number without a fraction. All that are in range here have an exact `f64`.
+fn whole(number: f64) -> Option<u64> {
+    let fits = number.fract() == 0.0 && (0.0..=MAX_RING_SIZE as f64).contains(&number);
+    fits.then_some(number as u64)
+}
+
+fn wrr_locality(at: &Field<'_>, fields: &Fields, depth: usize) -> Option<LbPolicy> {
+    let at = at.key("childPolicy");
+    let Some(list) = kind(fields, "childPolicy") else { return at.require(None) };
+    let Kind::ListValue(list) = list else {
+        at.reject("must be a list");
+        return None;
+    };
+    if is_too_deep(&at, depth + 1) {
+        return None;
+    }
+    for (i, value) in list.values.iter().enumerate() {
+        let at = at.index(i);
+        let Some((name, config)) = only_field(value) else {
+            at.reject("must be an object with the name of one policy");
+            return None;
+        };
+        let Some(parser) = parser(name) else { continue };
+        let at = at.key(name);
+        let Some(Kind::StructValue(Struct { fields })) = &config.kind else {
+            at.reject("must be an object");
+            return None;
+        };
+        return parser(&at, fields, depth + 1).map(|child| LbPolicy::WrrLocality(Box::new(child)));
+    }
+    at.reject("no policy of the list is supported");
+    None
+}
+
+/// The name and value of the only field of an object.
+fn only_field(value: &Value) -> Option<(&String, &Value)> {
+    let Some(Kind::StructValue(Struct { fields })) = &value.kind else { return None };
+    let mut fields = fields.iter();
+    fields.next().filter(|_| fields.next().is_none())
+}
+
+/// A field's value; `null` counts as absent.
+fn kind<'f>(fields: &'f Fields, name: &str) -> Option<&'f Kind> {
+    fields.get(name)?.kind.as_ref().filter(|kind| !matches!(kind, Kind::NullValue(_)))
+}
