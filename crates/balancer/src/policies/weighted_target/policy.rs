@@ -55,9 +55,10 @@ impl Policy for WeightedTarget {
             self.nodes.insert(Arc::clone(name), node);
         }
         if self.nodes.is_empty() {
-            let note =
-                update.resolution_note.as_deref().map_or_else(String::new, |note| format!(" ({note})"));
-            self.fail(format!("no children in weighted_target policy{note}"), cx);
+            let why = "no children in weighted_target policy";
+            // The cause first: what the policy made of it says little to those who read it.
+            let note = update.resolution_note.as_deref();
+            self.fail(note.map_or_else(|| why.to_owned(), |note| format!("{note} ({why})")), cx);
         } else {
             self.publish(cx);
         }

@@ -227,7 +227,7 @@ fn no_children_is_a_failure_that_carries_the_note() {
     update.resolution_note = Some("no localities".into());
     rig.update_with(&update).unwrap();
     assert_eq!(rig.state(), TransientFailure);
-    assert_eq!(rig.pick(), "no children in weighted_target policy (no localities)");
+    assert_eq!(rig.pick(), "no localities (no children in weighted_target policy)");
 }
 
 #[test]
