@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryResponse, ResourceError};
 use envoy_types::pb::envoy::service::status::v3::{ClientStatusRequest, ClientStatusResponse};
 use envoy_types::pb::envoy::r#type::matcher::v3::NodeMatcher;
+use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Any, Timestamp};
 use envoy_types::pb::{envoy::service::discovery::v3::ResourceName, google::rpc};
 use proxyless::{Bootstrap, ClientSharing, Gates, NackMode, XdsChannel};
@@ -290,6 +291,23 @@ async fn a40_29_30_31_node_is_the_one_that_the_control_plane_got() -> TestResult
     assert_eq!(node.locality.map(|locality| locality.sub_zone), Some("sub-zone".to_owned()));
     assert!(!node.user_agent_name.is_empty());
     assert!(node.client_features.iter().any(|feature| feature.contains("overprovisioning")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a40_30_metadata_of_the_node_is_shown() -> TestResult {
+    let rig = Rig::start().await;
+    let mut bootstrap: serde_json::Value = serde_json::from_str(&rig.plane.bootstrap_json())?;
+    bootstrap["node"]["metadata"] = serde_json::json!({"team": "mesh", "labels": [1, true, null]});
+    let bootstrap = Bootstrap::from_json(&bootstrap.to_string())?;
+    let channel = rig.builder(&format!("xds:///{SERVICE}")).bootstrap(bootstrap).build()?;
+    ask(&channel).await?;
+    let node: Node = rig.fetch().await.config.remove(0).node.ok_or("no node")?;
+    assert_eq!(Some(&node), rig.plane.requests()[0].message().node.as_ref());
+    let fields = node.metadata.ok_or("no metadata")?.fields;
+    assert_eq!(fields["team"].kind, Some(Kind::StringValue("mesh".into())));
+    let Some(Kind::ListValue(labels)) = &fields["labels"].kind else { panic!("{fields:?}") };
+    assert_eq!(labels.values.len(), 3);
     Ok(())
 }
 

@@ -5,8 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::*;
+use envoy_types::pb::google::protobuf::Any;
 use proxyless_testkit::resources::*;
-use proxyless_testkit::{Backend, EDS, LDS};
+use proxyless_testkit::{Backend, ControlPlane, EDS, LDS};
 
 /// Connections that the backends have accepted so far.
 fn accepted(backends: &[&Backend]) -> usize {
@@ -123,6 +124,44 @@ async fn unreachable_control_plane_is_named_in_the_error() -> TestResult {
     let status = ask_within(&channel, Duration::from_secs(10)).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
     for part in [SERVICE, &plane.address().to_string(), "refused", "node"] {
+        assert!(status.message().contains(part), "{part} is not in {:?}", status.message());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn x_12_status_codes_of_the_control_plane_do_not_reach_rpcs() -> TestResult {
+    use tonic::Code;
+    for code in [Code::NotFound, Code::PermissionDenied, Code::InvalidArgument, Code::Unimplemented] {
+        let plane = mesh(&[]).await;
+        plane.refuse_streams(tonic::Status::new(code, "go away"));
+        let status = ask_within(&channel(&plane), Duration::from_secs(10)).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+        assert!(status.message().contains("go away"), "{status:?}");
+        // A server that answers is not unreachable: it has no such service.
+        let no_service = status.message().contains("has no ADS service");
+        assert_eq!(no_service, code == Code::Unimplemented, "{status:?}");
+        assert_eq!(status.message().contains("unreachable"), !no_service, "{status:?}");
+    }
+    Ok(())
+}
+
+/// A response with one resource that is not a protobuf.
+fn unreadable(type_url: &str) -> Any {
+    Any { type_url: type_url.into(), value: b"\xff\xff\xff".to_vec() }
+}
+
+#[tokio::test]
+async fn a_resource_that_could_not_be_read_is_not_called_missing_only() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    let channel = builder(&plane).resource_timeout(Duration::from_millis(500)).build()?;
+    let call = hold(&channel, 1);
+    plane.wait_for_request(|request| request.type_url() == LDS).await?;
+    plane.send(LDS, &[unreadable(LDS)]);
+    plane.wait_for_request(|request| request.is_nack()).await?;
+    drop(call);
+    let status = ask_within(&channel, Duration::from_secs(10)).await.unwrap_err();
+    for part in ["Listener", "the last Listener response", "was rejected", "does not decode"] {
         assert!(status.message().contains(part), "{part} is not in {:?}", status.message());
     }
     Ok(())
