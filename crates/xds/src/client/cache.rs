@@ -7,14 +7,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use proxyless_sans_io::Time;
 
-use super::resource_state::{ResourceState, Wait};
+use super::resource_state::{ResourceState, Standing, Wait};
 use super::wire::Any;
 use crate::resource::{Resource, ResourceType};
+
+/// How long a resource that was unsubscribed is kept and updated. Servers ignore a request that crosses one of their
+/// responses, so the unsubscription may never have been noticed: a resource that is wanted again soon would not be sent
+/// again. Every ACK repeats the unsubscription, so that by then one of them has been read.
+const LIMBO: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     types: BTreeMap<ResourceType, TypeCache>,
     timers: BTreeSet<(Time, ResourceType, Arc<str>)>,
+    /// The resources in limbo, by the end of it.
+    limbo: BTreeSet<(Time, ResourceType, Arc<str>)>,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +65,7 @@ impl Cache {
         })
     }
 
-    /// The names of one type.
+    /// The names of one type, unwatched ones included.
     pub(super) fn names(&self, resource_type: ResourceType) -> Vec<Arc<str>> {
         self.types
             .get(&resource_type)
@@ -80,9 +87,10 @@ impl Cache {
 
     pub(super) fn remove(&mut self, resource_type: ResourceType, name: &str) {
         self.stop_timer(resource_type, name);
-        if let Some(of_type) = self.types.get_mut(&resource_type) {
-            of_type.forget_bytes(name);
-            of_type.resources.remove(name);
+        let Some(of_type) = self.types.get_mut(&resource_type) else { return };
+        of_type.forget_bytes(name);
+        if let Some((name, ResourceState { limbo: Some(until), .. })) = of_type.resources.remove_entry(name) {
+            self.limbo.remove(&(until, resource_type, name));
         }
     }
 
@@ -118,18 +126,50 @@ impl Cache {
 
     /// Whether everything that is watched of the type is held.
     pub(super) fn holds_all(&self, resource_type: ResourceType) -> bool {
-        self.types.get(&resource_type).is_some_and(|t| t.resources.values().all(|state| state.data.is_some()))
+        let held = |state: &ResourceState| state.data.is_some() || state.watchers.is_empty();
+        self.types.get(&resource_type).is_some_and(|of_type| of_type.resources.values().all(held))
     }
 
-    /// The names that a request for the type must list; they count as asked for from now on, and what nobody watches
-    /// is forgotten, since the server is about to learn of it.
-    pub(super) fn subscribe(&mut self, resource_type: ResourceType) -> Vec<Arc<str>> {
-        self.forget_unwatched(resource_type);
-        let Some(of_type) = self.types.get_mut(&resource_type) else { return Vec::new() };
-        for state in of_type.resources.values_mut().filter(|state| state.wait == Wait::Unsent) {
-            state.wait = Wait::Sending;
+    /// The names that a request for the type must list; they count as asked for from now on. What nobody watches is
+    /// about to be left out, and goes to limbo.
+    pub(super) fn subscribe(&mut self, resource_type: ResourceType, now: Time) -> Vec<Arc<str>> {
+        let Self { types, timers, limbo } = self;
+        let Some(of_type) = types.get_mut(&resource_type) else { return Vec::new() };
+        let mut names = Vec::new();
+        for (name, state) in &mut of_type.resources {
+            if state.watchers.is_empty() {
+                if let Wait::Running { deadline, .. } = state.wait {
+                    timers.remove(&(deadline, resource_type, name.clone()));
+                }
+                state.wait = Wait::Unsent;
+                let until = *state.limbo.get_or_insert(now + LIMBO);
+                limbo.insert((until, resource_type, name.clone()));
+                continue;
+            }
+            if let Some(until) = state.limbo.take() {
+                limbo.remove(&(until, resource_type, name.clone()));
+            }
+            if state.wait == Wait::Unsent {
+                state.wait = Wait::Sending;
+            }
+            names.push(name.clone());
         }
-        of_type.resources.keys().cloned().collect()
+        names
+    }
+
+    /// Forgets what has been in limbo long enough.
+    pub(super) fn end_limbo(&mut self, now: Time) {
+        while let Some((until, ..)) = self.limbo.first() {
+            if *until > now {
+                return;
+            }
+            let Some((_, resource_type, name)) = self.limbo.pop_first() else { return };
+            match self.get_mut(resource_type, &name) {
+                Some(state) if state.watchers.is_empty() => self.remove(resource_type, &name),
+                Some(state) => state.limbo = None,
+                None => {}
+            }
+        }
     }
 
     fn forget_unwatched(&mut self, resource_type: ResourceType) {
@@ -144,7 +184,7 @@ impl Cache {
     pub(super) fn start_timers(&mut self, resource_type: ResourceType, now: Time, timeout: Duration) {
         let Some(of_type) = self.types.get_mut(&resource_type) else { return };
         for (name, state) in of_type.resources.iter_mut().filter(|(_, state)| state.wait == Wait::Sending) {
-            if state.data.is_some() {
+            if state.data.is_some() && state.standing == Standing::Sure {
                 state.wait = Wait::Over;
             } else {
                 let deadline = now + timeout;
@@ -158,7 +198,11 @@ impl Cache {
     pub(super) fn seen(&mut self, resource_type: ResourceType, name: &str) {
         self.stop_timer(resource_type, name);
         if let Some(state) = self.get_mut(resource_type, name) {
-            state.wait = Wait::Over;
+            // Of what nobody wants now the server was told already.
+            if state.limbo.is_none() {
+                state.wait = Wait::Over;
+            }
+            state.standing = Standing::Sure;
         }
     }
 
@@ -168,7 +212,10 @@ impl Cache {
         ResourceType::ALL.into_iter().for_each(|resource_type| self.forget_unwatched(resource_type));
         for state in self.types.values_mut().flat_map(|of_type| of_type.resources.values_mut()) {
             state.wait = Wait::Unsent;
+            state.standing = Standing::Sure;
+            state.limbo = None;
         }
+        self.limbo.clear();
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
@@ -177,17 +224,23 @@ impl Cache {
 
     /// The next resource whose time is over, and since when it was waited for.
     pub(super) fn expire(&mut self, now: Time) -> Option<(ResourceType, Arc<str>, Time)> {
-        if self.next_deadline()? > now {
-            return None;
+        while self.next_deadline()? <= now {
+            let (_, resource_type, name) = self.timers.pop_first()?;
+            let Some(state) = self.get_mut(resource_type, &name) else { continue };
+            let since = match state.wait {
+                Wait::Running { since, .. } => since,
+                _ => now,
+            };
+            state.wait = Wait::Over;
+            match std::mem::take(&mut state.standing) {
+                // The server said nothing, so it never learned that we had let it go: what we have is what it has.
+                Standing::Doubtful => continue,
+                Standing::Absent => self.drop_data(resource_type, &name),
+                Standing::Sure => {}
+            }
+            return Some((resource_type, name, since));
         }
-        let (_, resource_type, name) = self.timers.pop_first()?;
-        let state = self.get_mut(resource_type, &name)?;
-        let since = match state.wait {
-            Wait::Running { since, .. } => since,
-            _ => now,
-        };
-        state.wait = Wait::Over;
-        Some((resource_type, name, since))
+        None
     }
 
     fn stop_timer(&mut self, resource_type: ResourceType, name: &str) {

@@ -122,7 +122,7 @@ impl XdsCore {
         }
         // After the input: what came just in time counts.
         self.expire(now);
-        self.send_and_read();
+        self.send_and_read(now);
     }
 
     /// The next thing to be done.
@@ -161,6 +161,9 @@ impl XdsCore {
         self.watches.insert(id, (resource_type, name.clone()));
         let unreachable = self.unreachable(resource_type, &name);
         let state = self.cache.get_or_insert(resource_type, &name);
+        if state.watchers.is_empty() && state.limbo.is_some() {
+            state.revive();
+        }
         state.watchers.insert(id);
         // A new resource has no news but that the server is unreachable; a known one has what others were told.
         let news = state.news(unreachable);
@@ -187,7 +190,7 @@ impl XdsCore {
         if !state.watchers.is_empty() {
             return;
         }
-        if state.wait == Wait::Unsent {
+        if state.wait == Wait::Unsent && state.limbo.is_none() {
             self.cache.remove(resource_type, &name);
         } else if let Some(stream) = &mut self.stream {
             stream.want(now, resource_type);
@@ -262,6 +265,7 @@ impl XdsCore {
         if let Some(stream) = &mut self.stream {
             stream.release_nacks(now);
         }
+        self.cache.end_limbo(now);
         while let Some((resource_type, name, since)) = self.cache.expire(now) {
             let why = self.timeout_text(resource_type, now, since);
             // gRFC A88: with this feature the timer says that the server is slow, not that the resource is absent.
@@ -358,11 +362,11 @@ impl XdsCore {
     }
 
     /// Sends the next request, and reads on, if it is time.
-    fn send_and_read(&mut self) {
+    fn send_and_read(&mut self, now: Time) {
         let Some(stream) = &mut self.stream else { return };
         while let Some(pending) = stream.next_pending() {
             let resource_type = pending.resource_type;
-            let names = self.cache.subscribe(resource_type);
+            let names = self.cache.subscribe(resource_type, now);
             // A version stands for resources that we hold, and a server may leave out what it believes that we have. So
             // a type of which something is missing begins a stream without version.
             if !stream.has_asked(resource_type) && !self.cache.holds_all(resource_type) {

@@ -19,7 +19,22 @@ pub(super) struct ResourceState {
     /// What is wrong with the newest that the server said of it.
     pub(super) error: Option<DataError>,
     pub(super) wait: Wait,
+    /// Until when it is kept although nobody wants it and the server was told so, if that is the case.
+    pub(super) limbo: Option<Time>,
+    pub(super) standing: Standing,
     told: Told,
+}
+
+/// How sure it is that the resource in use is the server's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The server sent it, and has known ever since that we have it.
+    #[default]
+    Sure,
+    /// It was let go and asked for again; the server has not sent it since, perhaps because it never learned of that.
+    Doubtful,
+    /// The same, and it was not in a response that lists all resources, perhaps because that is older than our request.
+    Absent,
 }
 
 /// A resource in use.
@@ -90,6 +105,15 @@ impl ResourceState {
             self.confirm(version, now);
         }
         settled
+    }
+
+    /// Somebody wants the resource again that was let go.
+    pub(super) fn revive(&mut self) {
+        match self.data {
+            Some(_) => self.standing = Standing::Doubtful,
+            // What was wrong with it is old: the server is asked again.
+            None => *self = Self { limbo: self.limbo, ..Self::default() },
+        }
     }
 
     /// Whether the server deleted the resource, and it stays in use all the same (A53, A88).

@@ -9,6 +9,7 @@ use proxyless_sans_io::Time;
 use super::ads_stream::{Answer, Rejected};
 use super::api::ResourceErrorKind;
 use super::core::{Cause, Rejection, XdsCore};
+use super::resource_state::Standing;
 use super::response::{Judge, Judged, Outcome, Verdict};
 use super::wire::DiscoveryResponse;
 use crate::resource::{DecodeContext, Resource, ResourceType};
@@ -147,6 +148,15 @@ impl XdsCore {
     /// a Listener or Cluster that is not in a response any more is deleted.
     fn delete(&mut self, now: Time, of: ResourceType, name: &Arc<str>, version: &str) {
         let Some(state) = self.cache.get_mut(of, name) else { return };
+        // Nobody wants it, and the server has it no more or knows of that.
+        if state.watchers.is_empty() && state.limbo.is_some() {
+            return self.cache.remove(of, name);
+        }
+        // It was asked for again a moment ago, perhaps after the server wrote this: the timer decides.
+        if state.standing != Standing::Sure {
+            state.standing = Standing::Absent;
+            return;
+        }
         // One that never came may be absent because the server has not seen our request yet: its timer decides. And an
         // absence that goes on is no news.
         if state.data.is_none() || state.is_deletion_ignored() {

@@ -71,18 +71,109 @@ fn resource_wanted_again_before_its_unsubscription_was_sent_is_still_there() {
     assert!(names.iter().all(|names| *names == ["e", "f", "g"]), "{names:?}");
 }
 
-#[test]
-fn resource_wanted_again_after_its_unsubscription_was_sent_is_asked_for_anew() {
-    let mut h = Harness::started(config(), &[(EDS, "e"), (EDS, "f")]);
-    h.respond(EDS, "1", &[assignment("e", 1), assignment("f", 1)]);
+/// Resources `a` and `b`, both in use; then `a` is unsubscribed.
+fn let_go(resource_type: ResourceType, resource: impl Fn(&str) -> Any) -> Harness {
+    let mut h = Harness::started(config(), &[(resource_type, "a"), (resource_type, "b")]);
+    h.respond(resource_type, "1", &[resource("a"), resource("b")]);
     h.told();
     h.requests.clear();
     h.unwatch(1);
-    assert_eq!(h.request().resource_names, ["f"]);
-    h.watch(3, EDS, "e");
-    assert_eq!(h.request().resource_names, ["e", "f"]);
+    assert_eq!(h.request().resource_names, ["b"]);
+    assert!(h.core.dump().iter().all(|dump| &*dump.name != "a"), "nobody watches it now");
+    h
+}
+
+#[test]
+fn resource_wanted_again_after_its_unsubscription_was_sent_is_still_there() {
+    // A server that did not read the unsubscription sees no change, and does not send the resource again.
+    let mut h = let_go(EDS, |name| assignment(name, 1));
+    h.watch(3, EDS, "a");
+    h.expect_told(&["3: ok"]);
+    assert_eq!(h.request().resource_names, ["a", "b"]);
+    h.advance(Duration::from_secs(60));
     h.expect_told(&[]);
-    assert_eq!(h.dump_of("e").status, ResourceStatus::Requested);
+    assert_eq!(h.dump_of("a").status, ResourceStatus::Acked);
+}
+
+#[test]
+fn resource_that_comes_after_its_unsubscription_was_sent_counts() {
+    // The response was on its way when the request left, so the server ignores the request.
+    let mut h = let_go(EDS, |name| assignment(name, 1));
+    h.respond(EDS, "2", &[assignment("a", 2), assignment("b", 1)]);
+    h.expect_told(&[]);
+    assert_eq!(h.request().resource_names, ["b"], "the ACK repeats the unsubscription");
+    h.watch(3, EDS, "a");
+    h.expect_told(&["3: ok"]);
+    assert_eq!(h.dump_of("a").version, "2");
+    // Wanted and let go before a request could say so changes nothing.
+    h.hold_sends = true;
+    h.unwatch(3);
+    h.watch(4, EDS, "a");
+    h.unwatch(4);
+    h.watch(5, EDS, "a");
+    h.expect_told(&["4: ok", "5: ok"]);
+}
+
+#[test]
+fn resource_that_first_comes_after_its_unsubscription_was_sent_counts() {
+    let mut h = Harness::started(config(), &[(EDS, "a"), (EDS, "b")]);
+    h.unwatch(1);
+    h.respond(EDS, "1", &[assignment("a", 1)]);
+    h.watch(3, EDS, "a");
+    h.expect_told(&["3: ok"]);
+    // What was wrong with a resource is not remembered so: it is asked for again.
+    let mut h = Harness::started(config(), &[(EDS, "a"), (EDS, "b")]);
+    h.respond(EDS, "1", &[bad_assignment("a")]);
+    h.told();
+    h.unwatch(1);
+    h.watch(3, EDS, "a");
+    h.expect_told(&[]);
+    assert_eq!(h.dump_of("a").status, ResourceStatus::Requested);
+}
+
+#[test]
+fn resource_that_nobody_wants_is_forgotten_in_the_end() {
+    let mut h = let_go(EDS, |name| assignment(name, 1));
+    h.advance(Duration::from_secs(30));
+    h.input(Input::Tick);
+    assert_eq!(h.core.cache.names(EDS).len(), 1);
+    h.watch(3, EDS, "a");
+    h.expect_told(&[]);
+    assert_eq!(h.dump_of("a").status, ResourceStatus::Requested);
+    // Or with the stream.
+    let mut h = let_go(EDS, |name| assignment(name, 1));
+    h.restart();
+    assert_eq!(h.core.cache.names(EDS).len(), 1);
+}
+
+#[test]
+fn cluster_that_leaves_the_response_after_its_unsubscription_is_forgotten() {
+    let mut h = let_go(CDS, |name| cluster(name, ""));
+    h.respond(CDS, "2", &[cluster("b", "")]);
+    h.watch(3, CDS, "a");
+    h.expect_told(&[]);
+    assert_eq!(h.dump_of("a").status, ResourceStatus::Requested);
+}
+
+#[test]
+fn cluster_that_was_wanted_again_is_not_deleted_by_an_older_response() {
+    for comes in [true, false] {
+        let mut h = let_go(CDS, |name| cluster(name, ""));
+        h.watch(3, CDS, "a");
+        h.respond(CDS, "2", &[cluster("b", "")]);
+        h.expect_told(&["3: ok"]);
+        if comes {
+            h.respond(CDS, "3", &[cluster("a", ""), cluster("b", "")]);
+        }
+        h.advance(Duration::from_secs(15));
+        // If the server does not send it in time, it was not older: there is no such cluster.
+        if comes {
+            h.expect_told(&[])
+        } else {
+            h.expect_told(&["3: err Cluster a: does not exist"])
+        }
+        assert_eq!(h.core.next_deadline(), None);
+    }
 }
 
 #[test]
