@@ -27,6 +27,14 @@ fn seeds_from_300_000() {
 }
 
 #[test]
+fn seeds_that_once_failed() {
+    // A resource that was unsubscribed and wanted again while a response crossed the request.
+    for seed in [5_003_929, 6_001_292, 6_009_738, 6_011_088, 6_028_305] {
+        check(seed..seed + 1);
+    }
+}
+
+#[test]
 fn same_seed_same_effects() {
     let (mut calls, mut publishes, mut load_reports) = (0, 0, 0);
     let (mut kept_sessions, mut ejections) = (0, 0);

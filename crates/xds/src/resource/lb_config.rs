@@ -2,7 +2,7 @@
 
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
 use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
-use envoy_types::pb::google::protobuf::{Struct, UInt64Value};
+use envoy_types::pb::google::protobuf::UInt64Value;
 use policies::ring_hash::v3::ring_hash::HashFunction;
 use wire::cluster::ring_hash_lb_config::HashFunction as LegacyHashFunction;
 use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy};
@@ -83,9 +83,9 @@ fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -
                 }
             }
             // A52: a TypedStruct names a policy of gRPC's registry and has its JSON.
-            ExtensionConfig::Struct(Struct { fields }) => {
+            ExtensionConfig::Struct(json) => {
                 if let Some(parser) = lb_json::parser(&extension.type_name) {
-                    return parser(&at.field("value"), fields, depth);
+                    return parser(&at.field("value"), json, depth);
                 }
             }
         }

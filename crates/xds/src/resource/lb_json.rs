@@ -1,7 +1,5 @@
 //! Load balancing policies by their gRPC name and JSON config, as a TypedStruct carries them (gRFC A52).
 
-use std::collections::HashMap;
-
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 
@@ -11,11 +9,8 @@ use super::lb_config::{DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, is_too_de
 /// The default of `maxRingSize`, which differs from that of the xDS field; the client caps rings there anyway (A42).
 const DEFAULT_MAX_RING_SIZE: u64 = 4096;
 
-/// The fields of a JSON object. Looked up by name only, so that their order does not matter.
-type Fields = HashMap<String, Value>;
-
 /// Reads a policy's config at a depth of nesting; `None` only after a violation was recorded.
-pub(super) type Parser = fn(&Field<'_>, &Fields, usize) -> Option<LbPolicy>;
+pub(super) type Parser = fn(&Field<'_>, &Struct, usize) -> Option<LbPolicy>;
 
 /// The parser of the policy with this name in gRPC's registry, if the client has the policy.
 pub(super) fn parser(name: &str) -> Option<Parser> {
@@ -28,8 +23,8 @@ pub(super) fn parser(name: &str) -> Option<Parser> {
     }
 }
 
-fn pick_first(at: &Field<'_>, fields: &Fields, _depth: usize) -> Option<LbPolicy> {
-    let shuffle_address_list = match kind(fields, "shuffleAddressList") {
+fn pick_first(at: &Field<'_>, json: &Struct, _depth: usize) -> Option<LbPolicy> {
+    let shuffle_address_list = match kind(json, "shuffleAddressList") {
         None => false,
         Some(Kind::BoolValue(value)) => *value,
         Some(_) => {
@@ -41,9 +36,9 @@ fn pick_first(at: &Field<'_>, fields: &Fields, _depth: usize) -> Option<LbPolicy
 }
 
 /// A42: both limits are 1 to 8M, and in order.
-fn ring_hash(at: &Field<'_>, fields: &Fields, _depth: usize) -> Option<LbPolicy> {
-    let min_ring_size = ring_size(at, fields, "minRingSize", DEFAULT_MIN_RING_SIZE);
-    let max_ring_size = ring_size(at, fields, "maxRingSize", DEFAULT_MAX_RING_SIZE);
+fn ring_hash(at: &Field<'_>, json: &Struct, _depth: usize) -> Option<LbPolicy> {
+    let min_ring_size = ring_size(at, json, "minRingSize", DEFAULT_MIN_RING_SIZE);
+    let max_ring_size = ring_size(at, json, "maxRingSize", DEFAULT_MAX_RING_SIZE);
     let (min_ring_size, max_ring_size) = (min_ring_size?, max_ring_size?);
     if min_ring_size > max_ring_size {
         at.key("minRingSize").reject("must not be greater than maxRingSize");
@@ -51,8 +46,8 @@ fn ring_hash(at: &Field<'_>, fields: &Fields, _depth: usize) -> Option<LbPolicy>
     Some(LbPolicy::RingHash { min_ring_size, max_ring_size })
 }
 
-fn ring_size(at: &Field<'_>, fields: &Fields, name: &str, default: u64) -> Option<u64> {
-    let size = match kind(fields, name) {
+fn ring_size(at: &Field<'_>, json: &Struct, name: &str, default: u64) -> Option<u64> {
+    let size = match kind(json, name) {
         None => return Some(default),
         Some(Kind::NumberValue(number)) => whole(*number),
         // A 64-bit number in proto JSON may be a string.
@@ -72,9 +67,9 @@ fn whole(number: f64) -> Option<u64> {
     fits.then_some(number as u64)
 }
 
-fn wrr_locality(at: &Field<'_>, fields: &Fields, depth: usize) -> Option<LbPolicy> {
+fn wrr_locality(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy> {
     let at = at.key("childPolicy");
-    let Some(list) = kind(fields, "childPolicy") else { return at.require(None) };
+    let Some(list) = kind(json, "childPolicy") else { return at.require(None) };
     let Kind::ListValue(list) = list else {
         at.reject("must be a list");
         return None;
@@ -90,11 +85,11 @@ fn wrr_locality(at: &Field<'_>, fields: &Fields, depth: usize) -> Option<LbPolic
         };
         let Some(parser) = parser(name) else { continue };
         let at = at.key(name);
-        let Some(Kind::StructValue(Struct { fields })) = &config.kind else {
+        let Some(Kind::StructValue(config)) = &config.kind else {
             at.reject("must be an object");
             return None;
         };
-        return parser(&at, fields, depth + 1).map(|child| LbPolicy::WrrLocality(Box::new(child)));
+        return parser(&at, config, depth + 1).map(|child| LbPolicy::WrrLocality(Box::new(child)));
     }
     at.reject("no policy of the list is supported");
     None
@@ -108,6 +103,6 @@ fn only_field(value: &Value) -> Option<(&String, &Value)> {
 }
 
 /// A field's value; `null` counts as absent.
-fn kind<'f>(fields: &'f Fields, name: &str) -> Option<&'f Kind> {
-    fields.get(name)?.kind.as_ref().filter(|kind| !matches!(kind, Kind::NullValue(_)))
+fn kind<'j>(json: &'j Struct, name: &str) -> Option<&'j Kind> {
+    json.fields.get(name)?.kind.as_ref().filter(|kind| !matches!(kind, Kind::NullValue(_)))
 }

@@ -78,6 +78,7 @@ fn a27_96_a_locality_without_weight_is_skipped() {
 
 #[test]
 fn a27_96_a_skipped_locality_still_fills_its_priority() {
+    // Other clients reject a priority without any weight: see the deviations of docs/conformance.md.
     let skipped =
         |priority| wire::LocalityLbEndpoints { load_balancing_weight: None, ..locality("b", priority, &[]) };
     let message = assignment(vec![locality("a", 0, &[1]), skipped(1), locality("c", 2, &[2])]);

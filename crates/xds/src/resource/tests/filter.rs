@@ -103,10 +103,7 @@ fn a33_faults_are_accepted_and_known_not_to_be_applied() {
 
 #[test]
 fn a39_a_disabled_filter_is_off_and_must_be_valid_nevertheless() {
-    let cookie = CookieBasedSessionState {
-        cookie: Some(Cookie { name: "c".into(), ..Default::default() }),
-        ..Default::default()
-    };
+    let cookie = CookieBasedSessionState { cookie: Some(Cookie { name: "c".into(), ..Default::default() }) };
     let state = TypedExtensionConfig { name: "cookie".into(), typed_config: Some(any(&cookie)) };
     let session =
         http::stateful_session::v3::StatefulSession { session_state: Some(state), ..Default::default() };

@@ -81,7 +81,7 @@ fn a52_the_first_known_policy_counts() {
 fn by_name(outer: &str, name: &str, json: serde_json::Value) -> Any {
     let typed = TypedStruct {
         type_url: format!("type.googleapis.com/{name}"),
-        value: json.as_object().map(|fields| proto_struct(fields)),
+        value: json.as_object().map(proto_struct),
     };
     any_of_type(outer, &typed.encode_to_vec())
 }
