@@ -29,6 +29,7 @@ pub struct AdsModel {
     accepted: BTreeMap<ResourceType, String>,
     types: BTreeMap<ResourceType, TypeState>,
     requests: usize,
+    nacks: usize,
     is_open: bool,
 }
 
@@ -75,6 +76,12 @@ impl AdsModel {
         self.is_open = true;
     }
 
+    /// How many NACKs the client has written, over all streams.
+    #[must_use]
+    pub fn nacks(&self) -> usize {
+        self.nacks
+    }
+
     /// The client has closed the stream.
     pub fn closed(&mut self) {
         self.is_open = false;
@@ -92,6 +99,7 @@ impl AdsModel {
     pub fn written(&mut self, request: &DiscoveryRequest) -> Result<(), Violation> {
         let wrong = |rule, why: String| Err(Violation::new(rule, format!("{why}: {}", describe(request))));
         self.requests += 1;
+        self.nacks += usize::from(request.error_detail.is_some());
         if !self.is_open {
             return wrong("requests go to open streams", "no stream is open".into());
         }

@@ -155,6 +155,7 @@ impl ControlPlane {
         }
         let names: BTreeSet<String> = request.resource_names.iter().cloned().collect();
         let is_first = !self.stream.as_ref()?.types.contains_key(&resource_type);
+        let resends = self.habits.resends_rejected && request.error_detail.is_some();
         if !is_first {
             let subscription = self.subscription(resource_type)?;
             match &subscription.sent {
@@ -177,7 +178,7 @@ impl ControlPlane {
         let names = &subscription.names;
         subscription.unsent.retain(|name| names.contains(name));
         subscription.unsent.extend(new.iter().cloned());
-        let due = std::mem::take(&mut subscription.once_answered) || !new.is_empty();
+        let due = std::mem::take(&mut subscription.once_answered) || !new.is_empty() || resends;
         // What the client has let go it must be sent again, should it ask.
         for key in gone {
             self.held.remove(&key);
@@ -262,7 +263,7 @@ impl ControlPlane {
         sent.answered = true;
         let version = sent.version;
         if !accepted {
-            // To be sent with the next change; at once would only be refused again.
+            // To be sent with the next change, or at once by servers who do not mind that it is refused again.
             let wanted = names.intersection(&subscription.names).cloned().collect::<Vec<_>>();
             subscription.unsent.extend(wanted);
             return;

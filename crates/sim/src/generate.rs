@@ -57,7 +57,7 @@ struct Maker {
 impl Maker {
     fn settings(&mut self) -> Settings {
         let mood = if self.one_in(3) { Mood::Gentle } else { Mood::Chaos };
-        Settings {
+        let mut settings = Settings {
             mood,
             aggregate_resources: self.one_in(2),
             data_errors: self.one_in(3),
@@ -72,8 +72,12 @@ impl Maker {
                 sends_only_changes: self.one_in(2),
                 answers_with_nothing: self.one_in(3),
                 wraps_all: self.one_in(4),
+                resends_rejected: false,
             },
-        }
+        };
+        // Without a draw of its own, so that the other settings of a seed stay as they were.
+        settings.server.resends_rejected = settings.load != settings.sessions;
+        settings
     }
 
     fn mesh(&mut self) -> Mesh {

@@ -68,6 +68,8 @@ pub struct ServerHabits {
     pub answers_with_nothing: bool,
     /// Wraps every resource in the discovery `Resource`.
     pub wraps_all: bool,
+    /// Sends what was rejected again as soon as it hears of that.
+    pub resends_rejected: bool,
 }
 
 /// One thing that happens.

@@ -4,12 +4,14 @@ mod common;
 
 use std::time::Duration;
 
-use common::{PATH, Result, Scenario as _, add_cluster, failed, one_cluster, reached, world, world_of_seed};
+use common::{
+    PATH, Result, Scenario as _, add_cluster, failed, one_cluster, reached, world, world_of_seed, world_with,
+};
 use proxyless_sim::config::{
     Assignment, Cluster, Endpoint, Health, Listener, Locality, Mesh, backend, route,
 };
 use proxyless_sim::endpoints::Behaviour;
-use proxyless_sim::script::{Action, Change, Fault, Loss};
+use proxyless_sim::script::{Action, Change, Fault, Loss, ServerHabits};
 use proxyless_sim::world::Outcome;
 use proxyless_xds::client::ResourceStatus;
 use proxyless_xds::resource::ResourceType;
@@ -175,6 +177,29 @@ fn trap_08_cascading_watches_do_not_stop_the_stream() -> Result {
 }
 
 #[test]
+fn trap_07_server_that_resends_what_was_rejected_gets_one_nack_a_second() -> Result {
+    let mut mesh = one_cluster(&[&[1]]);
+    add_cluster(&mut mesh, 1, &[&[2]]);
+    let mut world = world_with(mesh, 1, ServerHabits { resends_rejected: true, ..ServerHabits::default() });
+    let assignment = || (ResourceType::ClusterLoadAssignment, "e0".to_owned());
+    world.start()?;
+    world.run_secs(1.0)?;
+    world.act(Action::Fault(assignment(), Fault::Bad))?;
+    world.serves(Duration::from_secs(30), &[1])?;
+    let nacks = world.model().nacks();
+    assert!((25..=32).contains(&nacks), "{nacks} NACKs in 30 s");
+    // Meanwhile new names of the same type are asked for.
+    world.set_routes(vec![route("/a/", "c1")])?;
+    world.run_secs(2.0)?;
+    reached(&world.rpc()?, 2);
+    world.act(Action::Heal(assignment()))?;
+    world.set_routes(vec![route("/a/", "c0")])?;
+    world.run_secs(2.0)?;
+    reached(&world.rpc()?, 1);
+    world.model().at_rest(&world.watched())
+}
+
+#[test]
 fn trap_09_nonces_end_with_their_stream_and_versions_do_not() -> Result {
     let mut mesh = one_cluster(&[&[1]]);
     mesh.clusters.insert("d0".into(), Cluster::dns("h.test"));
@@ -215,6 +240,8 @@ fn trap_10_routes_and_clusters_change_together() -> Result {
     // New endpoints have to connect first; nothing else is waited for.
     world.run_secs(1.5)?;
     reached(&world.rpc()?, 2);
+    // What was let go a moment ago would be known at once.
+    world.run_secs(30.0)?;
     // An aggregate counts as known when its first leaf is.
     world.set_routes(vec![route("/a/", "g0")])?;
     assert_eq!(world.serves(Duration::from_secs(11), &[2])?, [2], "and here it takes four");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proxyless_sim::config::{Assignment, Cluster, Listener, Mesh, Route, backend, route};
 use proxyless_sim::endpoints::Behaviour;
 use proxyless_sim::invariants::Violation;
-use proxyless_sim::script::{Action, CallSpec, Change, Script, Settings};
+use proxyless_sim::script::{Action, CallSpec, Change, Script, ServerHabits, Settings};
 use proxyless_sim::world::{Outcome, World};
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Violation>;
@@ -34,7 +34,12 @@ pub(crate) fn world(mesh: Mesh) -> World {
 }
 
 pub(crate) fn world_of_seed(mesh: Mesh, seed: u64) -> World {
-    let settings = Settings { aggregate_resources: true, ..Settings::default() };
+    world_with(mesh, seed, ServerHabits::default())
+}
+
+/// The world of a mesh whose control plane has these habits.
+pub(crate) fn world_with(mesh: Mesh, seed: u64, server: ServerHabits) -> World {
+    let settings = Settings { aggregate_resources: true, server, ..Settings::default() };
     World::new(&Script { seed, settings, mesh, steps: Vec::new() })
 }
 

@@ -95,6 +95,7 @@ impl XdsCore {
 
     /// Takes in what happened. Inputs about streams of the past are ignored.
     pub fn handle(&mut self, now: Time, input: Input) {
+        self.cache.end_limbo(now);
         match input {
             Input::Watch { id, resource_type, name } => self.watch(now, id, resource_type, name),
             Input::Unwatch { id } => self.unwatch(now, id),
@@ -265,7 +266,6 @@ impl XdsCore {
         if let Some(stream) = &mut self.stream {
             stream.release_nacks(now);
         }
-        self.cache.end_limbo(now);
         while let Some((resource_type, name, since)) = self.cache.expire(now) {
             let why = self.timeout_text(resource_type, now, since);
             // gRFC A88: with this feature the timer says that the server is slow, not that the resource is absent.

@@ -135,11 +135,13 @@ fn resource_that_first_comes_after_its_unsubscription_was_sent_counts() {
 fn resource_that_nobody_wants_is_forgotten_in_the_end() {
     let mut h = let_go(EDS, |name| assignment(name, 1));
     h.advance(Duration::from_secs(30));
-    h.input(Input::Tick);
-    assert_eq!(h.core.cache.names(EDS).len(), 1);
     h.watch(3, EDS, "a");
     h.expect_told(&[]);
     assert_eq!(h.dump_of("a").status, ResourceStatus::Requested);
+    h.unwatch(3);
+    h.advance(Duration::from_secs(30));
+    h.input(Input::Tick);
+    assert_eq!(h.core.cache.names(EDS).len(), 1);
     // Or with the stream.
     let mut h = let_go(EDS, |name| assignment(name, 1));
     h.restart();
