@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Version};
-use proxyless_transport::{Address, ConnectOptions, Connection};
+use proxyless_transport::{Address, ConnectOptions, Connection, connect_any, dns};
 use proxyless_xds::bootstrap::ServerTarget;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 use tracing::debug;
 
 use crate::drive::stream::RequestStream;
@@ -15,7 +16,10 @@ use crate::user_agent;
 /// How often a quiet connection is probed; servers commonly refuse probes more often than every five minutes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// For each address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// For the name of the server.
+const DNS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A management server, and the live connection to it if there is one. Clones share the connection.
 #[derive(Clone)]
@@ -46,17 +50,17 @@ impl ServerChannel {
             keepalive_while_idle: true,
             ..ConnectOptions::default()
         };
-        let mut failures = Vec::new();
-        for address in self.addresses().await? {
-            match proxyless_transport::connect(&address, &options).await {
-                Ok(connection) => {
-                    debug!(target: "xds_client", server = %self.target, %address, "connected");
-                    return Ok(Arc::clone(current.insert(Arc::new(connection))));
-                }
-                Err(error) => failures.push(error.to_string()),
+        // A61: the server's addresses race, as those of an endpoint do.
+        match connect_any(self.addresses().await?, &options).await {
+            Ok((address, connection)) => {
+                debug!(target: "xds_client", server = %self.target, %address, "connected");
+                Ok(Arc::clone(current.insert(Arc::new(connection))))
+            }
+            Err(failures) => {
+                let failures: Vec<_> = failures.iter().map(ToString::to_string).collect();
+                Err(failures.join("; "))
             }
         }
-        Err(failures.join("; "))
     }
 
     /// A gRPC request to the server.
@@ -83,9 +87,11 @@ impl ServerChannel {
             ServerTarget::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
             ServerTarget::Addresses(addresses) => Ok(addresses.iter().copied().map(Address::Tcp).collect()),
             ServerTarget::Dns { host, port } => {
-                let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+                let found = timeout(DNS_TIMEOUT, tokio::net::lookup_host((host.as_str(), *port))).await;
+                let found =
+                    found.map_err(|_| format!("cannot resolve {host}: no answer within {DNS_TIMEOUT:?}"))?;
                 let found = found.map_err(|error| format!("cannot resolve {host}: {error}"))?;
-                let found: Vec<_> = found.map(Address::Tcp).collect();
+                let found: Vec<_> = dns::by_preference(found).into_iter().map(Address::Tcp).collect();
                 if found.is_empty() { Err(format!("{host} has no address")) } else { Ok(found) }
             }
         }

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use error::{ResolveError, ResolveErrorKind};
+pub use order::by_preference;
 pub use system::SystemResolver;
 
 /// Resolves host names. Bring your own to use another service than DNS, or a test's list of names.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// RFC 6724, in short: what cannot be reached goes last, IPv6 comes before IPv4, and otherwise the server's order
 /// stays. Each address is there once.
-pub(super) fn ordered(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+pub fn by_preference(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     ordered_by(addresses, has_route)
 }
 

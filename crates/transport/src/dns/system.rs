@@ -13,7 +13,7 @@ use hickory_resolver::proto::rr::{IntoName, Name, Record, RecordType};
 use hickory_resolver::{Hosts, system_conf};
 use tracing::debug;
 
-use super::order::ordered;
+use super::order::by_preference;
 use super::query::DnsClient;
 use super::{Answer, Resolve, ResolveError, ResolveErrorKind, Resolving};
 
@@ -65,7 +65,8 @@ impl SystemResolver {
         let Setup { hosts, dns } =
             self.clone().set_up().await.map_err(|why| ResolveError::failed(host, why))?;
         let fixed = [RecordType::AAAA, RecordType::A].map(|kind| in_hosts(&hosts, &name, kind));
-        let fixed = ordered(fixed.iter().flatten().flat_map(|lookup| addresses(lookup.answers(), port)));
+        let fixed =
+            by_preference(fixed.iter().flatten().flat_map(|lookup| addresses(lookup.answers(), port)));
         if !fixed.is_empty() {
             return Ok(Answer { addresses: fixed, ttl: None });
         }
@@ -77,7 +78,7 @@ impl SystemResolver {
             Ok(records) => records,
             Err(error) => return Err(ResolveError::of_servers(host, dns.into_servers(), &error)),
         };
-        let addresses = ordered(addresses(&records, port));
+        let addresses = by_preference(addresses(&records, port));
         if addresses.is_empty() {
             return Err(ResolveError::new(host, ResolveErrorKind::NoAddresses));
         }
