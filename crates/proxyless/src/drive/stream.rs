@@ -1,16 +1,26 @@
 //! The streams of one client to one method of its management server: one task per stream, raw bytes in and out.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use proxyless_transport::grpc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tracing::debug;
 
 use crate::server::ServerChannel;
+
+/// How long a stream waits for a place among those that the server allows.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long the status of a stream that has ended is looked for behind the messages that nobody read.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a stream reports; the driver turns it into an input of its core.
 pub(crate) struct StreamEvent {
@@ -57,12 +67,14 @@ impl Streams {
         let (requests, request_inbox) = unbounded_channel();
         let (reads, read_inbox) = unbounded_channel();
         let reporter = Reporter { stream, events: self.events.clone() };
-        let body = RequestStream { requests: request_inbox, reporter: reporter.clone() };
+        let (uploading, upload_end) = oneshot::channel();
+        let body =
+            RequestStream { requests: request_inbox, reporter: reporter.clone(), _uploading: uploading };
         let (server, method) = (self.server.clone(), self.method);
         let task = tokio::spawn(async move {
-            let End { code, reason } = run(server, method, body, read_inbox, &reporter).await;
-            debug!(target: "xds_client", method, stream, reason, "stream ended");
-            reporter.report(StreamEventKind::Down { code, reason });
+            let mut end = ReportDown { reporter, end: End::from("the task of the stream ended before it".to_owned()) };
+            end.end = run(server, method, body, Reads { permits: read_inbox, upload_end }, &end.reporter).await;
+            debug!(target: "xds_client", method, stream, reason = %end.end.reason, "stream ended");
         });
         self.replace(Some(Running { stream, requests, reads, task: task.abort_handle() }));
     }
@@ -121,12 +133,19 @@ impl From<grpc::Status> for End {
     }
 }
 
-/// Opens the stream and reads it to its end, one message per permission. Returns why it ended.
+/// When to read, and what else may end the wait for that.
+struct Reads {
+    permits: UnboundedReceiver<()>,
+    /// An error once HTTP/2 has let go of the requests: the stream was reset, or its connection is gone.
+    upload_end: oneshot::Receiver<Infallible>,
+}
+
+/// Opens the stream and reads it to its end, one message per permit. Returns why it ended.
 async fn run(
     server: ServerChannel,
     method: &str,
     body: RequestStream,
-    mut reads: UnboundedReceiver<()>,
+    mut reads: Reads,
     reporter: &Reporter,
 ) -> End {
     let connection = match server.connect().await {
@@ -135,9 +154,10 @@ async fn run(
     };
     let request = server.request(method, body);
     // Up means that requests can go out, so not before the server allows the stream.
-    let reserved = match connection.reserve().await {
-        Ok(reserved) => reserved,
-        Err(reason) => return reason.into(),
+    let reserved = match timeout(PLACE_TIMEOUT, connection.reserve()).await {
+        Ok(Ok(reserved)) => reserved,
+        Ok(Err(reason)) => return reason.into(),
+        Err(_) => return format!("the server allowed no other stream within {PLACE_TIMEOUT:?}").into(),
     };
     reporter.report(StreamEventKind::Up);
     let response = match reserved.send(request).await {
@@ -148,14 +168,54 @@ async fn run(
         Ok(messages) => messages,
         Err(status) => return status.into(),
     };
-    while reads.recv().await.is_some() {
+    loop {
+        // The core permits no read while its answers cannot be sent, and on a stream that is over they never are: the
+        // end must be noticed without reading up to it.
+        tokio::select! {
+            biased;
+            permit = reads.permits.recv() => if permit.is_none() {
+                return "closed".to_owned().into();
+            },
+            reason = connection.closed() => return reason.into(),
+            _ = &mut reads.upload_end => return last_words(&mut messages).await,
+        }
         match messages.next().await {
             Ok(Some(message)) => reporter.report(StreamEventKind::Message(message)),
-            Ok(None) => return "the server ended the stream".to_owned().into(),
+            Ok(None) => return ENDED.to_owned().into(),
             Err(status) => return status.into(),
         }
     }
-    "closed".to_owned().into()
+}
+
+const ENDED: &str = "the server ended the stream";
+
+/// The status behind the messages of a stream that is over. They are passed over: the next stream brings them again.
+async fn last_words(messages: &mut grpc::MessageReader) -> End {
+    let status = async {
+        loop {
+            match messages.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return ENDED.to_owned().into(),
+                Err(status) => return status.into(),
+            }
+        }
+    };
+    let end = timeout(STATUS_TIMEOUT, status).await;
+    end.unwrap_or_else(|_| "the stream takes no more requests".to_owned().into())
+}
+
+/// Reports the end of a stream in any case, also if its task panics. A stream that the core has closed is not known any
+/// more, and this report passed over.
+struct ReportDown {
+    reporter: Reporter,
+    end: End,
+}
+
+impl Drop for ReportDown {
+    fn drop(&mut self) {
+        let End { code, reason } = std::mem::replace(&mut self.end, String::new().into());
+        self.reporter.report(StreamEventKind::Down { code, reason });
+    }
 }
 
 #[derive(Clone)]
@@ -175,11 +235,13 @@ impl Reporter {
 pub(crate) struct RequestStream {
     requests: UnboundedReceiver<Bytes>,
     reporter: Reporter,
+    /// Dropped with the body.
+    _uploading: oneshot::Sender<Infallible>,
 }
 
 impl Body for RequestStream {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
