@@ -102,11 +102,11 @@ impl Pool {
             Box::new(Entry { core, owners: Vec::with_capacity(1), deadline: None })
         });
         entry.owners.push(owner);
-        if !matches!(entry.core.phase(), Phase::Idle) {
+        if !matches!(entry.core.phase(), Phase::Idle { .. }) {
             self.events.push_back(event(&entry.core, owner));
         }
         let slot = Arc::clone(entry.core.slot());
-        if matches!(entry.core.phase(), Phase::Ready { .. }) {
+        if matches!(entry.core.phase(), Phase::Ready { .. } | Phase::Idle { .. }) {
             // It may have been lingering.
             self.set_deadline(connection, None);
         }
@@ -163,7 +163,7 @@ impl Pool {
         self.deadlines.first().map(|&(at, _)| at)
     }
 
-    /// Ends the backoff or the lingering whose deadline is the earliest, if that is not after `now`.
+    /// Ends the backoff, the lingering or the remembering whose deadline is the earliest, if that is not after `now`.
     pub(crate) fn expire(&mut self, now: Time) {
         let Some(&(at, connection)) = self.deadlines.first() else { return };
         if at > now {
@@ -201,8 +201,11 @@ impl Pool {
                 Phase::Ready { .. } if !self.config.linger.is_zero() => {
                     self.set_deadline(connection, Some(now + self.config.linger));
                 }
-                // Stays until its backoff is over: a new owner must not hammer a dead host.
+                // Both stay until the backoff is over: a new owner must not hammer a dead host.
                 Phase::TransientFailure { .. } => {}
+                Phase::Idle { remember_until } if remember_until > now => {
+                    self.set_deadline(connection, Some(remember_until));
+                }
                 _ => self.close(connection),
             }
         }
@@ -242,7 +245,7 @@ impl Pool {
         let node = |connection: ConnectionId, Entry { core, .. }: &Entry| ConnectionNode {
             connection,
             attempt: match *core.phase() {
-                Phase::Ready { attempt } => Some(attempt),
+                Phase::Ready { attempt, .. } => Some(attempt),
                 _ => None,
             },
             address: core.address(),
@@ -308,12 +311,12 @@ impl Pool {
                     self.effects.push_back(TreeEffect::CancelConnect { connection, attempt });
                 }
             }
-            Phase::Ready { attempt } => {
+            Phase::Ready { attempt, .. } => {
                 entry.core.slot().store(None);
                 self.lost = true;
                 self.effects.push_back(TreeEffect::CloseGracefully { connection, attempt });
             }
-            Phase::Idle | Phase::TransientFailure { .. } => {}
+            Phase::Idle { .. } | Phase::TransientFailure { .. } => {}
         }
     }
 }
@@ -384,6 +387,26 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_at_once_is_remembered_without_owners_until_its_backoff_is_over() {
+        let (mut pool, connection, mut rng) = pool();
+        pool.connect(Time::ZERO, connection, &mut rng);
+        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Ready(Arc::new(())));
+        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Closed("reset".into()));
+        // As pick_first does with a lost connection.
+        pool.release(connection, Id(1));
+        pool.finish(Time::ZERO);
+        assert_eq!(pool.acquire(key(), Id(2)).0, connection);
+        assert_eq!(pool.next_deadline(), None);
+        pool.release(connection, Id(2));
+        pool.finish(Time::ZERO);
+        let until = pool.next_deadline().unwrap();
+        assert!((0.8..=1.2).contains(&until.since_epoch().as_secs_f64()), "{until:?}");
+        pool.expire(until);
+        pool.finish(until);
+        assert_eq!((pool.len(), pool.next_deadline()), (0, None));
+    }
+
+    #[test]
     fn loss_of_a_lingering_connection_removes_it() {
         let (mut pool, connection, mut rng) = pool();
         pool.connect(Time::ZERO, connection, &mut rng);
@@ -391,8 +414,9 @@ mod tests {
         pool.release(connection, Id(1));
         pool.finish(Time::ZERO);
         assert!(pool.next_deadline().is_some());
-        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Closed("reset".into()));
-        pool.finish(Time::ZERO);
+        let later = Time::ZERO + Duration::from_secs(1);
+        pool.answer(later, connection, 0, ConnectionEvent::Closed("reset".into()));
+        pool.finish(later);
         assert_eq!((pool.len(), pool.next_deadline()), (0, None));
         assert!(pool.take_lost());
     }

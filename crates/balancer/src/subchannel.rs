@@ -1,7 +1,8 @@
 //! The state machine of one connection, without owners: IDLE, CONNECTING, READY, TRANSIENT_FAILURE.
 //!
 //! IDLE –connect→ CONNECTING –ready→ READY –lost→ IDLE; CONNECTING –failed→ TRANSIENT_FAILURE –backoff over→ IDLE.
-//! Inputs are the wish to connect, the answers of the driver and the end of the backoff. Owners, effects and timers are
+//! A connection that is lost before it has proved itself does not reset the backoff, so that a server which hangs up
+//! right after its SETTINGS is not stormed: from the second such loss on, READY –lost→ TRANSIENT_FAILURE. Inputs are the wish to connect, the answers of the driver and the end of the backoff. Owners, effects and timers are
 //! the [pool](crate::pool)'s.
 
 use std::net::SocketAddr;
@@ -13,12 +14,15 @@ use proxyless_sans_io::{BackoffConfig, Rng, Time};
 use crate::api::{CallCounts, ConnectionSlot, ConnectivityState, PickError};
 use crate::tree::ConnectionEvent;
 
+/// A connection that lived this long has proved itself, as has one on which a call succeeded.
+const SETTLED: Duration = Duration::from_secs(1);
+
 /// The connection to one address.
 pub(crate) struct SubchannelCore {
     address: SocketAddr,
     slot: Arc<ConnectionSlot>,
     backoff: Arc<BackoffConfig>,
-    /// How many attempts there were since the last success.
+    /// How many attempts there were since the last connection that proved itself.
     attempts: u32,
     phase: Phase,
     /// What the slot had counted when the connection became READY.
@@ -28,7 +32,10 @@ pub(crate) struct SubchannelCore {
 /// Where the connection is in its life.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    Idle,
+    Idle {
+        /// Until when the attempts are worth remembering although nobody owns the connection.
+        remember_until: Time,
+    },
     Connecting {
         attempt: u64,
         /// Before this time no other attempt is made: backoff counts from the beginning of an attempt.
@@ -36,12 +43,17 @@ pub(crate) enum Phase {
     },
     Ready {
         attempt: u64,
+        since: Time,
+        /// As in `Connecting`, for the case that the connection is lost at once.
+        retry_at: Time,
     },
     TransientFailure {
         retry_at: Time,
         error: Arc<PickError>,
     },
 }
+
+const IDLE: Phase = Phase::Idle { remember_until: Time::ZERO };
 
 /// What an answer of the driver did.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,7 +70,7 @@ pub(crate) enum Effect {
 
 impl SubchannelCore {
     pub(crate) fn new(address: SocketAddr, backoff: Arc<BackoffConfig>, slot: Arc<ConnectionSlot>) -> Self {
-        Self { address, slot, backoff, attempts: 0, phase: Phase::Idle, at_ready: CallCounts::default() }
+        Self { address, slot, backoff, attempts: 0, phase: IDLE, at_ready: CallCounts::default() }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -75,7 +87,7 @@ impl SubchannelCore {
 
     pub(crate) fn state(&self) -> ConnectivityState {
         match self.phase {
-            Phase::Idle => ConnectivityState::Idle,
+            Phase::Idle { .. } => ConnectivityState::Idle,
             Phase::Connecting { .. } => ConnectivityState::Connecting,
             Phase::Ready { .. } => ConnectivityState::Ready,
             Phase::TransientFailure { .. } => ConnectivityState::TransientFailure,
@@ -102,7 +114,7 @@ impl SubchannelCore {
         at_least: Duration,
         rng: &mut Rng,
     ) -> Option<Duration> {
-        if !matches!(self.phase, Phase::Idle) {
+        if !matches!(self.phase, Phase::Idle { .. }) {
             return None;
         }
         let delay = self.backoff.delay_after(self.attempts, rng);
@@ -114,13 +126,12 @@ impl SubchannelCore {
     /// Takes an answer of the driver to `attempt`.
     pub(crate) fn answer(&mut self, now: Time, attempt: u64, event: ConnectionEvent) -> Effect {
         match (&self.phase, event) {
-            (&Phase::Connecting { attempt: current, .. }, ConnectionEvent::Ready(connection))
+            (&Phase::Connecting { attempt: current, retry_at }, ConnectionEvent::Ready(connection))
                 if current == attempt =>
             {
                 self.at_ready = self.slot.calls().counts();
                 self.slot.store(Some(connection));
-                self.attempts = 0;
-                self.enter(Phase::Ready { attempt });
+                self.enter(Phase::Ready { attempt, since: now, retry_at });
                 Effect::Changed
             }
             (
@@ -131,16 +142,17 @@ impl SubchannelCore {
                 self.enter(Phase::TransientFailure { retry_at: retry_at.max(now), error });
                 Effect::Changed
             }
-            (&Phase::Ready { attempt: current }, ConnectionEvent::Ready(_)) if current == attempt => {
+            (&Phase::Ready { attempt: current, .. }, ConnectionEvent::Ready(_)) if current == attempt => {
                 Effect::Ignored
             }
             (
-                &Phase::Ready { attempt: current },
+                &Phase::Ready { attempt: current, since, retry_at },
                 ConnectionEvent::Failed(why) | ConnectionEvent::GoAway(why) | ConnectionEvent::Closed(why),
             ) if current == attempt => {
                 tracing::debug!(target: "subchannel", address = %self.address, why, "connection lost");
                 self.slot.store(None);
-                self.enter(Phase::Idle);
+                let next = self.after_loss(now, since, retry_at, &why);
+                self.enter(next);
                 Effect::Lost
             }
             (_, ConnectionEvent::Ready(_)) => Effect::Unwanted,
@@ -148,11 +160,27 @@ impl SubchannelCore {
         }
     }
 
+    /// Where the loss of a READY connection leads. A connection that has proved itself resets the backoff and may be
+    /// followed by the next one at once. So may the first that has not: a server that is drained soon after it was
+    /// connected to must not fail calls. Those that come after it wait for their backoff.
+    fn after_loss(&mut self, now: Time, since: Time, retry_at: Time, why: &str) -> Phase {
+        if now.since(since) >= SETTLED || self.calls_since_ready().succeeded > 0 {
+            self.attempts = 0;
+        }
+        if self.attempts <= 1 || retry_at <= now {
+            return Phase::Idle { remember_until: if self.attempts == 0 { Time::ZERO } else { retry_at } };
+        }
+        let address = uri(self.address);
+        let error =
+            PickError::unavailable(format!("{address}: the connection was lost soon after READY: {why}"));
+        Phase::TransientFailure { retry_at, error }
+    }
+
     /// Ends the backoff; true if there was one.
     pub(crate) fn end_backoff(&mut self) -> bool {
         let waiting = matches!(self.phase, Phase::TransientFailure { .. });
         if waiting {
-            self.enter(Phase::Idle);
+            self.enter(IDLE);
         }
         waiting
     }
@@ -161,7 +189,7 @@ impl SubchannelCore {
     /// changed.
     pub(crate) fn reset_backoff(&mut self, now: Time) -> bool {
         self.attempts = 0;
-        if let Phase::Connecting { retry_at, .. } = &mut self.phase {
+        if let Phase::Connecting { retry_at, .. } | Phase::Ready { retry_at, .. } = &mut self.phase {
             *retry_at = now;
         }
         self.end_backoff()
@@ -226,23 +254,120 @@ mod tests {
         assert!(longest >= Duration::from_secs(96), "{longest:?}");
     }
 
-    #[test]
-    fn ready_resets_the_backoff() {
-        let (mut core, mut rng) = core();
-        for attempt in 0..10 {
-            core.connect(Time::ZERO, attempt, MIN, &mut rng);
-            core.answer(Time::ZERO, attempt, failed());
+    fn ready() -> ConnectionEvent {
+        ConnectionEvent::Ready(Arc::new(()))
+    }
+
+    /// Fails `count` attempts in a row, each at once, from `now` on; the time after the last backoff.
+    fn fail(core: &mut SubchannelCore, rng: &mut Rng, mut now: Time, count: u64) -> Time {
+        for attempt in 0..count {
+            core.connect(now, attempt, MIN, rng).unwrap();
+            core.answer(now, attempt, failed());
+            let &Phase::TransientFailure { retry_at, .. } = core.phase() else {
+                panic!("{:?}", core.phase())
+            };
+            now = retry_at;
             core.end_backoff();
         }
-        core.connect(Time::ZERO, 10, MIN, &mut rng);
-        core.answer(Time::ZERO, 10, ConnectionEvent::Ready(Arc::new(())));
-        assert!(core.slot().is_connected());
-        assert_eq!(core.answer(Time::ZERO, 10, ConnectionEvent::GoAway("bye".into())), Effect::Lost);
-        assert!(!core.slot().is_connected());
-        core.connect(Time::ZERO, 11, MIN, &mut rng);
-        core.answer(Time::ZERO, 11, failed());
+        now
+    }
+
+    /// How long the next failure is backed off for.
+    fn next_backoff(core: &mut SubchannelCore, rng: &mut Rng, now: Time) -> Duration {
+        core.connect(now, 1000, MIN, rng).unwrap();
+        core.answer(now, 1000, failed());
         let &Phase::TransientFailure { retry_at, .. } = core.phase() else { panic!("{:?}", core.phase()) };
-        assert!(retry_at.since_epoch() <= Duration::from_millis(1200));
+        retry_at.since(now)
+    }
+
+    #[test]
+    fn a_connection_that_lived_a_second_resets_the_backoff() {
+        for end in [ConnectionEvent::GoAway("bye".into()), ConnectionEvent::Closed("reset".into())] {
+            let (mut core, mut rng) = core();
+            let now = fail(&mut core, &mut rng, Time::ZERO, 10);
+            core.connect(now, 10, MIN, &mut rng);
+            core.answer(now, 10, ready());
+            assert!(core.slot().is_connected());
+            let now = now + SETTLED;
+            assert_eq!(core.answer(now, 10, end), Effect::Lost);
+            assert!(!core.slot().is_connected());
+            assert_eq!(core.state(), ConnectivityState::Idle, "the next attempt may begin at once");
+            assert!(next_backoff(&mut core, &mut rng, now) <= Duration::from_millis(1200));
+        }
+    }
+
+    #[test]
+    fn a_connection_that_served_a_call_resets_the_backoff() {
+        let (mut core, mut rng) = core();
+        let now = fail(&mut core, &mut rng, Time::ZERO, 10);
+        core.connect(now, 10, MIN, &mut rng);
+        core.answer(now, 10, ready());
+        core.slot().calls().succeeded();
+        core.answer(now, 10, ConnectionEvent::GoAway("one request per connection".into()));
+        assert_eq!(core.state(), ConnectivityState::Idle);
+        assert!(next_backoff(&mut core, &mut rng, now) <= Duration::from_millis(1200));
+    }
+
+    #[test]
+    fn a_connection_that_is_lost_at_once_keeps_the_backoff() {
+        let (mut core, mut rng) = core();
+        let now = fail(&mut core, &mut rng, Time::ZERO, 3);
+        core.connect(now, 10, MIN, &mut rng);
+        core.answer(now, 10, ready());
+        core.slot().calls().failed();
+        let lost = now + Duration::from_millis(999);
+        assert_eq!(core.answer(lost, 10, ConnectionEvent::Closed("reset".into())), Effect::Lost);
+        let Phase::TransientFailure { retry_at, error } = core.phase() else { panic!("{:?}", core.phase()) };
+        // 1.6^3 seconds, with jitter, from the beginning of the attempt.
+        let delay = retry_at.since(now).as_secs_f64();
+        assert!((0.8 * 4.096..=1.2 * 4.096).contains(&delay), "{delay}");
+        assert_eq!(error.message, "ipv4:127.0.0.1:443: the connection was lost soon after READY: reset");
+        assert!(!core.slot().is_connected());
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_at_once_gets_one_connection_per_backoff() {
+        for end in [ConnectionEvent::GoAway("no".into()), ConnectionEvent::Closed("reset".into())] {
+            let (mut core, mut rng) = core();
+            let (mut now, mut connections) = (Time::ZERO, 0);
+            while now < Time::ZERO + Duration::from_secs(60) {
+                core.connect(now, connections, MIN, &mut rng).unwrap();
+                core.answer(now, connections, ready());
+                now = now + Duration::from_millis(1);
+                core.answer(now, connections, end.clone());
+                connections += 1;
+                if let &Phase::TransientFailure { retry_at, .. } = core.phase() {
+                    now = retry_at;
+                    core.end_backoff();
+                }
+            }
+            // The first loss is followed at once; then 1.6, 2.56, ... seconds pass.
+            assert!((5..=10).contains(&connections), "{connections}");
+        }
+    }
+
+    #[test]
+    fn a_slow_handshake_counts_into_the_backoff() {
+        let (mut core, mut rng) = core();
+        let began = fail(&mut core, &mut rng, Time::ZERO, 2);
+        core.connect(began, 10, MIN, &mut rng);
+        let late = began + MIN;
+        core.answer(late, 10, ready());
+        core.answer(late, 10, ConnectionEvent::Closed("reset".into()));
+        assert_eq!(core.state(), ConnectivityState::Idle);
+        // It is not reset.
+        assert!(next_backoff(&mut core, &mut rng, late) > Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_reset_of_the_backoff_while_ready_counts() {
+        let (mut core, mut rng) = core();
+        let now = fail(&mut core, &mut rng, Time::ZERO, 5);
+        core.connect(now, 10, MIN, &mut rng);
+        core.answer(now, 10, ready());
+        assert!(!core.reset_backoff(now));
+        core.answer(now, 10, ConnectionEvent::Closed("reset".into()));
+        assert_eq!(core.state(), ConnectivityState::Idle);
     }
 
     #[test]

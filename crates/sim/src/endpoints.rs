@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use proxyless_balancer::tree::ConnectionId;
-use proxyless_sans_io::Rng;
+use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use crate::invariants::Violation;
 
@@ -18,6 +18,8 @@ pub enum Behaviour {
     Refuses,
     /// It says nothing: the attempt ends at its timeout.
     Silent,
+    /// It sends its SETTINGS and hangs up: no call gets through.
+    HangsUp,
 }
 
 /// All backends; those that nothing was said of accept.
@@ -86,7 +88,12 @@ pub enum Happening {
 #[derive(Debug, Default)]
 pub struct Connections {
     live: BTreeMap<u64, Connection>,
+    /// When attempts to an address began, as long as none led to a connection that proved itself.
+    fruitless: BTreeMap<SocketAddr, Vec<Time>>,
 }
+
+/// A connection that lived this long was worth having.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// A connection, or an attempt to make it.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +104,15 @@ pub struct Connection {
     pub address: SocketAddr,
     /// How far it is.
     pub phase: Phase,
+    /// Since when it is READY.
+    ready_since: Option<Time>,
+}
+
+impl Connection {
+    /// Whether it has been READY for so long that it was worth having.
+    pub(crate) fn is_settled(&self, now: Time) -> bool {
+        self.ready_since.is_some_and(|since| now.since(since) >= SETTLED)
+    }
 }
 
 /// How far a connection is.
@@ -114,17 +130,49 @@ impl Connections {
     /// The core wants a connection.
     ///
     /// # Errors
-    /// If it has one, or waits for one.
-    pub fn connect(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) -> Result<(), Violation> {
+    /// If it has one, or waits for one, or has not waited for its backoff.
+    pub fn connect(
+        &mut self,
+        now: Time,
+        id: ConnectionId,
+        attempt: u64,
+        address: SocketAddr,
+    ) -> Result<(), Violation> {
+        self.check_rate(now, address)?;
         let same = self.live.values().any(|found| found.id == id || found.address == address);
         if same {
             return Err(Violation::new("one attempt per connection", format!("{id:?} to {address} twice")));
         }
-        match self.live.insert(attempt, Connection { id, address, phase: Phase::Dialing }) {
+        match self.live.insert(attempt, Connection { id, address, phase: Phase::Dialing, ready_since: None })
+        {
             None => Ok(()),
             Some(_) => {
                 Err(Violation::new("attempts have their own numbers", format!("attempt {attempt} twice")))
             }
+        }
+    }
+
+    /// A backend that refuses, or hangs up at once, gets an attempt per backoff, and one more.
+    fn check_rate(&mut self, now: Time, address: SocketAddr) -> Result<(), Violation> {
+        let BackoffConfig { initial, jitter, .. } = BackoffConfig::default();
+        let least = initial.mul_f64(1.0 - jitter);
+        let attempts = self.fruitless.entry(address).or_default();
+        attempts.push(now);
+        let [.., before_last, last, _] = attempts[..] else { return Ok(()) };
+        Violation::unless(now.since(before_last) >= least, "attempts are spaced by their backoff", || {
+            format!("{address} at {before_last:?}, {last:?} and {now:?}")
+        })
+    }
+
+    /// The user resets all backoffs.
+    pub(crate) fn reset_backoff(&mut self) {
+        self.fruitless.clear();
+    }
+
+    /// A call was sent on a connection.
+    pub(crate) fn used(&mut self, attempt: u64) {
+        if let Some(found) = self.live.get(&attempt) {
+            self.fruitless.remove(&found.address);
         }
     }
 
@@ -152,26 +200,34 @@ impl Connections {
         rule: &'static str,
     ) -> Result<Connection, Violation> {
         match self.live.remove(&attempt) {
-            Some(found) if found.id == id && phases.contains(&found.phase) => Ok(found),
+            Some(found) if found.id == id && phases.contains(&found.phase) => {
+                // The core forgets what it lets go.
+                self.fruitless.remove(&found.address);
+                Ok(found)
+            }
             other => Err(Violation::new(rule, format!("{id:?}, attempt {attempt}: {other:?}"))),
         }
     }
 
     /// A connection comes that the core does not wait for any more.
     pub fn cross(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) {
-        self.live.insert(attempt, Connection { id, address, phase: Phase::Unwanted });
+        self.live.insert(attempt, Connection { id, address, phase: Phase::Unwanted, ready_since: None });
     }
 
     /// The core learns that an attempt succeeded.
-    pub fn ready(&mut self, attempt: u64) {
+    pub fn ready(&mut self, now: Time, attempt: u64) {
         if let Some(found) = self.live.get_mut(&attempt) {
             found.phase = Phase::Ready;
+            found.ready_since = Some(now);
         }
     }
 
     /// The core learns that it is over.
-    pub fn over(&mut self, attempt: u64) {
-        self.live.remove(&attempt);
+    pub fn over(&mut self, now: Time, attempt: u64) {
+        let Some(found) = self.live.remove(&attempt) else { return };
+        if found.is_settled(now) {
+            self.fruitless.remove(&found.address);
+        }
     }
 
     /// One of them.

@@ -144,7 +144,7 @@ fn within_reach(
     usable.retain(|&address| world.backends().accepts(address));
     let is_slow = |address: &SocketAddr| match world.backends().behaviour(*address) {
         Behaviour::Accepts(delay) => delay + Duration::from_secs(1) > idle_timeout,
-        Behaviour::Refuses | Behaviour::Silent => true,
+        Behaviour::Refuses | Behaviour::Silent | Behaviour::HangsUp => true,
     };
     (!usable.is_empty() && !usable.iter().any(is_slow)).then_some(usable)
 }

@@ -372,3 +372,23 @@ fn an_empty_mesh_fails_calls_after_fifteen_seconds() -> Result {
     failed(&world.rpc()?, "does not exist");
     world.shut_down()
 }
+
+#[test]
+fn trap_a_backend_that_hangs_up_at_once_gets_one_connection_per_backoff() -> Result {
+    let mut world = world(one_cluster(&[&[1], &[2]]));
+    world.behave(1, Behaviour::HangsUp)?;
+    world.start()?;
+    // The simulator bounds the rate of attempts; and the next priority serves as after any other failure.
+    world.run_secs(60.0)?;
+    reached(&world.rpc()?, 2);
+    let connects: u64 = world.channels().map(|channel| channel.connects).sum();
+    assert!((5..=12).contains(&connects), "{connects}");
+    // A connection that lives is used, and its end followed by the next at once.
+    world.behave(1, Behaviour::Accepts(Duration::from_millis(1)))?;
+    world.run_secs(60.0)?;
+    reached(&world.rpc()?, 1);
+    world.act(Action::GoAway(backend(1)))?;
+    world.run_secs(1.0)?;
+    reached(&world.rpc()?, 1);
+    Ok(())
+}

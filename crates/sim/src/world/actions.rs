@@ -8,12 +8,12 @@ use proxyless_mesh::channel_core::ChannelInput;
 
 use super::{Cookie, Request, World};
 use crate::calls::End;
-use crate::endpoints::{Behaviour, Happening, Phase};
+use crate::endpoints::{Behaviour, Connection, Happening, Phase};
 use crate::invariants::Violation;
 use crate::load_server::Wish;
 use crate::outliers;
 use crate::queue::{Event, Lane};
-use crate::script::{Action, CallSpec, Change, CutTime};
+use crate::script::{Action, CallSpec, Change, CutTime, Mood};
 
 impl World {
     /// Does something to the world.
@@ -142,10 +142,14 @@ impl World {
 
     /// Something happens to all connections to a backend.
     fn happens_to(&mut self, address: SocketAddr, happening: Happening) {
+        // A backend that ends its connections twice within a second makes calls fail, and that is no gentle world.
+        let gentle = self.settings.mood == Mood::Gentle;
+        let hits = |c: &Connection| {
+            c.address == address && c.phase == Phase::Ready && (!gentle || c.is_settled(self.now))
+        };
         let mut hit = Vec::new();
         for channel in self.channels() {
-            let ready =
-                channel.connections.iter().filter(|(_, c)| c.address == address && c.phase == Phase::Ready);
+            let ready = channel.connections.iter().filter(|(_, c)| hits(c));
             hit.extend(ready.map(|(attempt, _)| (channel.epoch, attempt)));
         }
         for (epoch, attempt) in hit {

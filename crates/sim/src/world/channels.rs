@@ -58,6 +58,9 @@ impl World {
             }
             _ => {}
         }
+        if matches!(input, ChannelInput::ResetBackoff) {
+            channel.connections.reset_backoff();
+        }
         channel.core.handle(now, input);
         let mut effects = Vec::new();
         while let Some(effect) = channel.core.poll_effect() {
@@ -111,7 +114,7 @@ impl World {
                     address.to_string()
                 })?;
                 channel.connects += 1;
-                channel.connections.connect(connection, attempt, address)?;
+                channel.connections.connect(now, connection, attempt, address)?;
                 self.dial(epoch, attempt, address, timeout);
             }
             ChannelEffect::CancelConnect { connection, attempt } => {
@@ -156,7 +159,7 @@ impl World {
             Behaviour::Accepts(delay) if delay < timeout => {
                 (Happening::Answered, delay + self.network_delay())
             }
-            Behaviour::Refuses => (Happening::Answered, self.network_delay()),
+            Behaviour::Refuses | Behaviour::HangsUp => (Happening::Answered, self.network_delay()),
             Behaviour::Accepts(_) | Behaviour::Silent => (Happening::TimedOut, timeout),
         };
         let event = Event::Connection { epoch, attempt, happening };
@@ -239,37 +242,48 @@ impl World {
         attempt: u64,
         happening: Happening,
     ) -> Option<(ConnectionId, u64, ConnectionEvent)> {
-        let backends = self.backends.clone();
+        let (backends, now) = (self.backends.clone(), self.now);
         let channel = self.by_epoch(epoch)?;
         if let Happening::Crossed { id, address } = happening {
             channel.connections.cross(id, attempt, address);
         }
-        let &Connection { id, address, phase } = channel.connections.get(attempt)?;
+        let &Connection { id, address, phase, .. } = channel.connections.get(attempt)?;
+        let mut hangs_up = false;
         let event = match (happening, phase) {
+            (Happening::Answered, Phase::Dialing) if backends.behaviour(address) == Behaviour::HangsUp => {
+                channel.connections.ready(now, attempt);
+                hangs_up = true;
+                ConnectionEvent::Ready(Arc::new(Wire { attempt }))
+            }
             (Happening::Crossed { .. }, _) => ConnectionEvent::Ready(Arc::new(Wire { attempt })),
             (Happening::Answered, Phase::Dialing) if backends.accepts(address) => {
-                channel.connections.ready(attempt);
+                channel.connections.ready(now, attempt);
                 ConnectionEvent::Ready(Arc::new(Wire { attempt }))
             }
             (Happening::Answered, Phase::Dialing) => {
-                channel.connections.over(attempt);
+                channel.connections.over(now, attempt);
                 ConnectionEvent::Failed("connection refused".into())
             }
             (Happening::TimedOut, Phase::Dialing) => {
-                channel.connections.over(attempt);
+                channel.connections.over(now, attempt);
                 ConnectionEvent::Failed("timed out".into())
             }
             (Happening::GoAway, Phase::Ready) => {
-                channel.connections.over(attempt);
+                channel.connections.over(now, attempt);
                 ConnectionEvent::GoAway("graceful".into())
             }
             (Happening::Broken, Phase::Ready) => {
-                channel.connections.over(attempt);
+                channel.connections.over(now, attempt);
                 ConnectionEvent::Closed("connection reset".into())
             }
             _ => return None,
         };
         self.log.line(self.now, format_args!("channel {epoch}: attempt {attempt} to {address}: {event:?}"));
+        if hangs_up {
+            let event = Event::Connection { epoch, attempt, happening: Happening::Broken };
+            let at = now + self.network_delay();
+            self.queue.push_in(Lane::Connection(epoch, attempt), at, event);
+        }
         Some((id, attempt, event))
     }
 

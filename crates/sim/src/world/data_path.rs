@@ -250,6 +250,9 @@ impl World {
                 format!("{address}, attempt {attempt}: {found:?}")
             })?;
         }
+        if let (Picked::Started { attempt, .. }, Some(channel)) = (&picked, self.by_epoch(epoch)) {
+            channel.connections.used(*attempt);
+        }
         for counted in counted {
             match (counted, &mut picked) {
                 (Counted::Issued(place), Picked::Started { flight, .. }) => {

@@ -226,7 +226,8 @@ impl PickFirst {
         }
     }
 
-    /// The selected connection is gone: waits for an RPC or the parent. (It is IDLE first, whoever connects it again.)
+    /// The selected connection is gone: waits for an RPC or the parent, whatever the subchannel does next. If it is
+    /// backed off, the search finds it in TRANSIENT_FAILURE.
     fn lost(&mut self, cx: &mut dyn Cx) {
         cx.request_reresolution();
         self.go_idle(cx);

@@ -352,10 +352,28 @@ fn a62_failure_is_over_once_ready() {
     bench.fail(address(1));
     bench.advance(Duration::from_secs(2));
     bench.ready(address(1));
+    bench.advance(Duration::from_secs(1));
     bench.close(address(1));
     bench.exit_idle();
     assert_eq!(bench.state(), Connecting);
     assert_eq!(bench.pick(), Picked::Queue);
+}
+
+#[test]
+fn connections_that_are_lost_at_once_count_as_failures() {
+    let mut bench = bench([1]);
+    // The first loss is followed by an attempt at once.
+    bench.ready(address(1));
+    bench.close(address(1));
+    bench.exit_idle();
+    assert_eq!(bench.state(), Connecting);
+    bench.ready(address(1));
+    bench.close(address(1));
+    bench.exit_idle();
+    assert_eq!(bench.state(), TransientFailure);
+    bench.advance(Duration::from_secs(2));
+    bench.ready(address(1));
+    assert_eq!(bench.state(), Ready);
 }
 
 #[test]
