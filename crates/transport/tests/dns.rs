@@ -74,6 +74,38 @@ async fn one_family_is_enough() {
 }
 
 #[tokio::test]
+async fn a37_29_a_family_that_is_not_answered_is_not_waited_for() {
+    for silent in [RecordType::AAAA, RecordType::A] {
+        let server = DnsServer::start(move |name, kind| match kind {
+            _ if kind == silent => Reply::Silence,
+            RecordType::A => Reply::Records(vec![(name.clone(), 60, v4(1))]),
+            _ => Reply::Records(vec![(name.clone(), 60, v6())]),
+        })
+        .await;
+        let resolver = SystemResolver::new().servers([server.address]).timeout(Duration::from_secs(60));
+        let answer = tokio::time::timeout(Duration::from_secs(30), resolver.resolve("db.test", 443));
+        assert_eq!(answer.await.expect("in time").unwrap().addresses.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a37_29_a_family_is_waited_for_if_the_other_has_no_addresses() {
+    for empty in [Reply::Records(Vec::new()), Reply::Code(ResponseCode::NXDomain)] {
+        // AAAA has none, and A is late: it is asked for once more.
+        let (first, empty) = (std::cell::Cell::new(true), std::cell::RefCell::new(Some(empty)));
+        let server = DnsServer::start(move |name, kind| match kind {
+            RecordType::A if first.replace(false) => Reply::Silence,
+            RecordType::A => Reply::Records(vec![(name.clone(), 60, v4(1))]),
+            _ => empty.borrow_mut().take().unwrap_or(Reply::Silence),
+        })
+        .await;
+        let resolver =
+            SystemResolver::new().servers([server.address]).retries(3).timeout(Duration::from_secs(1));
+        assert_eq!(resolver.resolve("db.test", 443).await.unwrap().addresses.len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn the_servers_order_is_kept() {
     let server = v4_server([3, 1, 2].map(|last| (60, v4(last))).into()).await;
     let addresses = ask(&server, "db.test").await.unwrap().addresses;

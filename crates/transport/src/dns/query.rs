@@ -1,12 +1,20 @@
 //! Questions to DNS servers: both families, every name of the search list, every server.
 
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{NameServerConfig, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, Record, RecordType};
+use tokio::time::timeout;
+
+/// How long the other family is waited for when one has addresses (RFC 8305, section 3: the Resolution Delay). Longer
+/// than the 50 ms that browsers are advised to wait: what comes later is not looked at before the next lookup.
+const RESOLUTION_DELAY: Duration = Duration::from_millis(500);
 
 /// Who is asked, and how.
 pub(super) struct DnsClient {
@@ -44,12 +52,12 @@ impl DnsClient {
     pub(super) async fn addresses(&self, name: Name) -> Result<Vec<Record>, NetError> {
         let mut failure = None;
         for name in candidates(name, &self.search, self.ndots) {
-            let error = match self.both_families(&name).await {
+            let Failure { error, answered } = match self.both_families(&name).await {
                 Ok(records) => return Ok(records),
-                Err(error) => error,
+                Err(failure) => failure,
             };
             // Where nobody answers, another name will not be answered either.
-            if !matches!(error, NetError::Dns(_)) {
+            if !answered {
                 return Err(error);
             }
             failure = Some(match failure {
@@ -60,11 +68,30 @@ impl DnsClient {
         Err(failure.unwrap_or(NetError::NoConnections))
     }
 
-    async fn both_families(&self, name: &Name) -> Result<Vec<Record>, NetError> {
-        match tokio::join!(self.records(name, RecordType::AAAA), self.records(name, RecordType::A)) {
+    /// The records of both families. Some networks never answer for one of them, and nobody waits long for it if the
+    /// other has said enough.
+    async fn both_families(&self, name: &Name) -> Result<Vec<Record>, Failure> {
+        let mut v6 = pin!(self.records(name, RecordType::AAAA));
+        let mut v4 = pin!(self.records(name, RecordType::A));
+        let (of_v6, of_v4) = tokio::select! {
+            of_v6 = &mut v6 => {
+                let limit = has_addresses(&of_v6).then_some(RESOLUTION_DELAY);
+                (of_v6, within(limit, v4).await)
+            }
+            of_v4 = &mut v4 => {
+                // NXDOMAIN is about the name, not the family. (Some servers say so to AAAA although there are A records.)
+                let enough = has_addresses(&of_v4) || of_v4.as_ref().is_err_and(is_no_name);
+                (within(enough.then_some(RESOLUTION_DELAY), v6).await, of_v4)
+            }
+        };
+        match (of_v6, of_v4) {
             (Ok(v6), Ok(v4)) => Ok(v6.into_iter().chain(v4).collect()),
             (Ok(records), Err(_)) | (Err(_), Ok(records)) => Ok(records),
-            (Err(of_v6), Err(of_v4)) => Err(more_telling(of_v4, of_v6)),
+            (Err(of_v6), Err(of_v4)) => {
+                let answered = [&of_v6, &of_v4].iter().any(|error| matches!(error, NetError::Dns(_)));
+                let error = if is_no_name(&of_v4) { of_v4 } else { more_telling(of_v4, of_v6) };
+                Err(Failure { error, answered })
+            }
         }
     }
 
@@ -79,6 +106,36 @@ impl DnsClient {
             }
         }
         Err(failure)
+    }
+}
+
+/// Why a name has no addresses.
+struct Failure {
+    error: NetError,
+    /// Whether a server has answered.
+    answered: bool,
+}
+
+type Records = Result<Vec<Record>, NetError>;
+
+/// Waits for the records of a family, if there is a limit not longer than that.
+async fn within(limit: Option<Duration>, family: impl Future<Output = Records>) -> Records {
+    match limit {
+        Some(limit) => timeout(limit, family).await.unwrap_or(Err(NetError::Timeout)),
+        None => family.await,
+    }
+}
+
+fn has_addresses(records: &Records) -> bool {
+    records.as_ref().is_ok_and(|records| records.iter().any(|record| record.data.ip_addr().is_some()))
+}
+
+/// Whether the server said NXDOMAIN.
+fn is_no_name(error: &NetError) -> bool {
+    match error {
+        NetError::Dns(DnsError::ResponseCode(code)) => *code == ResponseCode::NXDomain,
+        NetError::Dns(DnsError::NoRecordsFound(none)) => none.response_code == ResponseCode::NXDomain,
+        _ => false,
     }
 }
 
@@ -106,7 +163,17 @@ fn address(server: &NameServerConfig) -> Option<SocketAddr> {
 }
 
 #[cfg(test)]
+#[path = "../../tests/support/dns_server.rs"]
+mod dns_server;
+
+#[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use hickory_resolver::config::ConnectionConfig;
+    use hickory_resolver::proto::rr::RData;
+
+    use super::dns_server::{DnsServer, Reply};
     use super::*;
 
     #[test]
@@ -120,5 +187,29 @@ mod tests {
         assert_eq!(of("db.prod", 1), "db.prod. db.prod.ns.svc.test. db.prod.svc.test.");
         assert_eq!(of("db.prod", 5), "db.prod.ns.svc.test. db.prod.svc.test. db.prod.");
         assert_eq!(of("db.", 1), "db.");
+    }
+
+    #[tokio::test]
+    async fn a37_29_the_search_list_is_searched_although_aaaa_is_not_answered() {
+        let server = DnsServer::start(|name, kind| match (kind, name.to_string().as_str()) {
+            (RecordType::A, "db.svc.test.") => {
+                Reply::Records(vec![(name.clone(), 60, RData::A(Ipv4Addr::LOCALHOST.into()))])
+            }
+            (RecordType::A, _) => Reply::Code(ResponseCode::NXDomain),
+            _ => Reply::Silence,
+        })
+        .await;
+        let mut connection = ConnectionConfig::udp();
+        connection.port = server.address.port();
+        let name_server = NameServerConfig::new(server.address.ip(), true, vec![connection]);
+        let search = ["ns.svc.test.", "svc.test."].map(|domain| Name::from_utf8(domain).unwrap());
+        let config = ResolverConfig::from_parts(None, search.into(), vec![name_server]);
+        let mut options = ResolverOpts::default();
+        options.timeout = Duration::from_secs(60);
+        let client = DnsClient::new(config, options).unwrap();
+        let found = timeout(Duration::from_secs(30), client.addresses(Name::from_utf8("db").unwrap())).await;
+        let records = found.expect("AAAA is not waited for").unwrap();
+        assert_eq!(records.len(), 1);
+        assert!(server.asked().contains(&("db.ns.svc.test.".to_owned(), RecordType::AAAA)));
     }
 }
