@@ -16,6 +16,10 @@ const MAX_CONCURRENT_STREAMS: u16 = 0x3;
 /// The fixed part of a GOAWAY, then its debug data.
 const GO_AWAY_FIXED: usize = 8;
 const MAX_DEBUG_DATA: usize = 1024;
+/// How a TLS server begins that was not sent a ClientHello: an alert record of any version. No frame that may come first
+/// begins like this.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+const SPEAKS_TLS: &str = "the server speaks TLS: it answered with a TLS alert";
 
 /// What the server said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +64,11 @@ impl Default for State {
 }
 
 impl FrameParser {
+    /// Whether nothing has come in yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        !self.seen_settings && matches!(&self.state, State::Header(header) if header.so_far().is_empty())
+    }
+
     /// Takes the next bytes in, and tells `sink` what they complete.
     pub(crate) fn push(&mut self, mut data: &[u8], mut sink: impl FnMut(Event)) {
         while !data.is_empty() {
@@ -85,6 +94,11 @@ impl FrameParser {
             }
             State::Header(header) => {
                 let (complete, rest) = header.fill(data);
+                // An alert is shorter than a frame header.
+                if !self.seen_settings && complete.is_none() && header.so_far().starts_with(&TLS_ALERT) {
+                    self.state = State::Lost;
+                    return (Some(Event::NotHttp2 { why: SPEAKS_TLS }), &[]);
+                }
                 (complete.and_then(|header| self.begin(header)), rest)
             }
             State::Settings { left, setting, max_concurrent_streams } => {
@@ -132,6 +146,8 @@ impl FrameParser {
             self.state = State::Lost;
             let why = if header.starts_with(b"HTTP/") {
                 "the server answered with HTTP/1"
+            } else if header.starts_with(&TLS_ALERT) {
+                SPEAKS_TLS
             } else {
                 "the server did not begin with a SETTINGS frame"
             };
@@ -180,6 +196,11 @@ impl<const N: usize> Default for Partial<N> {
 }
 
 impl<const N: usize> Partial<N> {
+    /// What has arrived of an incomplete piece.
+    pub(crate) fn so_far(&self) -> &[u8] {
+        split(&self.bytes, self.filled).0
+    }
+
     /// Takes what is missing from `data`. Returns the bytes once complete (and starts anew), and the rest of `data`.
     pub(crate) fn fill<'a>(&mut self, data: &'a [u8]) -> (Option<[u8; N]>, &'a [u8]) {
         // Mostly there is nothing before and nothing missing.

@@ -48,6 +48,12 @@ impl FrameTap {
         }
     }
 
+    /// What else can be said about a connection that ends. A TLS server that hears the HTTP/2 preface instead of a
+    /// ClientHello often hangs up without a word.
+    fn hint(&self) -> &'static str {
+        if self.received.is_untouched() { " before it sent anything (does it expect TLS?)" } else { "" }
+    }
+
     /// Looks at bytes that arrived.
     fn observe(&mut self, bytes: &[u8]) {
         let shared = &self.shared;
@@ -105,13 +111,13 @@ impl AsyncRead for FrameTap {
         };
         if let Err(error) = read {
             self.deaf = true;
-            self.shared.on_io_end(format!("reading failed: {error}"));
+            self.shared.on_io_end(format!("reading failed: {error}{}", self.hint()));
             return Poll::Ready(Err(error));
         }
         let new = buf.filled().get(before..).unwrap_or_default();
         if new.is_empty() && asked {
             self.deaf = true;
-            self.shared.on_io_end("the server closed the connection".into());
+            self.shared.on_io_end(format!("the server closed the connection{}", self.hint()));
         }
         self.observe(new);
         Poll::Ready(Ok(()))

@@ -83,6 +83,7 @@ async fn a_server_that_hangs_up_before_settings_is_named() {
     let text = error.expect_err("no SETTINGS").to_string();
     assert!(text.contains("HTTP/2 handshake failed: "), "{text}");
     assert!(text.contains("the server closed the connection") || text.contains("reset"), "{text}");
+    assert!(text.ends_with(" before it sent anything (does it expect TLS?)"), "{text}");
     options.tasks.finished().await;
 }
 
@@ -97,6 +98,34 @@ async fn an_http1_server_is_recognised() {
         "ipv4:192.0.2.1:80: HTTP/2 handshake failed: the server answered with HTTP/1"
     );
     options.tasks.finished().await;
+}
+
+#[tokio::test]
+async fn a_tls_server_is_recognised() {
+    // A fatal alert of TLS 1.2, then one with something behind it; all at once or in pieces.
+    for (alert, piece) in
+        [(&b"\x15\x03\x03\x00\x02\x02\x46"[..], 7), (b"\x15\x03\x01\x00\x02\x02\x46\x15\x03", 9)]
+    {
+        for piece in [piece, 1] {
+            let (connector, mut server) = pipe();
+            let options = ConnectOptions::default();
+            let address = anywhere();
+            let server = async {
+                for bytes in alert.chunks(piece) {
+                    // The client may have had enough of it.
+                    let _ = server.write_all(bytes).await;
+                    tokio::task::yield_now().await;
+                }
+                drop(server);
+            };
+            let (error, ()) = tokio::join!(connect_with::<TestBody>(&connector, &address, &options), server);
+            assert_eq!(
+                error.expect_err("not HTTP/2").to_string(),
+                "ipv4:192.0.2.1:80: HTTP/2 handshake failed: the server speaks TLS: it answered with a TLS alert"
+            );
+            options.tasks.finished().await;
+        }
+    }
 }
 
 #[tokio::test]
