@@ -58,7 +58,7 @@ pub struct XdsChannelBuilder {
     failover_timeout: Duration,
     connect_timeout: Duration,
     keepalive: Option<(Duration, Duration)>,
-    connector: Arc<dyn Connector>,
+    connector: Option<Arc<dyn Connector>>,
     dns: DnsConfig,
     resolver: Arc<dyn Resolve>,
     retries: RetryOptions,
@@ -78,7 +78,7 @@ impl XdsChannelBuilder {
             failover_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(20),
             keepalive: None,
-            connector: Arc::new(TcpConnector),
+            connector: None,
             dns: DnsConfig::default(),
             resolver: Arc::new(SystemResolver::new()),
             retries: RetryOptions::default(),
@@ -146,9 +146,11 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Opens the byte streams to backends; plain TCP by default.
+    /// Opens the byte streams to backends; plain TCP by default, which gives a connection up when what was sent stays
+    /// unacknowledged for the keepalive timeout (gRFC A18), or without keepalive for 20 seconds. Another time is set by
+    /// [`TcpConnector::user_timeout`].
     pub fn connector(mut self, connector: impl Connector + 'static) -> Self {
-        self.connector = Arc::new(connector);
+        self.connector = Some(Arc::new(connector));
         self
     }
 
@@ -259,6 +261,7 @@ impl XdsChannelBuilder {
         if let Some(bytes) = self.max_header_list_size {
             options.max_header_list_size = bytes;
         }
+        let connector = self.connector.unwrap_or_else(|| Arc::new(TcpConnector::for_options(&options)));
         let (report_sender, reports) = unbounded_channel();
         let (commands, command_inbox) = unbounded_channel();
         let published = Arc::new(Published::new());
@@ -269,7 +272,7 @@ impl XdsChannelBuilder {
             wake,
             published: Arc::clone(&published),
             clients,
-            connections: Connections::new(self.connector, options, report_sender),
+            connections: Connections::new(connector, options, report_sender),
             reports,
             dns: Lookups::new(self.resolver),
         };

@@ -243,12 +243,15 @@ async fn a6_a_server_that_refuses_everything_gets_few_copies() -> TestResult {
 
 /// Panics once, then connects.
 #[derive(Default)]
-struct Clumsy(AtomicUsize);
+struct Clumsy {
+    calls: AtomicUsize,
+    tcp: TcpConnector,
+}
 
 impl Connector for Clumsy {
     fn connect<'a>(&'a self, address: &'a Address) -> Connecting<'a> {
-        assert!(self.0.fetch_add(1, Ordering::Relaxed) > 0, "clumsy on purpose");
-        TcpConnector.connect(address)
+        assert!(self.calls.fetch_add(1, Ordering::Relaxed) > 0, "clumsy on purpose");
+        self.tcp.connect(address)
     }
 }
 

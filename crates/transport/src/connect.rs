@@ -84,7 +84,7 @@ pub async fn connect<B>(address: &Address, options: &ConnectOptions) -> Result<C
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    connect_with(&TcpConnector, address, options).await
+    connect_with(&TcpConnector::for_options(options), address, options).await
 }
 
 /// Like [`connect`], on the byte stream that `connector` opens.

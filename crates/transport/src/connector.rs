@@ -2,13 +2,16 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::Address;
+use crate::options::ConnectOptions;
 
 /// Opens byte streams. Bring your own to add TLS, a proxy or a test network.
 pub trait Connector: Send + Sync + 'static {
@@ -35,18 +38,58 @@ impl BoxedIo {
 }
 
 /// Plain TCP with `TCP_NODELAY`, and Unix domain sockets.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TcpConnector;
+#[derive(Clone, Copy, Debug)]
+pub struct TcpConnector {
+    #[cfg_attr(not(any(target_os = "linux", target_os = "android")), allow(dead_code))]
+    user_timeout: Option<Duration>,
+}
+
+impl Default for TcpConnector {
+    fn default() -> Self {
+        Self { user_timeout: Some(ConnectOptions::default().keepalive_timeout) }
+    }
+}
+
+impl TcpConnector {
+    /// How long what was sent may stay unacknowledged, or the peer's window closed, before the connection counts as
+    /// dead; 20 seconds by default. `None`: as long as the system says, which may be a quarter of an hour.
+    ///
+    /// This is `TCP_USER_TIMEOUT`, where the system has it (Linux does). With keepalive it is the keepalive timeout
+    /// (gRFC A18) unless one brings one's own connector.
+    #[must_use]
+    pub fn user_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.user_timeout = timeout;
+        self
+    }
+
+    /// A18: the keepalive timeout is also how long the kernel waits.
+    #[must_use]
+    pub fn for_options(options: &ConnectOptions) -> Self {
+        match options.keepalive_interval {
+            Some(_) => Self { user_timeout: Some(options.keepalive_timeout) },
+            None => Self::default(),
+        }
+    }
+
+    async fn open(self, address: SocketAddr) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if let Some(timeout) = self.user_timeout
+            && let Err(error) = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout))
+        {
+            // Sandboxes may lack it, and the connection works without it.
+            tracing::debug!(target: "subchannel", %address, %error, "TCP_USER_TIMEOUT cannot be set");
+        }
+        Ok(stream)
+    }
+}
 
 impl Connector for TcpConnector {
     fn connect<'a>(&'a self, address: &'a Address) -> Connecting<'a> {
         Box::pin(async move {
             match address {
-                Address::Tcp(address) => {
-                    let stream = TcpStream::connect(address).await?;
-                    stream.set_nodelay(true)?;
-                    Ok(BoxedIo::new(stream))
-                }
+                Address::Tcp(address) => Ok(BoxedIo::new(self.open(*address).await?)),
                 #[cfg(unix)]
                 Address::Unix(path) => Ok(BoxedIo::new(tokio::net::UnixStream::connect(path).await?)),
                 #[cfg(not(unix))]
@@ -95,5 +138,31 @@ impl AsyncWrite for BoxedIo {
 impl fmt::Debug for BoxedIo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BoxedIo")
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a18_the_user_timeout_is_that_of_keepalive_or_twenty_seconds() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seconds = Duration::from_secs;
+        let with = |interval| ConnectOptions {
+            keepalive_interval: interval,
+            keepalive_timeout: seconds(7),
+            ..ConnectOptions::default()
+        };
+        for (connector, expected) in [
+            (TcpConnector::default(), Some(seconds(20))),
+            (TcpConnector::for_options(&with(Some(seconds(30)))), Some(seconds(7))),
+            (TcpConnector::for_options(&with(None)), Some(seconds(20))),
+            (TcpConnector::default().user_timeout(None), None),
+        ] {
+            let stream = connector.open(address).await.unwrap();
+            assert_eq!(socket2::SockRef::from(&stream).tcp_user_timeout().unwrap(), expected);
+        }
     }
 }

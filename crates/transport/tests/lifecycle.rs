@@ -460,3 +460,27 @@ async fn an_answer_that_is_there_counts_though_the_time_is_over() {
     server.sync().await;
     assert!(connection.is_open());
 }
+
+/// The kernel of a peer whose process hangs goes on acknowledging that its window is closed.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a18_a_peer_that_stops_reading_is_given_up() {
+    use support::{WINDOW_UPDATE, raw_with};
+
+    let connector =
+        proxyless_transport::TcpConnector::default().user_timeout(Some(Duration::from_millis(200)));
+    // INITIAL_WINDOW_SIZE as large as can be, then the same for the connection.
+    let window = (1_u32 << 31) - 1;
+    let settings = [&4_u16.to_be_bytes()[..], &window.to_be_bytes()].concat();
+    let (connection, mut server) = raw_with(&connector, &settings).await;
+    server.write(WINDOW_UPDATE, 0, 0, &(window - 65_535).to_be_bytes()).await;
+    server.sync().await;
+    let (body, stream) = TestBody::open();
+    let call = tokio::spawn(connection.send(request(stream)));
+    // More than the buffers of both sides take, and nobody reads.
+    body.send(Bytes::from(vec![0; 64 << 20])).expect("the call runs");
+    let reason = tokio::time::timeout(Duration::from_secs(60), connection.closed()).await.expect("given up");
+    assert!(reason.contains("timed out"), "{reason}");
+    assert!(call.await.expect("no panic").is_err());
+    drop(server);
+}

@@ -130,7 +130,7 @@ async fn a_stream_of_requests_goes_on_while_nobody_polls_the_response() {
 
 #[tokio::test]
 async fn a_stream_of_requests_waits_for_the_window() {
-    let (connection, mut server) = raw_with(&TcpConnector, &[]).await;
+    let (connection, mut server) = raw_with(&TcpConnector::default(), &[]).await;
     let (pulled, request) = endless(false);
     let sent = tokio::spawn(connection.send(request));
     let stream = server.next_request().await;
@@ -161,7 +161,7 @@ async fn a_reset_by_the_server_ends_the_request() {
 
 #[tokio::test]
 async fn a_body_that_fails_resets_the_stream() {
-    let (connection, mut server) = raw_with(&TcpConnector, &[]).await;
+    let (connection, mut server) = raw_with(&TcpConnector::default(), &[]).await;
     let (_, request) = endless(true);
     match connection.send(request).await.expect_err("no request") {
         SendError::Failed { reset: Some(2), reason } => {
@@ -237,7 +237,7 @@ impl http_body::Body for Panics {
 
 #[tokio::test]
 async fn a_body_that_panics_does_not_leave_its_call_waiting() {
-    let (connection, mut server) = raw_with(&TcpConnector, &[]).await;
+    let (connection, mut server) = raw_with(&TcpConnector::default(), &[]).await;
     let (feed, body) = TestBody::open();
     let request = Request::post("http://test/service/method").body(Panics(body)).expect("a request");
     let sent = tokio::spawn(connection.send(request));

@@ -202,7 +202,7 @@ mod tests {
         let (reports, mut incoming) = unbounded_channel();
         let options =
             ConnectOptions { keepalive_interval: Some(Duration::from_secs(10)), ..ConnectOptions::default() };
-        let mut connections = Connections::new(Arc::new(TcpConnector), options, reports);
+        let mut connections = Connections::new(Arc::new(TcpConnector::default()), options, reports);
         connections.connect(ConnectionId(1), 1, address, Duration::from_secs(20));
         let (mut server, _) = listener.accept().await.unwrap();
         // SETTINGS, then GOAWAY with last stream 0.

@@ -182,7 +182,7 @@ pub(crate) async fn connect(address: &Address) -> Connection<TestBody> {
 
 /// A connection to a server that reads and writes frames by hand. Its SETTINGS carry `settings`.
 pub(crate) async fn raw(settings: &[u8]) -> (Connection<TestBody>, Raw<TcpStream>) {
-    raw_with(&TcpConnector, settings).await
+    raw_with(&TcpConnector::default(), settings).await
 }
 
 /// Like [`raw`], on what `connector` opens.
