@@ -1,8 +1,10 @@
 //! What is sent: methods, metadata and deadline. It can change while RPCs run.
 
-use std::{collections::BTreeMap, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
+use tonic::metadata::{
+    AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, MetadataMap,
+};
 
 use super::flags::ClientFlags;
 use crate::proto::{ClientConfigureRequest, client_configure_request::RpcType};
@@ -57,8 +59,8 @@ impl FromStr for Method {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPlan(String);
 
-impl std::fmt::Display for BadPlan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for BadPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
@@ -102,12 +104,20 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The value of a `-bin` key is the bytes to send, as in the clients of other languages; not their base64.
     fn add_metadata(&mut self, method: Method, key: &str, value: &str) -> Result<(), BadPlan> {
-        let parsed_key = AsciiMetadataKey::from_str(&key.to_ascii_lowercase())
-            .map_err(|error| BadPlan(format!("metadata key {key:?}: {error}")))?;
+        let name = key.to_ascii_lowercase();
+        let bad_key = |error: &dyn fmt::Display| BadPlan(format!("metadata key {key:?}: {error}"));
+        let metadata = self.metadata.entry(method).or_default();
+        if name.ends_with("-bin") {
+            let parsed_key = BinaryMetadataKey::from_str(&name).map_err(|error| bad_key(&error))?;
+            metadata.append_bin(parsed_key, BinaryMetadataValue::from_bytes(value.as_bytes()));
+            return Ok(());
+        }
+        let parsed_key = AsciiMetadataKey::from_str(&name).map_err(|error| bad_key(&error))?;
         let parsed_value = AsciiMetadataValue::from_str(value)
             .map_err(|error| BadPlan(format!("metadata value {value:?} of {key:?}: {error}")))?;
-        self.metadata.entry(method).or_default().append(parsed_key, parsed_value);
+        metadata.append(parsed_key, parsed_value);
         Ok(())
     }
 }

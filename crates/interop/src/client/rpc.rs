@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
+use tokio::time::Instant;
 use tonic::{
     Code, GrpcMethod, Request, Status,
     body::Body,
@@ -67,6 +68,32 @@ impl Outcome {
 
 /// Calls a method once.
 pub(super) async fn call<T: Channel>(
+    channel: T,
+    method: Method,
+    metadata: MetadataMap,
+    timeout: Duration,
+    payload: Payload,
+) -> Outcome {
+    let begin = Instant::now();
+    let mut outcome = send(channel, method, metadata, timeout, payload).await;
+    outcome.status = as_grpc_says(outcome.status, begin.elapsed(), timeout);
+    outcome
+}
+
+/// The status with the code that other languages give it, where tonic has another.
+pub(super) fn as_grpc_says(status: Status, waited: Duration, timeout: Duration) -> Status {
+    match status.code() {
+        // A server may say that its client has gone; at the deadline that is so.
+        Code::Cancelled if waited >= timeout => Status::deadline_exceeded(status.message()),
+        // tonic's receive limit of 4 MiB. A server's OUT_OF_RANGE reads otherwise.
+        Code::OutOfRange if status.message().starts_with("Error, decoded message length too large") => {
+            Status::resource_exhausted(status.message())
+        }
+        _ => status,
+    }
+}
+
+async fn send<T: Channel>(
     channel: T,
     method: Method,
     metadata: MetadataMap,
@@ -144,7 +171,7 @@ where
     Q: prost::Message + Send + Sync + 'static,
     A: prost::Message + Default + Send + Sync + 'static,
 {
-    let mut grpc = Grpc::new(channel).max_decoding_message_size(usize::MAX);
+    let mut grpc = Grpc::new(channel);
     grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
     let codec = ProstCodec::<Q, A>::default();
     let response = grpc.server_streaming(request, PathAndQuery::from_static(path), codec).await?;

@@ -186,7 +186,7 @@ fn entries(metadata: &MetadataMap, kind: MetadataType) -> impl Iterator<Item = M
             }
             KeyAndValueRef::Binary(key, value) => {
                 let bytes = value.to_bytes().unwrap_or_default();
-                (key.as_str(), bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+                (key.as_str(), String::from_utf8_lossy(&bytes).into_owned())
             }
         };
         MetadataEntry { key: key.to_owned(), value, r#type: kind.into() }

@@ -140,6 +140,36 @@ fn a_request_to_configure_replaces_the_plan() {
 }
 
 #[test]
+fn binary_metadata_is_sent_as_it_is() {
+    let metadata = |key: &str, value: &str| Metadata {
+        r#type: RpcType::UnaryCall.into(),
+        key: key.into(),
+        value: value.into(),
+    };
+    let request = ClientConfigureRequest {
+        types: vec![RpcType::UnaryCall.into()],
+        metadata: vec![metadata("X-Test-Bin", "caf\u{e9}"), metadata("x-test-bin", "2")],
+        timeout_sec: 0,
+    };
+    let plan = Plan::from_request(&request, Duration::from_secs(1)).unwrap();
+    let values = plan.metadata[&Method::Unary].get_all_bin("x-test-bin");
+    let values: Vec<_> = values.iter().map(|value| value.to_bytes().unwrap()).collect();
+    assert_eq!(values, ["caf\u{e9}", "2"]);
+    let bad = ClientConfigureRequest { metadata: vec![metadata(" -bin", "")], ..Default::default() };
+    assert!(Plan::from_request(&bad, Duration::from_secs(1)).unwrap_err().to_string().contains("-bin"));
+}
+
+#[test]
+fn codes_are_those_of_other_languages() {
+    let second = Duration::from_secs(1);
+    let code = |status: Status, waited| rpc::as_grpc_says(status, waited, second).code();
+    assert_eq!(code(Status::cancelled("Timeout expired"), second), Code::DeadlineExceeded);
+    assert_eq!(code(Status::cancelled("by the server"), second / 2), Code::Cancelled);
+    assert_eq!(code(Status::unavailable(""), second), Code::Unavailable);
+    assert_eq!(code(Status::out_of_range("the server's own"), second), Code::OutOfRange);
+}
+
+#[test]
 fn a_watch_sees_the_rpcs_that_start_after_it_and_no_others() {
     let stats = Arc::new(Stats::default());
     let outcome = |code: Code, peer: &str| Outcome {
@@ -257,6 +287,26 @@ async fn failures_are_counted_by_code() {
     let totals = rig.stats.get_client_accumulated_stats(request).await.unwrap().into_inner();
     assert!(totals.stats_per_method["UNARY_CALL"].result[&(Code::ResourceExhausted as i32)] >= 5);
     assert!(!rig.traffic.is_finished(), "failures are borne");
+}
+
+#[tokio::test]
+async fn responses_of_more_than_four_mebibytes_are_refused() {
+    let mut rig = Rig::start(&["--qps=20", "--response_payload_size=4194304"]).await;
+    assert_eq!(rig.next(1, &[]).await.num_failures, 1);
+    let request = LoadBalancerAccumulatedStatsRequest {};
+    let totals = rig.stats.get_client_accumulated_stats(request).await.unwrap().into_inner();
+    assert!(totals.stats_per_method["UNARY_CALL"].result[&(Code::ResourceExhausted as i32)] >= 1);
+}
+
+#[tokio::test]
+async fn custom_metadata_comes_back_and_is_reported() {
+    let keys = ["x-grpc-test-echo-initial", "x-grpc-test-echo-trailing-bin"];
+    let metadata = format!("--metadata=UnaryCall:{}:one,UnaryCall:{}:two", keys[0], keys[1]);
+    let mut rig = Rig::start(&["--qps=500", &metadata]).await;
+    let response = rig.next(1, &keys).await;
+    let found = &response.metadatas_by_peer["one"].rpc_metadata[0].metadata;
+    let found: Vec<_> = found.iter().map(|m| (m.key.as_str(), m.value.as_str(), m.r#type())).collect();
+    assert_eq!(found, [(keys[0], "one", MetadataType::Initial), (keys[1], "two", MetadataType::Trailing)]);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The server: TestService, which misbehaves on request, and the health services of the maintenance port.
 
 mod behavior;
+mod envelope;
 mod flags;
 mod health;
 mod listen;
@@ -19,6 +20,7 @@ pub use service::Identity;
 use crate::proto::{
     test_service_server::TestServiceServer, xds_update_health_service_server::XdsUpdateHealthServiceServer,
 };
+use envelope::Envelope;
 use health::HealthSwitch;
 use listen::listen;
 use service::TestServer;
@@ -49,8 +51,12 @@ pub async fn start(
 
 /// TestService as a server of this name offers it.
 pub fn test_routes(identity: Identity) -> Routes {
+    Routes::new(test_service(identity))
+}
+
+fn test_service(identity: Identity) -> Envelope<TestServiceServer<TestServer>> {
     let service = TestServer::new(Arc::new(identity));
-    Routes::new(TestServiceServer::new(service).max_decoding_message_size(usize::MAX))
+    Envelope(TestServiceServer::new(service).max_decoding_message_size(usize::MAX))
 }
 
 async fn maintenance_routes() -> Routes {

@@ -148,6 +148,70 @@ async fn streams_carry_what_they_are_asked_for() {
     assert_eq!(stream.message().await.unwrap_err().code(), Code::Aborted);
 }
 
+/// The service without any transport, whose own timers would interfere.
+fn local_client() -> TestServiceClient<Envelope<TestServiceServer<TestServer>>> {
+    TestServiceClient::new(test_service(identity()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_end_calls_with_deadline_exceeded() {
+    let mut client = local_client();
+    let mut request = with_behavior(&["keep-open"]);
+    request.set_timeout(Duration::from_secs(3));
+    let begin = tokio::time::Instant::now();
+    let status = client.empty_call(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    let waited = begin.elapsed();
+    // Not after tonic's timer, which answers CANCELLED.
+    assert!(waited < Duration::from_secs(3) && waited > Duration::from_millis(2900), "{waited:?}");
+
+    // A response that has begun ends too.
+    let parameters = |seconds| ResponseParameters { interval_us: seconds * 1_000_000, ..Default::default() };
+    let message = StreamingOutputCallRequest {
+        response_parameters: vec![parameters(1), parameters(60)],
+        ..Default::default()
+    };
+    let mut request = Request::new(message);
+    request.set_timeout(Duration::from_secs(3));
+    let mut stream = client.streaming_output_call(request).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    assert_eq!(stream.message().await.unwrap_err().code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn custom_metadata_is_echoed() {
+    const INITIAL: &str = "x-grpc-test-echo-initial";
+    const TRAILING: &str = "x-grpc-test-echo-trailing-bin";
+    let (_backend, mut client) = start_backend().await;
+    let add = |metadata: &mut MetadataMap| {
+        metadata.insert(INITIAL, "test_initial_metadata_value".parse().unwrap());
+        metadata.insert_bin(TRAILING, tonic::metadata::MetadataValue::from_bytes(b"\xab\xab\xab"));
+    };
+    let mut request = Request::new(SimpleRequest { response_size: 1, ..Default::default() });
+    add(request.metadata_mut());
+    let response = client.unary_call(request).await.unwrap();
+    assert_eq!(response.metadata().get(INITIAL).unwrap(), "test_initial_metadata_value");
+    // tonic puts the trailers of a unary response beside its headers.
+    assert_eq!(response.metadata().get_bin(TRAILING).unwrap().to_bytes().unwrap()[..], *b"\xab\xab\xab");
+
+    let mut request = Request::new(tokio_stream::iter([StreamingOutputCallRequest::default()]));
+    add(request.metadata_mut());
+    let response = client.full_duplex_call(request).await.unwrap();
+    assert_eq!(response.metadata().get(INITIAL).unwrap(), "test_initial_metadata_value");
+    assert!(response.metadata().get_bin(TRAILING).is_none());
+    let mut stream = response.into_inner();
+    assert!(stream.message().await.unwrap().is_none());
+    let trailers = stream.trailers().await.unwrap().unwrap();
+    assert_eq!(trailers.get_bin(TRAILING).unwrap().to_bytes().unwrap()[..], *b"\xab\xab\xab");
+
+    // A failure has only trailers.
+    let mut request = with_behavior(&["error-code-8"]);
+    add(request.metadata_mut());
+    let status = client.empty_call(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.metadata().get_bin(TRAILING).is_some());
+}
+
 #[test]
 fn flags_name_what_is_not_supported() {
     let refusal = |flag: &str| ServerFlags::try_parse_from(["server", flag]).unwrap_err().to_string();
