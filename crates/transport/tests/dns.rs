@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dns_server::{DnsServer, Reply};
 use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::rdata::CNAME;
+use hickory_proto::rr::rdata::{CNAME, TXT};
 use hickory_proto::rr::{Name, RData, RecordType};
 use proxyless_transport::dns::{Answer, Resolve, ResolveError, ResolveErrorKind, SystemResolver};
 
@@ -58,6 +58,27 @@ async fn both_families_are_asked_for_and_have_the_port() {
     assert_eq!((set(&answer), answer.addresses.len()), (expected.into(), 3));
     let asked = [("db.test.".to_owned(), RecordType::A), ("db.test.".to_owned(), RecordType::AAAA)];
     assert_eq!(server.asked(), asked);
+}
+
+#[tokio::test]
+async fn a37_30_no_service_config_is_asked_for() {
+    let server = DnsServer::start(|name, kind| {
+        // As gRFC A2 publishes it.
+        let config = r#"grpc_config=[{"serviceConfig":{"loadBalancingConfig":[{"round_robin":{}}]}}]"#;
+        let data = match kind {
+            RecordType::A => v4(1),
+            RecordType::AAAA => v6(),
+            _ => RData::TXT(TXT::new(vec![config.into()])),
+        };
+        Reply::Records(vec![(name.clone(), 60, data)])
+    })
+    .await;
+    assert_eq!(ask(&server, "db.test").await.unwrap().addresses.len(), 2);
+    let asked = server.asked();
+    let addresses_only = |(name, kind): &(String, RecordType)| {
+        name == "db.test." && [RecordType::A, RecordType::AAAA].contains(kind)
+    };
+    assert!(asked.iter().all(addresses_only), "{asked:?}");
 }
 
 #[tokio::test]
