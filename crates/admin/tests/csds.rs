@@ -60,7 +60,7 @@ async fn a99_25_the_list_of_an_aggregate_is_shown_under_its_own_type_and_name() 
     let mut gates = Gates::default();
     gates.aggregate_cluster_resource = true;
     let channel = rig.builder(&format!("xds:///{SERVICE}")).gates(gates).build()?;
-    tokio::time::timeout(PATIENCE, channel.ready()).await?;
+    channel.ready_within(PATIENCE).await?;
     let shown = rig.wait_status(AGGREGATE, "order", Status::Acked).await;
     assert_eq!(shown.version_info, rig.plane.version(AGGREGATE));
     assert!(shown.xds_config.is_some());

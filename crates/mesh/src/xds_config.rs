@@ -144,7 +144,8 @@ pub enum ClusterChildren {
 /// What is known of a leaf's endpoints.
 #[derive(Clone, Debug)]
 pub enum EndpointsState {
-    /// Asked for, not answered yet. Only below an aggregate; acts as CONNECTING, never as a failure.
+    /// Asked for, not answered yet. Only below an aggregate, or where RPCs hold a cluster that no route names; acts as
+    /// CONNECTING, never as a failure.
     Pending,
     /// An error, or there are none by that name: acts as one priority without endpoints (A37-36 to A37-38).
     Missing,
@@ -164,7 +165,7 @@ impl PartialEq for EndpointsState {
 }
 
 impl ClusterConfig {
-    /// A leaf below an aggregate of which nothing is known yet but its name.
+    /// A leaf of which nothing is known yet but its name.
     #[must_use]
     pub fn unknown_leaf(name: Arc<str>) -> Self {
         let cluster = Cluster {

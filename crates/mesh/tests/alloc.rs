@@ -149,6 +149,7 @@ fn serving_channel() -> (ChannelCore, DataPlane, Vec<Arc<LoadStore>>) {
         dns: DnsConfig::default(),
         gates: Gates::default(),
         circuits: CircuitRegistry::default(),
+        idle_timeout: None,
         seed: 1,
     };
     let mut core = ChannelCore::new(config, Arc::new(NoWake));

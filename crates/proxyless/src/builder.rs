@@ -58,6 +58,7 @@ pub struct XdsChannelBuilder {
     failover_timeout: Duration,
     connect_timeout: Duration,
     keepalive: Option<(Duration, Duration)>,
+    idle_timeout: Option<Duration>,
     connector: Option<Arc<dyn Connector>>,
     dns: DnsConfig,
     resolver: Arc<dyn Resolve>,
@@ -78,6 +79,7 @@ impl XdsChannelBuilder {
             failover_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(20),
             keepalive: None,
+            idle_timeout: Some(Duration::from_secs(30 * 60)),
             connector: None,
             dns: DnsConfig::default(),
             resolver: Arc::new(SystemResolver::new()),
@@ -143,6 +145,26 @@ impl XdsChannelBuilder {
         // A8: anything less could overload a server that has many clients.
         const SHORTEST: Duration = Duration::from_secs(10);
         self.keepalive = Some((interval.max(SHORTEST), timeout));
+        self
+    }
+
+    /// How long the channel may be without RPCs before it goes IDLE: it ends its watches, its connections and its DNS
+    /// lookups, and with the last channel of a bootstrap the stream to the management server. RPCs in flight, streams
+    /// above all, keep it from that. The next RPC (or [`XdsChannel::ready`]) makes it connect again and waits for fresh
+    /// configuration, as the first one did.
+    ///
+    /// 30 minutes by default, as in gRPC's other libraries; `None` keeps the channel connected for ever. It takes effect
+    /// between one and two timeouts after the last RPC. A timeout below 100 ms is taken for 100 ms.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use proxyless::XdsChannel;
+    /// let channel = XdsChannel::builder("xds:///batch.example").idle_timeout(Duration::from_secs(60)).build();
+    /// let always = XdsChannel::builder("xds:///greeter.example").idle_timeout(None).build();
+    /// ```
+    pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        const SHORTEST: Duration = Duration::from_millis(100);
+        self.idle_timeout = timeout.into().map(|timeout| timeout.max(SHORTEST));
         self
     }
 
@@ -238,6 +260,7 @@ impl XdsChannelBuilder {
                 dns: self.dns,
                 gates,
                 circuits: CircuitRegistry::global(),
+                idle_timeout: self.idle_timeout,
                 seed: clock::seed(),
             },
             Arc::clone(&wake) as _,

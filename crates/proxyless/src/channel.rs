@@ -6,12 +6,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::uri::Authority;
 use http::{Request, Response};
-use proxyless_balancer::api::ConnectivityState;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
+use tonic::Status;
 use tower_service::Service;
 
 use crate::builder::XdsChannelBuilder;
@@ -19,14 +20,16 @@ use crate::call::{self, CallSettings, XdsBody};
 use crate::drive::channel::{Command, ask_for_report};
 use crate::error::ConnectError;
 use crate::inspect::{ChannelReport, ChannelTree};
-use crate::snapshot::Published;
+use crate::snapshot::{Published, Snapshot};
+use crate::state::ChannelState;
 
 /// A channel to the service that an `xds:///` target names. Cheap to clone; all clones are one channel.
 ///
 /// It is a [`tower_service::Service`] for gRPC requests, so every client that tonic generates takes it as it is, also
 /// under a `ServiceBuilder`. Nothing happens until the first RPC (or [`ready`](Self::ready)); then the channel asks the
-/// management server of its bootstrap for the configuration and follows it. When the last clone is dropped, its tasks
-/// and connections end.
+/// management server of its bootstrap for the configuration and follows it. After half an hour without RPCs
+/// ([`XdsChannelBuilder::idle_timeout`]) it gives all that up until the next one. When the last clone is dropped, its
+/// tasks and connections end.
 ///
 /// RPCs may be polled anywhere, also outside of a tokio runtime; their timers run in the runtime that the channel was made
 /// in. No more than 1,024 of them are in flight to one cluster at a time, from all channels of the process together, unless
@@ -90,22 +93,104 @@ impl XdsChannel {
 
     /// The state of the channel now.
     #[must_use]
-    pub fn state(&self) -> ConnectivityState {
+    pub fn state(&self) -> ChannelState {
         *self.shared.published.states().borrow()
     }
 
-    /// A view of the channel's state that can be awaited for changes. Does not make the channel connect.
+    /// A view of the channel's state that can be awaited for changes. Does not make the channel connect, nor keep it from
+    /// going IDLE.
     #[must_use]
-    pub fn watch_state(&self) -> watch::Receiver<ConnectivityState> {
+    pub fn watch_state(&self) -> watch::Receiver<ChannelState> {
         self.shared.published.states()
     }
 
-    /// Connects if the channel is IDLE, and completes when it is READY. Bound it with `tokio::time::timeout`: a channel
-    /// whose service does not exist waits for it.
-    pub async fn ready(&self) {
-        self.shared.exit_idle();
-        // The sender lives as long as this channel does.
-        let _ = self.shared.published.states().wait_for(|state| *state == ConnectivityState::Ready).await;
+    /// Connects if the channel is IDLE, and completes when it is READY.
+    ///
+    /// It waits as long as that takes: a service that does not exist yet may come. [`Self::ready_within`] gives up and
+    /// says why; with a timeout of your own, ask [`Self::why_not_ready`]. READY means that RPCs have a connection now; the
+    /// next moment may bring another state, so RPCs need not be preceded by this.
+    ///
+    /// A policy that connects only to serve RPCs (ring_hash) stays IDLE until there is one, and this waits for it.
+    ///
+    /// # Errors
+    /// UNAVAILABLE if the channel never will be READY because the runtime in which it was made has ended.
+    ///
+    /// ```no_run
+    /// # async fn example(channel: proxyless::XdsChannel) -> Result<(), tonic::Status> {
+    /// channel.ready().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ready(&self) -> Result<(), Status> {
+        // Who waits for the channel uses it.
+        let _in_use = self.shared.published.activity().begin();
+        let mut states = self.shared.published.states();
+        loop {
+            let state = *states.borrow_and_update();
+            match state {
+                ChannelState::Ready => return Ok(()),
+                // Each time: it may have been READY and IDLE again since.
+                ChannelState::Idle => self.shared.tell(Command::ExitIdle),
+                ChannelState::Connecting | ChannelState::TransientFailure => {}
+                ChannelState::Shutdown => self.shared.check_ended()?,
+            }
+            // The sender lives as long as this channel does.
+            let _ = states.changed().await;
+        }
+    }
+
+    /// [`Self::ready`], but not for longer than this. Needs a tokio runtime with timers.
+    ///
+    /// # Errors
+    /// DEADLINE_EXCEEDED with what [`Self::why_not_ready`] says, or as [`Self::ready`].
+    ///
+    /// ```no_run
+    /// # async fn example(channel: proxyless::XdsChannel) -> Result<(), tonic::Status> {
+    /// // At the start of a program: better now than with the first RPC.
+    /// channel.ready_within(std::time::Duration::from_secs(10)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ready_within(&self, timeout: Duration) -> Result<(), Status> {
+        if let Ok(ready) = tokio::time::timeout(timeout, self.ready()).await {
+            return ready;
+        }
+        match self.why_not_ready().await {
+            Some(why) => {
+                Err(Status::deadline_exceeded(format!("not ready after {timeout:.3?}: {}", why.message())))
+            }
+            // It has become so at the last moment.
+            None => Ok(()),
+        }
+    }
+
+    /// Why the channel is not READY: what RPCs fail with, which resources have not come, what connections failed with.
+    /// `None` if it is READY. Does not make the channel connect. Needs a tokio runtime with timers.
+    pub async fn why_not_ready(&self) -> Option<Status> {
+        let Shared { target, server, node, published, .. } = &*self.shared;
+        let state = match self.state() {
+            ChannelState::Ready => return None,
+            ChannelState::Shutdown => return self.shared.check_ended().err(),
+            ChannelState::Idle => {
+                return Some(Status::unavailable(format!("{target} is IDLE: no RPC has asked for it")));
+            }
+            state @ (ChannelState::Connecting | ChannelState::TransientFailure) => state,
+        };
+        // A runtime that nobody runs must not make this hang.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let report = match tokio::time::timeout(PATIENCE, self.report()).await {
+            Ok(report) => report,
+            Err(_) => {
+                let why = format!("{target} is {state}: its runtime is busy, or nobody runs it");
+                return Some(Status::unavailable(why));
+            }
+        };
+        let missing = published.missing();
+        Some(Status::unavailable(match report.as_ref().and_then(ChannelReport::failure) {
+            Some(failure) => format!("{target} is {state}: {failure}"),
+            None if missing.is_empty() => format!("{target} is {state}"),
+            None => format!("{target} is {state}{missing} (server {server}, node {node})"),
+        }))
     }
 
     /// All that there is to see of the channel: calls, routes, policies, connections, events. `None` only if the runtime
@@ -128,10 +213,18 @@ impl XdsChannel {
 }
 
 impl Shared {
-    /// Leaves IDLE, once.
-    pub(crate) fn exit_idle(&self) {
-        if self.published.start() {
+    /// If the channel is IDLE, makes it connect. The first to find it so tells the driver.
+    pub(crate) fn exit_idle(&self, snapshot: &Snapshot) {
+        if snapshot.is_first_use() {
             self.tell(Command::ExitIdle);
+        }
+    }
+
+    /// An error if nothing will be published any more.
+    pub(crate) fn check_ended(&self) -> Result<(), Status> {
+        match self.published.ended() {
+            Some(end) => Err(Status::unavailable(format!("{}: {end}", self.target))),
+            None => Ok(()),
         }
     }
 

@@ -7,7 +7,8 @@
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let channel = proxyless::XdsChannel::connect("xds:///greeter.example:50051")?;
-//! channel.ready().await; // optional: connects now instead of with the first RPC
+//! // Optional: connects now instead of with the first RPC, and fails early where that cannot be done.
+//! channel.ready_within(std::time::Duration::from_secs(10)).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -22,6 +23,7 @@
 //! process are sent again without the caller noticing. A response tells which backend it came from: [`PeerAddress`].
 #![forbid(unsafe_code)]
 
+mod activity;
 mod bootstrap;
 mod builder;
 mod call;
@@ -34,6 +36,7 @@ mod filters;
 pub mod inspect;
 mod server;
 mod snapshot;
+mod state;
 mod user_agent;
 
 pub use bootstrap::bootstrap_from_env;
@@ -54,3 +57,4 @@ pub use proxyless_xds::bootstrap::{
 };
 pub use proxyless_xds::client::NackMode;
 pub use proxyless_xds::resource::Locality;
+pub use state::ChannelState;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
-use proxyless_balancer::api::{CallCounter, ConnectivityState};
+use proxyless_balancer::api::CallCounter;
 use proxyless_balancer::tree::ConnectionId;
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_xds::client::WatchId;
@@ -16,27 +16,65 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::activity::Activity;
+use crate::state::ChannelState;
+
 /// One generation of the channel's configuration.
 pub(crate) struct Snapshot {
-    /// Routes and pickers; `None` before the first configuration came.
+    /// Routes and pickers; `None` while the channel is IDLE, and then until the configuration has come.
     pub(crate) data: Option<DataPlane>,
+    /// Whether someone who found no data has asked the driver for it.
+    asked: AtomicBool,
     /// Ends the wait of calls that found nothing usable in this generation. Each generation wakes its own waiters only.
     pub(crate) superseded: CancellationToken,
+}
+
+impl Snapshot {
+    fn new(data: Option<DataPlane>) -> Self {
+        Self { data, asked: AtomicBool::new(false), superseded: CancellationToken::new() }
+    }
+
+    /// Whether the channel is IDLE, and the caller the first to need it. An RPC cannot be lost: it sees this snapshot, or
+    /// an older one and then, woken by its end, this one.
+    pub(crate) fn is_first_use(&self) -> bool {
+        // The load keeps the line shared by those who wait.
+        self.data.is_none()
+            && !self.asked.load(Ordering::Relaxed)
+            && !self.asked.swap(true, Ordering::Relaxed)
+    }
 }
 
 /// Where the channel's driver publishes and calls read.
 pub(crate) struct Published {
     current: ArcSwap<Snapshot>,
-    state: watch::Sender<ConnectivityState>,
-    /// Whether the channel has been asked to leave IDLE.
-    started: AtomicBool,
+    state: watch::Sender<ChannelState>,
     /// Set when the channel's driver is gone: nothing will be published any more.
-    ended: AtomicBool,
+    ended: OnceLock<End>,
+    activity: Activity,
     /// What the channel has asked for and not been told of yet, for the errors of calls that waited for it.
     missing: Missing,
     connecting: Connecting,
     unsent: CallCounter,
     retried: CallCounter,
+}
+
+/// Why a channel's driver is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With the channel, or with its runtime.
+    Dropped,
+    Panicked,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dropped => "the runtime in which the channel was made has ended",
+            Self::Panicked => {
+                "the task of the channel panicked, which is a bug in proxyless; make a new channel"
+            }
+        })
+    }
 }
 
 /// Resources that the management server has not answered for.
@@ -58,6 +96,10 @@ impl Missing {
 
     pub(crate) fn answered(&self, watch: WatchId) {
         self.lock().remove(&watch);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<WatchId, Asked>> {
@@ -118,12 +160,11 @@ impl fmt::Display for Missing {
 
 impl Published {
     pub(crate) fn new() -> Self {
-        let snapshot = Snapshot { data: None, superseded: CancellationToken::new() };
         Self {
-            current: ArcSwap::from_pointee(snapshot),
-            state: watch::Sender::new(ConnectivityState::Idle),
-            started: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
+            current: ArcSwap::from_pointee(Snapshot::new(None)),
+            state: watch::Sender::new(ChannelState::Idle),
+            ended: OnceLock::new(),
+            activity: Activity::new(),
             missing: Missing::default(),
             connecting: Connecting::default(),
             unsent: CallCounter::default(),
@@ -149,32 +190,46 @@ impl Published {
     /// Puts a new snapshot in place, then wakes those who wait on the old one. Whoever sees the new state finds the
     /// snapshot that it belongs to.
     pub(crate) fn publish(&self, data: DataPlane) {
-        let state = data.state;
-        let new = Snapshot { data: Some(data), superseded: CancellationToken::new() };
+        let state = data.state.into();
+        self.replace(Snapshot::new(Some(data)), state);
+    }
+
+    /// The channel is IDLE: who needs it has to say so.
+    pub(crate) fn enter_idle(&self) {
+        self.replace(Snapshot::new(None), ChannelState::Idle);
+    }
+
+    fn replace(&self, new: Snapshot, state: ChannelState) {
         let old = self.current.swap(Arc::new(new));
         self.set_state(state);
         old.superseded.cancel();
     }
 
     /// The driver is gone: wakes those who would wait for ever.
-    pub(crate) fn end(&self) {
-        // Release, with Acquire in `has_ended`: who is woken by the cancellation sees the flag.
-        self.ended.store(true, Ordering::Release);
+    pub(crate) fn end(&self, end: End) {
+        // Before the cancellation: who is woken by it finds the reason.
+        let _ = self.ended.set(end);
+        self.set_state(ChannelState::Shutdown);
         self.current.load().superseded.cancel();
     }
 
-    /// Whether no other snapshot will come.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+    /// Why no other snapshot will come, if none will.
+    pub(crate) fn ended(&self) -> Option<End> {
+        self.ended.get().copied()
+    }
+
+    /// Who uses the channel.
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// Sets the state without a new configuration.
-    pub(crate) fn set_state(&self, state: ConnectivityState) {
+    pub(crate) fn set_state(&self, state: ChannelState) {
         self.state.send_if_modified(|current| std::mem::replace(current, state) != state);
     }
 
     /// A view of the state.
-    pub(crate) fn states(&self) -> watch::Receiver<ConnectivityState> {
+    pub(crate) fn states(&self) -> watch::Receiver<ChannelState> {
         self.state.subscribe()
     }
 
@@ -186,12 +241,6 @@ impl Published {
     /// Which addresses are being connected to.
     pub(crate) fn connecting(&self) -> &Connecting {
         &self.connecting
-    }
-
-    /// Whether the caller is the first to make the channel leave IDLE.
-    pub(crate) fn start(&self) -> bool {
-        // The load keeps the line shared on every later call.
-        !self.started.load(Ordering::Relaxed) && !self.started.swap(true, Ordering::Relaxed)
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use proxyless::{ConnectivityState, PeerAddress, WaitForReady, XdsChannel};
+use proxyless::{ChannelState, PeerAddress, WaitForReady, XdsChannel};
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, CDS, EDS, LDS, RDS};
@@ -53,10 +53,10 @@ async fn a27_35_nothing_is_asked_before_the_first_call() -> TestResult {
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
     let channel = channel(&plane);
-    assert_eq!(channel.state(), ConnectivityState::Idle);
+    assert_eq!(channel.state(), ChannelState::Idle);
     assert_eq!((plane.connections(), plane.streams_opened()), (0, 0));
-    tokio::time::timeout(PATIENCE, channel.ready()).await?;
-    assert_eq!(channel.state(), ConnectivityState::Ready);
+    channel.ready_within(PATIENCE).await?;
+    assert_eq!(channel.state(), ChannelState::Ready);
     assert_eq!(ask(&channel).await?, "a");
     Ok(())
 }

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use proxyless::{ClientPool, ClientSharing, ConnectError, XdsChannel};
 use proxyless_testkit::resources::*;
-use proxyless_testkit::{Backend, EDS};
+use proxyless_testkit::{Backend, CDS, EDS};
 
 #[test]
 fn outside_a_runtime_connect_is_an_error() {
@@ -82,6 +82,32 @@ async fn a_response_that_is_still_coming_outlives_its_channel() -> TestResult {
     assert_eq!(answers.message().await?.ok_or("the stream ended")?.message, "1");
     drop(sender);
     assert!(answers.message().await?.is_none());
+    Ok(())
+}
+
+/// A31: an RPC that has its response headers is not picked for again, so it holds its cluster no longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a31_a_stream_that_has_begun_does_not_keep_its_cluster_subscribed() -> TestResult {
+    let (old, new) = (Backend::start("old").await?, Backend::start("new").await?);
+    let plane = mesh(&[&old]).await;
+    plane.set_all([eds_cluster("next").into(), priorities("next", [[&new]]).into()]);
+    let channel = channel(&plane);
+    let (sender, requests) = tokio::sync::mpsc::channel(1);
+    sender.send(proxyless_testkit::echo::EchoRequest::new("0")).await?;
+    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+    let mut client = proxyless_testkit::echo::EchoClient::new(channel.clone());
+    let mut answers = client.chat(requests).await?.into_inner();
+    assert!(answers.message().await?.is_some());
+    plane.set(simple_route_config("route", "next"));
+    plane.wait_subscriptions(CDS, &["next"]).await?;
+    plane.wait_subscriptions(EDS, &["next"]).await?;
+    until_only(&channel, &["new"]).await;
+    // The stream goes on where it is.
+    sender.send(proxyless_testkit::echo::EchoRequest::new("1")).await?;
+    assert_eq!(answers.message().await?.ok_or("the stream ended")?.message, "1");
+    drop(sender);
+    assert!(answers.message().await?.is_none());
+    old.wait_connections(0).await?;
     Ok(())
 }
 

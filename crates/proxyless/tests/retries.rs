@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::raw::{RawServer, Reply};
 use common::*;
-use proxyless::{Address, Connecting, ConnectivityState, Connector, TcpConnector, WaitForReady, XdsChannel};
+use proxyless::{Address, ChannelState, Connecting, Connector, TcpConnector, WaitForReady, XdsChannel};
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use proxyless_testkit::{Backend, ControlPlane, RDS};
 use tonic::{Code, Request};
@@ -51,7 +51,7 @@ async fn a44_an_attempt_that_finds_no_connection_is_followed_by_others() -> Test
         async move { ask(&channel).await }
     });
     let mut states = channel.watch_state();
-    tokio::time::timeout(PATIENCE, states.wait_for(|state| *state == ConnectivityState::TransientFailure))
+    tokio::time::timeout(PATIENCE, states.wait_for(|state| *state == ChannelState::TransientFailure))
         .await??;
     backend.restart().await?;
     channel.reset_connect_backoff();

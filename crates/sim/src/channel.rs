@@ -12,13 +12,14 @@ use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, DataPlane};
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::BackoffConfig;
-use proxyless_xds::Gates;
 use proxyless_xds::client::{WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::{EndpointHealth, LbEndpoint, Resource, ResourceType};
 
 use crate::endpoints::Connections;
 use crate::resolver::Resolver;
+use crate::script::Settings;
+use crate::world::gates;
 
 /// A channel in use.
 pub struct SimChannel {
@@ -45,6 +46,12 @@ pub struct SimChannel {
     pub publishes: u64,
     /// How often it asked for a connection.
     pub connects: u64,
+    /// How often it went IDLE.
+    pub idles: u64,
+    /// Whether an RPC looked at it since it last asked.
+    pub(crate) used: bool,
+    /// Whether it was asked to leave IDLE since it last went there.
+    pub(crate) asked: bool,
     woken: Arc<Flag>,
 }
 
@@ -71,7 +78,7 @@ impl Wake for Flag {
 impl SimChannel {
     /// The channel of the listener `l<index>`, not used yet.
     #[must_use]
-    pub fn new(index: usize, epoch: u64, gates: Gates, circuits: CircuitRegistry, seed: u64) -> Self {
+    pub fn new(index: usize, epoch: u64, settings: &Settings, circuits: CircuitRegistry, seed: u64) -> Self {
         let woken = Arc::new(Flag::default());
         let name: Arc<str> = format!("l{index}").into();
         let config = ChannelConfig {
@@ -80,8 +87,9 @@ impl SimChannel {
             tree: TreeConfig::default(),
             failover_timeout: Duration::from_secs(10),
             dns: dns(),
-            gates,
+            gates: gates(settings),
             circuits,
+            idle_timeout: settings.idle_timeout,
             seed,
         };
         Self {
@@ -97,6 +105,9 @@ impl SimChannel {
             loads: Vec::new(),
             publishes: 0,
             connects: 0,
+            idles: 0,
+            used: false,
+            asked: false,
             woken,
         }
     }

@@ -40,12 +40,20 @@ pub(crate) const PATHS: [&str; 3] = ["/a/m", "/b/m", "/c/m"];
 /// The script of a seed.
 pub(crate) fn script(seed: u64) -> Script {
     let mut make = Maker { rng: Rng::new(seed ^ 0x5eed), settings: Settings::default(), gentle: false };
-    let settings = make.settings();
+    let settings = Settings { idle_timeout: idle_timeout(seed), ..make.settings() };
     make.settings = settings;
     make.gentle = settings.mood == Mood::Gentle;
     let mesh = make.mesh();
     let steps = make.steps();
     Script { seed, settings, mesh, steps }
+}
+
+/// In one of four worlds channels go IDLE.
+fn idle_timeout(seed: u64) -> Option<Duration> {
+    // A generator of its own: the rest of a seed's world does not depend on it.
+    let mut rng = Rng::new(seed ^ 0x1d1e);
+    let most = if rng.below(3) == 0 { 20_000 } else { 2_000 };
+    (rng.below(4) == 0).then(|| Duration::from_millis(200 + rng.below(most)))
 }
 
 struct Maker {
@@ -67,6 +75,7 @@ impl Maker {
             sessions: self.one_in(2),
             // Calls that fail for good reasons may have all endpoints ejected.
             outliers: mood == Mood::Chaos && self.one_in(3),
+            idle_timeout: None,
             server: ServerHabits {
                 trusts_versions: self.one_in(3),
                 sends_only_changes: self.one_in(2),

@@ -103,6 +103,21 @@ pub(crate) fn at_rest(world: &World) -> Result<(), Violation> {
 
 /// When a channel was shut down.
 pub(crate) fn after_shutdown(channel: &SimChannel) -> Result<(), Violation> {
+    has_nothing(channel)?;
+    Violation::unless(channel.core.is_drained(), "a closed channel is drained", String::new)
+}
+
+/// When a channel went IDLE.
+pub(crate) fn after_idle(channel: &SimChannel) -> Result<(), Violation> {
+    has_nothing(channel)?;
+    let loads = channel.loads.len();
+    Violation::unless(loads == 0, "a channel that is IDLE reports no load", || {
+        format!("{loads} stores are left")
+    })?;
+    Violation::unless(channel.core.is_idle(), "a channel that goes IDLE is so", String::new)
+}
+
+fn has_nothing(channel: &SimChannel) -> Result<(), Violation> {
     let (watches, queries) = (channel.watches.len(), channel.resolver.under_way());
     Violation::unless(watches == 0, "no watch outlives its channel", || format!("{watches} are left"))?;
     Violation::unless(queries == 0, "no DNS query outlives its channel", || format!("{queries} are left"))?;
@@ -112,6 +127,5 @@ pub(crate) fn after_shutdown(channel: &SimChannel) -> Result<(), Violation> {
     Violation::unless(stats == TreeStats::default(), "nothing outlives its channel", || {
         format!("{stats:?}")
     })?;
-    Violation::unless(deadline.is_none(), "no timer outlives its channel", || format!("{deadline:?}"))?;
-    Violation::unless(channel.core.is_drained(), "a closed channel is drained", String::new)
+    Violation::unless(deadline.is_none(), "no timer outlives its channel", || format!("{deadline:?}"))
 }

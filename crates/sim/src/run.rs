@@ -12,7 +12,7 @@ use crate::outliers;
 use crate::owners;
 use crate::script::Script;
 use crate::sessions;
-use crate::world::World;
+use crate::world::{Background, World};
 
 /// How long a world has to come to rest: the longest backoff, and a failover timer for every priority of every leaf.
 const CALM_ROUNDS: u32 = 60;
@@ -38,6 +38,8 @@ pub struct Report {
     pub kept_sessions: u64,
     /// How often an ejected endpoint was seen.
     pub ejections: u64,
+    /// How often a channel that runs at the end went IDLE.
+    pub idles: u64,
     /// How many snapshots were published at the end of the chaos by the channels that ran then.
     pub publishes: u64,
 }
@@ -110,6 +112,8 @@ fn live(world: &mut World) -> Result<Report, Violation> {
     if world.rng.below(LONG_LIVED) == 0 {
         owners::check(world)?;
     }
+    come_back(world)?;
+    let idles = world.channels().map(|channel| channel.idles).sum();
     world.shut_down()?;
     let calls = world.calls();
     Ok(Report {
@@ -119,8 +123,24 @@ fn live(world: &mut World) -> Result<Report, Violation> {
         load_reports: calls.ledger.pulled,
         kept_sessions: world.sessions.kept,
         ejections: world.limits.ejections,
+        idles,
         publishes,
     })
+}
+
+/// Without RPCs every channel goes IDLE; with the next ones it is as good as before.
+fn come_back(world: &mut World) -> Result<(), Violation> {
+    let Some(timeout) = world.settings.idle_timeout else { return Ok(()) };
+    world.background = Background::Silent;
+    world.run_for(timeout * 2 + SETTLE)?;
+    for channel in world.channels() {
+        let in_use = !world.calls().of_channel(channel.epoch).is_empty();
+        Violation::unless(channel.core.is_idle() || in_use, "a channel without RPCs goes IDLE", || {
+            format!("channel {}", channel.index)
+        })?;
+    }
+    settle(world)?;
+    oracle::check(world)
 }
 
 /// Ends all faults and waits until nothing changes any more. RPCs go on, since some policies connect for them only.
@@ -129,6 +149,7 @@ fn live(world: &mut World) -> Result<Report, Violation> {
 /// If an invariant breaks.
 pub fn settle(world: &mut World) -> Result<(), Violation> {
     world.calm_down();
+    world.background = Background::Streams;
     for _ in 0..CALM_ROUNDS {
         let channels: Vec<usize> = world.channels().map(|channel| channel.index).collect();
         for channel in channels {

@@ -43,6 +43,8 @@ pub struct Settings {
     pub sessions: bool,
     /// Whether clusters eject endpoints that fail.
     pub outliers: bool,
+    /// After how long without RPCs channels go IDLE, if they do.
+    pub idle_timeout: Option<Duration>,
     /// What the management server does where the protocol leaves it the choice.
     pub server: ServerHabits,
 }

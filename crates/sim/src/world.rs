@@ -57,6 +57,7 @@ pub struct World {
     pub(crate) limits: Limits,
     pub(crate) loads: LoadReports,
     pub(crate) log: Log,
+    pub(crate) background: Background,
     xds: XdsCore,
     model: AdsModel,
     link: Link,
@@ -65,6 +66,15 @@ pub struct World {
     epochs: u64,
     ticks: (Time, u32),
     seed: u64,
+}
+
+/// What channels are used for beside the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Background {
+    /// Nothing.
+    Silent,
+    /// A stream that never ends, which keeps each channel from going IDLE.
+    Streams,
 }
 
 /// Who has deadlines.
@@ -114,6 +124,7 @@ impl World {
             limits: Limits::default(),
             loads: LoadReports::new(seed),
             log: Log::default(),
+            background: Background::Silent,
             xds: XdsCore::new(xds_config(&settings, seed)),
             model: AdsModel::default(),
             link: Link::default(),

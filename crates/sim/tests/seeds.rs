@@ -37,7 +37,7 @@ fn seeds_that_once_failed() {
 #[test]
 fn same_seed_same_effects() {
     let (mut calls, mut publishes, mut load_reports) = (0, 0, 0);
-    let (mut kept_sessions, mut ejections) = (0, 0);
+    let (mut kept_sessions, mut ejections, mut idles) = (0, 0, 0);
     for seed in 0..40 {
         let script = script(seed);
         let (first, second) = (run(&script, Trace::Off), run(&script, Trace::On));
@@ -48,6 +48,7 @@ fn same_seed_same_effects() {
         load_reports += first.load_reports;
         kept_sessions += first.kept_sessions;
         ejections += first.ejections;
+        idles += first.idles;
     }
     // The worlds are not empty.
     assert!(calls > 40, "{calls} calls succeeded");
@@ -55,6 +56,7 @@ fn same_seed_same_effects() {
     assert!(load_reports > 400, "{load_reports} load reports were heard");
     assert!(kept_sessions > 100, "{kept_sessions} RPCs stayed with their session's host");
     assert!(ejections > 5, "{ejections} ejected endpoints were seen");
+    assert!(idles > 20, "channels went IDLE {idles} times");
 }
 
 #[track_caller]

@@ -5,14 +5,14 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    PATH, Result, Scenario as _, add_cluster, failed, one_cluster, reached, world, world_of_seed, world_with,
+    PATH, Result, Scenario as _, add_cluster, failed, idle_world, one_cluster, reached, world, world_of_seed, world_with,
 };
 use proxyless_sim::config::{
     Assignment, Cluster, Endpoint, Health, Listener, Locality, Mesh, backend, route,
 };
 use proxyless_sim::endpoints::Behaviour;
 use proxyless_sim::script::{Action, Change, Fault, Loss, ServerHabits};
-use proxyless_sim::world::Outcome;
+use proxyless_sim::world::{Outcome, World};
 use proxyless_xds::client::ResourceStatus;
 use proxyless_xds::resource::ResourceType;
 
@@ -262,8 +262,7 @@ fn trap_11_cluster_lives_as_long_as_its_calls() -> Result {
     world.set_routes(vec![route("/a/", "c1")])?;
     world.run_secs(10.0)?;
     reached(&world.rpc()?, 2);
-    let watched =
-        |world: &proxyless_sim::world::World| world.watched().contains(&(ResourceType::Cluster, "c0".into()));
+    let watched = |world: &World| world.watched().contains(&(ResourceType::Cluster, "c0".into()));
     assert!(watched(&world), "the call that waited is under way");
     world.run_secs(20.0)?;
     assert_eq!((world.calls().succeeded, world.calls().failed), (1, 0));
@@ -324,7 +323,7 @@ fn trap_15_edits_of_endpoints_do_not_reconnect() -> Result {
     let mut world = world(one_cluster(&[&[1, 2]]));
     world.start()?;
     world.run_secs(1.0)?;
-    let connects = |world: &proxyless_sim::world::World| world.channel(0).map(|channel| channel.connects);
+    let connects = |world: &World| world.channel(0).map(|channel| channel.connects);
     assert_eq!(connects(&world), Some(2));
     // Another order, another weight, another locality, and a new priority below.
     let mut edits = vec![Assignment::of(&[&[2, 1]]); 4];
@@ -344,7 +343,7 @@ fn trap_16_what_is_sent_again_wakes_nobody() -> Result {
     let mut world = world(one_cluster(&[&[1, 2], &[3]]));
     world.start()?;
     world.run_secs(1.0)?;
-    let publishes = |world: &proxyless_sim::world::World| world.channel(0).map(|channel| channel.publishes);
+    let publishes = |world: &World| world.channel(0).map(|channel| channel.publishes);
     let before = publishes(&world);
     for kind in ResourceType::ALL {
         world.act(Action::SendAgain(kind))?;
@@ -390,5 +389,42 @@ fn trap_a_backend_that_hangs_up_at_once_gets_one_connection_per_backoff() -> Res
     world.act(Action::GoAway(backend(1)))?;
     world.run_secs(1.0)?;
     reached(&world.rpc()?, 1);
+    Ok(())
+}
+
+/// An RPC that begins when its channel has just been found unused waits for fresh configuration; it does not fail.
+#[test]
+fn trap_25_rpcs_outlive_a_channel_that_goes_idle_under_them() -> Result {
+    let timeout = Duration::from_secs(10);
+    // Calls that were sent on a connection which is then closed, and calls that wait for one.
+    for behaviour in [Behaviour::Accepts(Duration::ZERO), SLOW] {
+        let mut races = 0;
+        for seed in 0..200 {
+            let mut mesh = one_cluster(&[&[1]]);
+            add_cluster(&mut mesh, 1, &[&[2]]);
+            let mut world = idle_world(mesh, seed, timeout);
+            world.behave(1, behaviour)?;
+            world.start()?;
+            // The channel asks at the end of the timeout, and hears the answer a moment later.
+            world.run_for(timeout + Duration::from_micros(seed / 4))?;
+            let idles = |world: &World| world.channel(0).expect("it runs").idles;
+            let was_idle = idles(&world);
+            world.call(SECOND)?;
+            // When the channel comes back no route names the cluster of the call, and its endpoints are slow to come.
+            let endpoints = (ResourceType::ClusterLoadAssignment, "e0".to_owned());
+            world.act(Action::Fault(endpoints.clone(), Fault::Withheld))?;
+            world.set_routes(vec![route("/b/", "c1")])?;
+            world.run_secs(3.0)?;
+            races += idles(&world) - was_idle;
+            world.act(Action::Heal(endpoints))?;
+            world.run_secs(40.0)?;
+            let calls = world.calls();
+            assert!(calls.is_empty(), "seed {seed}");
+            if was_idle == 0 {
+                assert_eq!((calls.failed, calls.succeeded), (0, 1), "seed {seed}: {:?}", calls.last_failure);
+            }
+        }
+        assert!(races > 20, "the channel went IDLE under {races} calls");
+    }
     Ok(())
 }

@@ -216,6 +216,7 @@ fn channel_config() -> ChannelConfig {
         dns: DnsConfig::default(),
         gates: Gates::default(),
         circuits: CircuitRegistry::default(),
+        idle_timeout: None,
         seed: 1,
     }
 }

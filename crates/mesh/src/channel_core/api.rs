@@ -33,6 +33,8 @@ pub struct ChannelConfig {
     pub gates: Gates,
     /// The counters for circuit breaking.
     pub circuits: CircuitRegistry,
+    /// How long nobody must have used the channel before it goes IDLE; `None` if it never does.
+    pub idle_timeout: Option<Duration>,
     /// The seed of all randomness.
     pub seed: u64,
 }
@@ -77,12 +79,23 @@ pub enum ChannelInput {
     Wake,
     /// Someone wants to use the channel: connect.
     ExitIdle,
+    /// The answer to [`ChannelEffect::CheckActivity`].
+    Activity(Activity),
     /// Try again now what waits for its backoff.
     ResetBackoff,
     /// The last handle of the channel is gone.
     Shutdown,
     /// Nothing but the passing of time.
     Tick,
+}
+
+/// Whether a channel is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// RPCs are in flight, or some have begun since the last answer.
+    InUse,
+    /// Neither.
+    Unused,
 }
 
 /// What a channel wants done.
@@ -151,6 +164,11 @@ pub enum ChannelEffect {
         /// The store.
         store: Arc<LoadStore>,
     },
+    /// Say, with [`ChannelInput::Activity`], whether the channel was used since this was last asked.
+    CheckActivity,
+    /// The channel is IDLE: from now on RPCs wait for the next snapshot, and the first one asks for it with
+    /// [`ChannelInput::ExitIdle`]. All that the channel had is given up by the effects that follow.
+    EnterIdle,
     /// From now on RPCs use this.
     Publish(DataPlane),
 }

@@ -1,17 +1,17 @@
 //! The state machine itself.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{ConnectivityState, Endpoints, FailPicker, PickError, Update, Wake};
 use proxyless_balancer::tree::{ConnectionNode, Tree, TreeConfig, TreeEffect, TreeStats};
 use proxyless_sans_io::Time;
-use proxyless_xds::client::WatchId;
 use proxyless_xds::resource::{HttpFilter, HttpFilterConfig, ListenerKind};
 
 use super::clusters::Clusters;
+use super::idle::IdleTimer;
 use super::managed::ManagedClusters;
-use super::{ChannelConfig, ChannelEffect, ChannelInput, ChannelTree, DataPlane};
+use super::{Activity, ChannelConfig, ChannelEffect, ChannelInput, ChannelTree, DataPlane};
 use crate::dependency_manager::{DependencyEffect, DependencyManager, DnsName};
 use crate::dns::{DnsOutput, DnsScheduler};
 use crate::policies::cds::CdsSettings;
@@ -30,12 +30,11 @@ pub struct ChannelCore {
     settings: Arc<CdsSettings>,
     managed: ManagedClusters,
     phase: Phase,
+    idle: IdleTimer,
     config: Config,
     /// Set when what `config` says of routes was not published yet.
     routes_changed: bool,
     generation: u64,
-    /// What the driver watches for the channel, to be ended with it.
-    watches: BTreeSet<WatchId>,
     effects: VecDeque<ChannelEffect>,
 }
 
@@ -82,10 +81,10 @@ impl ChannelCore {
             settings: Arc::new(settings),
             managed: ManagedClusters::default(),
             phase: Phase::Idle,
+            idle: IdleTimer::new(config.idle_timeout),
             config: Config::None,
             routes_changed: false,
             generation: 0,
-            watches: BTreeSet::new(),
             effects: VecDeque::new(),
         }
     }
@@ -112,6 +111,7 @@ impl ChannelCore {
                 self.remove_released(now);
             }
             ChannelInput::ExitIdle => self.exit_idle(now),
+            ChannelInput::Activity(activity) => self.on_activity(now, activity),
             ChannelInput::ResetBackoff => {
                 self.dns.reset_backoff(now);
                 self.tree.reset_backoff(now);
@@ -120,6 +120,9 @@ impl ChannelCore {
             ChannelInput::Tick => {
                 self.dns.tick(now);
                 self.tree.on_tick(now);
+                if self.idle.take_due(now) {
+                    self.effects.push_back(ChannelEffect::CheckActivity);
+                }
             }
         }
         self.settle(now);
@@ -142,7 +145,8 @@ impl ChannelCore {
         if self.phase == Phase::ShutDown {
             return None;
         }
-        self.tree.next_deadline().into_iter().chain(self.dns.next_deadline()).min()
+        let deadlines = [self.tree.next_deadline(), self.dns.next_deadline(), self.idle.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The names that the channel has resolved for it.
@@ -154,6 +158,12 @@ impl ChannelCore {
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.phase == Phase::ShutDown && self.effects.is_empty()
+    }
+
+    /// Whether the channel is IDLE as a whole: it watches nothing and is connected to nothing.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
     }
 
     /// The configuration in use, if there is one: for diagnosis and tests.
@@ -206,10 +216,30 @@ impl ChannelCore {
             // A27-35: nothing is asked of the control plane before the channel is used.
             Phase::Idle => {
                 self.phase = Phase::Running;
+                self.idle.start(now);
                 self.dependencies.start();
             }
-            _ => self.tree.exit_idle(now),
+            // A channel in use can be IDLE too: one whose only policy is a pick_first that lost its connection.
+            Phase::Running | Phase::ShutDown => self.tree.exit_idle(now),
         }
+    }
+
+    fn on_activity(&mut self, now: Time, activity: Activity) {
+        match (self.phase, activity) {
+            (Phase::Running, Activity::InUse) => self.idle.start(now),
+            (Phase::Running, Activity::Unused) => self.enter_idle(now),
+            (Phase::Idle | Phase::ShutDown, _) => {}
+        }
+    }
+
+    /// Gives up all that the channel has, until it is used again. Clusters that RPCs hold nevertheless (some may have
+    /// begun a moment ago) keep their numbers, and are asked for again.
+    fn enter_idle(&mut self, now: Time) {
+        tracing::debug!(target: "xds_resolver", listener = %self.listener_name, "idle");
+        self.phase = Phase::Idle;
+        // First: RPCs must not pick what is about to be closed.
+        self.effects.push_back(ChannelEffect::EnterIdle);
+        self.give_up(now);
     }
 
     /// Lets dependencies, tree and DNS answer each other until none has anything left to say.
@@ -324,12 +354,10 @@ impl ChannelCore {
         while let Some(effect) = self.dependencies.poll_effect() {
             match effect {
                 DependencyEffect::Watch { id, resource_type, name } => {
-                    self.watches.insert(id);
                     self.effects.push_back(ChannelEffect::Watch { watch: id, resource_type, name });
                     continue;
                 }
                 DependencyEffect::Unwatch { id } => {
-                    self.watches.remove(&id);
                     self.effects.push_back(ChannelEffect::Unwatch { watch: id });
                     continue;
                 }
@@ -377,13 +405,19 @@ impl ChannelCore {
 
     fn shut_down(&mut self, now: Time) {
         self.phase = Phase::ShutDown;
-        self.tree.shutdown(now);
-        self.take_effects(now);
-        self.dns.shut_down();
-        self.take_dns();
-        let watches = std::mem::take(&mut self.watches);
-        self.effects.extend(watches.into_iter().map(|watch| ChannelEffect::Unwatch { watch }));
+        self.give_up(now);
+    }
+
+    /// Ends every connection, watch and DNS query, and forgets the configuration.
+    fn give_up(&mut self, now: Time) {
+        self.idle.stop();
         self.config = Config::None;
+        self.routes_changed = false;
+        self.managed = ManagedClusters::default();
+        self.tree.shutdown(now);
+        self.dependencies.stop();
+        self.take_effects(now);
+        self.take_dns();
     }
 }
 

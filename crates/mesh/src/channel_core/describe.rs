@@ -154,6 +154,9 @@ impl fmt::Display for ChannelTree {
         }
         match &self.root {
             Some(root) => write!(f, "{root}"),
+            None if self.state == ConnectivityState::Idle => {
+                writeln!(f, "not in use: no watches, no connections; the next RPC connects")
+            }
             None => Ok(()),
         }
     }

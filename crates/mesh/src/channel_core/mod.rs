@@ -8,11 +8,12 @@ mod api;
 mod clusters;
 mod core;
 mod describe;
+mod idle;
 mod managed;
 #[cfg(test)]
 mod tests;
 
-pub use api::{ChannelConfig, ChannelEffect, ChannelInput, DataPlane};
+pub use api::{Activity, ChannelConfig, ChannelEffect, ChannelInput, DataPlane};
 pub use describe::{ChannelTree, ClusterShare, RouteNode};
 
 pub use self::core::ChannelCore;

@@ -34,7 +34,7 @@ use proxyless_xds::resource::ResourceType;
 pub use self::dns::DnsName;
 use self::dns::DnsNames;
 use self::publish::Published;
-use self::resources::{News, Resources};
+use self::resources::{News, Resources, Wanted};
 use crate::xds_config::XdsConfig;
 
 /// What the dependency manager wants done.
@@ -112,11 +112,21 @@ impl DependencyManager {
         }
     }
 
-    /// Begins to watch. Without effect the second time.
+    /// Begins to watch. Without effect while it does.
     pub fn start(&mut self) {
         if self.stage == Stage::NotStarted {
             self.stage = Stage::Dirty;
         }
+    }
+
+    /// Ends every watch and every name and forgets what they said, until [`Self::start`]. Subscriptions stay.
+    pub fn stop(&mut self) {
+        self.stage = Stage::NotStarted;
+        self.published = Published::Nothing;
+        self.update = None;
+        self.new_endpoints.clear();
+        self.by_eds = None;
+        self.watch(&Wanted::default());
     }
 
     /// Takes in what happened to a watched resource. Late events of ended watches are ignored.

@@ -185,7 +185,8 @@ impl DependencyManager {
                         kept = Kept::SomeLeafLists;
                         old.clone()
                     }
-                    None => continue,
+                    // A31: an RPC that held it while there was no configuration waits for it; it does not fail.
+                    None => Ok(Arc::new(ClusterConfig::unknown_leaf(Arc::clone(name)))),
                 },
             };
             if let Ok(config) = &entry
@@ -293,7 +294,7 @@ impl DependencyManager {
     }
 
     /// Starts what is wanted, ends what is not (A99-21). Starts come first, so that the client's cache sees no gap.
-    fn watch(&mut self, wanted: &Wanted) {
+    pub(super) fn watch(&mut self, wanted: &Wanted) {
         for key in &wanted.resources {
             if let Some(id) = self.resources.watch(key) {
                 let (resource_type, name) = key.clone();

@@ -134,13 +134,6 @@ impl DnsScheduler {
         self.names.values().filter_map(DnsSchedule::deadline).min()
     }
 
-    /// Ends everything.
-    pub(crate) fn shut_down(&mut self) {
-        self.names.clear();
-        let queries: Vec<_> = self.queries.keys().copied().collect();
-        queries.into_iter().for_each(|query| self.cancel(query));
-    }
-
     fn query(&mut self, name: &DnsName) -> u64 {
         self.next_query += 1;
         let query = self.next_query;

@@ -266,7 +266,7 @@ fn a_stopped_name_is_forgotten() {
     bed.scheduler.answer(bed.now, 1, Err("late".into()));
     bed.pump();
     assert!(bed.results.is_empty() && bed.open == [(2, "a".to_owned())]);
-    bed.scheduler.shut_down();
+    bed.scheduler.stop(&name("a"));
     bed.pump();
     assert_eq!((bed.cancelled, bed.scheduler.next_deadline()), (vec![1, 2], None));
 }

@@ -20,12 +20,13 @@ use super::peer::PeerAddress;
 use super::pick::{Picked, Routed, Step};
 use super::replay::{Replay, RequestBody};
 use super::request as requests;
-use super::response::XdsBody;
+use super::response::{Live, XdsBody};
 use super::retry::Retries;
 use super::status;
 use super::timer::Timer;
 use super::transparent::Transparent;
 use super::waiting::Waiting;
+use crate::activity::InUse;
 use crate::channel::Shared;
 use crate::clock;
 use crate::snapshot::Snapshot;
@@ -63,6 +64,8 @@ pub(super) struct Call<'a> {
     last_error: Option<String>,
     /// Why a call that waits for a connection has none.
     pub(super) pick_error: Option<String>,
+    /// Present until the response takes it over.
+    in_use: Option<InUse>,
 }
 
 impl<'a> Call<'a> {
@@ -78,11 +81,11 @@ impl<'a> Call<'a> {
             peer: None,
             last_error: None,
             pick_error: None,
+            in_use: Some(shared.published.activity().begin()),
         }
     }
 
     async fn run(&mut self, body: tonic::body::Body) -> Result<Response<XdsBody>, Status> {
-        self.shared.exit_idle();
         let shared = self.shared;
         // Calls that come to a connection are counted by it.
         let unsent = |_: &Status| shared.published.unsent().failed();
@@ -245,14 +248,13 @@ impl<'a> Call<'a> {
                 let snapshot = self.shared.published.load();
                 match look(self, &snapshot)? {
                     Step::Done(value) => return Ok(value),
-                    Step::Wait => snapshot.superseded.clone(),
+                    Step::Wait => {
+                        self.shared.exit_idle(&snapshot);
+                        snapshot.superseded.clone()
+                    }
                 }
             };
-            if self.shared.published.has_ended() {
-                let target = &self.shared.target;
-                let why = format!("{target}: the runtime in which the channel was made has ended");
-                return Err(Status::unavailable(why));
-            }
+            self.shared.check_ended()?;
             self.until(pin!(superseded.cancelled()), waiting).await?;
         }
     }
@@ -313,6 +315,12 @@ impl<'a> Call<'a> {
         };
         let mut deadline = std::mem::take(&mut self.deadline);
         deadline.arm(&self.shared.calls.runtime);
-        Response::from_parts(head, XdsBody::new(body, ticket, deadline, routed.cluster, throttle.cloned()))
+        // A31: the RPC is committed. Nothing is picked for it any more, so its cluster may go, with `routed`.
+        let cluster = Arc::clone(routed.cluster.name());
+        let (throttle, in_use) = (throttle.cloned(), self.in_use.take());
+        Response::from_parts(
+            head,
+            XdsBody::new(Live { inner: body, ticket, deadline, cluster, throttle, in_use }),
+        )
     }
 }

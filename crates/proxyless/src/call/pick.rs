@@ -18,6 +18,7 @@ use crate::snapshot::Snapshot;
 
 /// What the route decided, kept over all attempts.
 pub(super) struct Routed {
+    /// Keeps the cluster configured until the RPC is committed (gRFC A31).
     pub(super) cluster: Arc<ClusterRef>,
     pub(super) retry_policy: Option<Arc<RetryPolicy>>,
     pub(super) attributes: CallAttributes,

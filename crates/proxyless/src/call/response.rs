@@ -8,36 +8,31 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use proxyless_balancer::api::{BackendMetrics, CallTicket, Code};
-use proxyless_mesh::cluster_ref::ClusterRef;
 use tonic::Status;
 
 use super::deadline::Deadline;
 use super::throttle::RetryThrottle;
 use super::{orca, status};
+use crate::activity::InUse;
 
 /// The body of a response on an [`XdsChannel`](crate::XdsChannel). Its errors are [`tonic::Status`].
 #[derive(Default)]
 pub struct XdsBody(Option<Live>);
 
 /// A response that is still coming.
-struct Live {
-    inner: proxyless_transport::Body,
-    ticket: Option<CallTicket>,
-    deadline: Deadline,
-    /// Keeps the cluster configured until the RPC is over (gRFC A31).
-    cluster: Arc<ClusterRef>,
-    throttle: Option<Arc<RetryThrottle>>,
+pub(super) struct Live {
+    pub(super) inner: proxyless_transport::Body,
+    pub(super) ticket: Option<CallTicket>,
+    pub(super) deadline: Deadline,
+    pub(super) cluster: Arc<str>,
+    pub(super) throttle: Option<Arc<RetryThrottle>>,
+    /// Keeps the channel from going IDLE.
+    pub(super) in_use: Option<InUse>,
 }
 
 impl XdsBody {
-    pub(super) fn new(
-        inner: proxyless_transport::Body,
-        ticket: Option<CallTicket>,
-        deadline: Deadline,
-        cluster: Arc<ClusterRef>,
-        throttle: Option<Arc<RetryThrottle>>,
-    ) -> Self {
-        Self(Some(Live { inner, ticket, deadline, cluster, throttle }))
+    pub(super) fn new(live: Live) -> Self {
+        Self(Some(live))
     }
 
     /// Ends the call: the trackers hear of it, and the connection's stream is given up.
@@ -64,7 +59,7 @@ impl Live {
     /// Who answers, for errors; empty if the call is over.
     fn backend(&self) -> String {
         let address = self.ticket.as_ref().map(|ticket| ticket.target().address);
-        address.map_or_else(String::new, |address| format!("{address} (cluster {}): ", self.cluster.name()))
+        address.map_or_else(String::new, |address| format!("{address} (cluster {}): ", self.cluster))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{ConnectivityState, Wake};
-use proxyless_mesh::channel_core::{ChannelCore, ChannelEffect, ChannelInput};
+use proxyless_mesh::channel_core::{Activity, ChannelCore, ChannelEffect, ChannelInput};
 use proxyless_sans_io::Time;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent};
 use tokio::sync::Notify;
@@ -19,7 +19,8 @@ use super::xds::{Subscriber, XdsEvent};
 use crate::client_pool::ClientSource;
 use crate::clock;
 use crate::inspect::ChannelReport;
-use crate::snapshot::Published;
+use crate::snapshot::{End, Published};
+use crate::state::ChannelState;
 
 /// What handles of a channel ask of its driver.
 pub(crate) enum Command {
@@ -97,14 +98,14 @@ impl Driver {
 /// Also if the runtime drops the driver unfinished, or before it began.
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.published.end();
+        self.published.end(if std::thread::panicking() { End::Panicked } else { End::Dropped });
     }
 }
 
 struct Running {
     driver: Driver,
     events: UnboundedSender<XdsEvent>,
-    /// The channel's place at the xDS client; taken when the first watch starts (A27-35).
+    /// The channel's place at the xDS client; taken when the first watch starts (A27-35), left when the channel is IDLE.
     subscriber: Option<Subscriber>,
     created: Time,
     trace: Trace,
@@ -158,6 +159,14 @@ impl Running {
     }
 
     fn apply_effects(&mut self) {
+        self.apply_all();
+        // The xDS client ends with its last channel: one that is IDLE needs none.
+        if self.driver.core.is_idle() {
+            self.subscriber = None;
+        }
+    }
+
+    fn apply_all(&mut self) {
         while let Some(effect) = self.driver.core.poll_effect() {
             let connections = &mut self.driver.connections;
             match effect {
@@ -220,6 +229,16 @@ impl Running {
                         subscriber.unregister_load(store);
                     }
                 }
+                ChannelEffect::CheckActivity => {
+                    let used = self.driver.published.activity().take();
+                    let activity = if used { Activity::InUse } else { Activity::Unused };
+                    self.handle(ChannelInput::Activity(activity));
+                }
+                ChannelEffect::EnterIdle => {
+                    debug!(target: "channel", target_uri = %self.driver.target, "idle");
+                    self.trace.state(ConnectivityState::Idle);
+                    self.driver.published.enter_idle();
+                }
                 ChannelEffect::Publish(data) => {
                     debug!(target: "channel", target_uri = %self.driver.target, generation = data.generation,
                         state = %data.state, "published");
@@ -239,7 +258,7 @@ impl Running {
                     tracing::error!(target: "xds_client", %error, "cannot start the xDS client");
                     format!("cannot start the xDS client: {error}")
                 })?;
-                self.driver.published.set_state(ConnectivityState::Connecting);
+                self.driver.published.set_state(ChannelState::Connecting);
                 self.trace.state(ConnectivityState::Connecting);
                 client.join(self.events.clone())
             }

@@ -45,7 +45,7 @@ pub(super) fn report(driver: &Driver, created: Time, ids: &mut Ids, trace: &Trac
     ChannelReport {
         id: driver.id,
         target: driver.target.as_ref().to_owned(),
-        state: *driver.published.states().borrow(),
+        state: trace.last_state(),
         created: clock::unix_seconds(created),
         calls: CallReport::new(ended, in_flight),
         tree,

@@ -47,6 +47,11 @@ impl Trace {
         }
     }
 
+    /// The channel's state.
+    pub(super) fn last_state(&self) -> ConnectivityState {
+        self.state
+    }
+
     pub(super) fn watch(&mut self, watch: WatchId, resource_type: ResourceType, name: &Arc<str>) {
         self.watches.insert(watch, (resource_type, Arc::clone(name)));
         self.push(Entry::Watch { resource_type, name: Arc::clone(name) });

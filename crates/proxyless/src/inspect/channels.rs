@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use proxyless_balancer::api::{CallCounts, ConnectivityState};
+use proxyless_balancer::api::{CallCounts, ConnectivityState, PolicyNode};
 use proxyless_mesh::channel_core::ChannelTree;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,21 @@ pub struct ChannelReport {
     pub events: Vec<Event>,
     /// How much happened since the beginning; more than `events` has.
     pub events_total: u64,
+}
+
+impl ChannelReport {
+    /// What RPCs fail with, or a connection failed with: the first error there is.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        let of_connections = || self.connections.iter().find_map(|connection| connection.error.as_deref());
+        let of_policies = || self.tree.root.as_ref().and_then(failure);
+        self.tree.error.as_deref().or_else(of_policies).or_else(of_connections)
+    }
+}
+
+/// What the policy, or one below it, fails RPCs with.
+fn failure(node: &PolicyNode) -> Option<&str> {
+    let below = || node.children.iter().find_map(|child| failure(&child.node));
+    node.error.as_deref().or_else(below)
 }
 
 /// Calls of a channel, a subchannel or a connection.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
-use proxyless_mesh::channel_core::{ChannelEffect, ChannelInput, DataPlane};
+use proxyless_mesh::channel_core::{Activity, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsAnswer;
 use proxyless_xds::client::{Input, WatchEvent, WatchId};
 use proxyless_xds::lrs;
 
-use super::{World, gates};
+use super::{Background, World};
 use crate::calls::{End, Wire};
 use crate::channel::{SimChannel, Watched};
 use crate::endpoints::{Behaviour, Connection, Happening, Phase};
@@ -27,7 +27,9 @@ impl World {
         self.epochs += 1;
         let epoch = self.epochs;
         let seed = self.seed.wrapping_add(epoch);
-        *place = Some(SimChannel::new(index, epoch, gates(&self.settings), self.circuits.clone(), seed));
+        let mut channel = SimChannel::new(index, epoch, &self.settings, self.circuits.clone(), seed);
+        channel.asked = true;
+        *place = Some(channel);
         let input = ChannelInput::ExitIdle;
         self.queue.push_in(Lane::ToChannel(epoch), self.now, Event::Channel { epoch, input, token: None });
     }
@@ -67,8 +69,9 @@ impl World {
             effects.push(effect);
         }
         channel.forget_names();
-        let mut published = 0;
+        let (mut published, mut idle) = (0, false);
         for effect in effects {
+            idle |= matches!(effect, ChannelEffect::EnterIdle);
             published += usize::from(matches!(effect, ChannelEffect::Publish(_)));
             self.do_for_channel(epoch, effect)?;
         }
@@ -76,7 +79,10 @@ impl World {
         Violation::unless(published <= 1, "an input publishes at most once", || {
             format!("{published} snapshots")
         })?;
-        if published > 0 { self.pick_again(epoch) } else { Ok(()) }
+        if let Some(channel) = self.by_epoch(epoch).filter(|_| idle) {
+            invariants::after_idle(channel)?;
+        }
+        if published > 0 || idle { self.pick_again(epoch) } else { Ok(()) }
     }
 
     fn do_for_channel(&mut self, epoch: u64, effect: ChannelEffect) -> Result<(), Violation> {
@@ -135,9 +141,34 @@ impl World {
                 Violation::unless(known, "only stores that were registered go", || format!("{store:?}"))?;
                 self.load_changes(epoch, lrs::Input::Unregister { store });
             }
+            ChannelEffect::CheckActivity => {
+                let used = std::mem::take(&mut channel.used);
+                let streams = self.background == Background::Streams;
+                let used = used || streams || !self.calls.of_channel(epoch).is_empty();
+                let activity = if used { Activity::InUse } else { Activity::Unused };
+                // RPCs may begin before the core has heard of it.
+                let input = ChannelInput::Activity(activity);
+                self.queue.push(now + local, Event::Channel { epoch, input, token: None });
+            }
+            ChannelEffect::EnterIdle => {
+                channel.plane = None;
+                channel.asked = false;
+                channel.idles += 1;
+            }
             ChannelEffect::Publish(plane) => return self.publish(epoch, plane),
         }
         Ok(())
+    }
+
+    /// An RPC looks at the channel; the first one to find it IDLE has it connect.
+    pub(super) fn use_channel(&mut self, epoch: u64) {
+        let Some(channel) = self.by_epoch(epoch) else { return };
+        channel.used = true;
+        if channel.plane.is_some() || std::mem::replace(&mut channel.asked, true) {
+            return;
+        }
+        let (at, input) = (self.now + self.local_delay(), ChannelInput::ExitIdle);
+        self.queue.push(at, Event::Channel { epoch, input, token: None });
     }
 
     fn log_effect(&mut self, epoch: u64, effect: &ChannelEffect) {

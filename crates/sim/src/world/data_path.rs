@@ -201,6 +201,7 @@ impl World {
         epoch: u64,
         request: Request<'_>,
     ) -> Result<(Option<Arc<ClusterRef>>, Picked), Violation> {
+        self.use_channel(epoch);
         let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) else {
             return Ok((request.cluster, Picked::Waits));
         };

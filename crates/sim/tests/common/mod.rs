@@ -43,6 +43,12 @@ pub(crate) fn world_with(mesh: Mesh, seed: u64, server: ServerHabits) -> World {
     World::new(&Script { seed, settings, mesh, steps: Vec::new() })
 }
 
+/// A world whose channels go IDLE.
+pub(crate) fn idle_world(mesh: Mesh, seed: u64, timeout: Duration) -> World {
+    let settings = Settings { idle_timeout: Some(timeout), ..Settings::default() };
+    World::new(&Script { seed, settings, mesh, steps: Vec::new() })
+}
+
 /// What scenarios do and look at.
 pub(crate) trait Scenario {
     fn start(&mut self) -> Result;

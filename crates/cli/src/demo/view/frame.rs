@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use proxyless::ConnectivityState;
+use proxyless::ChannelState;
 
 use crate::demo::{
     load::{Outcome, Sample, between},
@@ -24,7 +24,7 @@ const BAD: &str = "31";
 
 pub(crate) struct Frame<'a> {
     pub(crate) title: &'a str,
-    pub(crate) state: ConnectivityState,
+    pub(crate) state: ChannelState,
     pub(crate) members: &'a [Member],
     pub(crate) samples: &'a [Sample],
     pub(crate) now: Duration,
@@ -121,10 +121,10 @@ impl Frame<'_> {
     }
 }
 
-fn state_colour(state: ConnectivityState) -> &'static str {
+fn state_colour(state: ChannelState) -> &'static str {
     match state {
-        ConnectivityState::Ready => GOOD,
-        ConnectivityState::TransientFailure => BAD,
+        ChannelState::Ready => GOOD,
+        ChannelState::TransientFailure => BAD,
         _ => WAITING,
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             samples(100, &[(0, 1200, "a-1"), (1200, 1300, "a-2"), (1300, 1400, "!"), (1400, 2000, "c-1")]);
         at(&Frame {
             title: "phase",
-            state: ConnectivityState::Ready,
+            state: ChannelState::Ready,
             members: &members,
             samples: &samples,
             now: Duration::from_secs(2),

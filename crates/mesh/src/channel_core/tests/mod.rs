@@ -4,6 +4,7 @@ mod circuits;
 mod describe;
 mod dns;
 mod failover;
+mod idle;
 mod lifecycle;
 mod load;
 mod routing;

@@ -20,7 +20,7 @@ use proxyless_xds::resource::{
     RouteSource, VirtualHost,
 };
 
-use crate::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
+use crate::channel_core::{Activity, ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
 use crate::cluster_ref::ClusterRef;
 use crate::dns::{DnsAnswer, DnsConfig};
 use crate::policies::cluster_impl::CircuitRegistry;
@@ -82,6 +82,12 @@ pub(super) struct World {
     pub(super) queries: BTreeMap<u64, Arc<str>>,
     /// Hosts of all queries so far.
     pub(super) queried: Vec<Arc<str>>,
+    /// What the channel is told when it asks.
+    pub(super) activity: Activity,
+    /// How often it asked.
+    pub(super) checks: usize,
+    /// How many connections were closed when the channel last said that it is IDLE.
+    pub(super) closed_before_idle: usize,
     woken: Arc<Flag>,
     resources: BTreeMap<(ResourceType, Arc<str>), Resource>,
     watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
@@ -99,6 +105,15 @@ impl World {
 
     /// The same with other DNS options.
     pub(super) fn with_dns(dns: DnsConfig) -> Self {
+        Self::with_options(dns, Some(Duration::from_secs(1800)))
+    }
+
+    /// The same with another idle timeout.
+    pub(super) fn with_idle_timeout(timeout: Option<Duration>) -> Self {
+        Self::with_options(DnsConfig::default(), timeout)
+    }
+
+    fn with_options(dns: DnsConfig, idle_timeout: Option<Duration>) -> Self {
         let (woken, circuits) = (Arc::new(Flag::default()), CircuitRegistry::default());
         let config = ChannelConfig {
             listener_name: "service".into(),
@@ -108,6 +123,7 @@ impl World {
             dns,
             gates: Gates::default(),
             circuits: circuits.clone(),
+            idle_timeout,
             seed: 1,
         };
         Self {
@@ -121,6 +137,9 @@ impl World {
             loads: Vec::new(),
             queries: BTreeMap::new(),
             queried: Vec::new(),
+            activity: Activity::InUse,
+            checks: 0,
+            closed_before_idle: 0,
             woken,
             resources: BTreeMap::new(),
             watches: BTreeMap::new(),
@@ -359,6 +378,14 @@ impl World {
             ChannelEffect::UnregisterLoad { store } => {
                 let at = self.loads.iter().position(|known| Arc::ptr_eq(known, &store));
                 self.loads.remove(at.expect("a store that was registered"));
+            }
+            ChannelEffect::CheckActivity => {
+                self.checks += 1;
+                self.inputs.push_back(ChannelInput::Activity(self.activity));
+            }
+            ChannelEffect::EnterIdle => {
+                self.closed_before_idle = self.closes.len();
+                self.plane = None;
             }
             ChannelEffect::Publish(plane) => {
                 let newest = self.plane.as_ref().map_or(0, |plane| plane.generation);

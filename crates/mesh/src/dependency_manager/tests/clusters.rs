@@ -169,7 +169,7 @@ fn a74_subscribed_cluster_holds_nothing_up() {
     bed.routes(&["c", "c"]);
     assert_eq!(bed.config().virtual_host.routes, route_config(&[], &["c", "c"]).virtual_hosts[0].routes);
     bed.endpoints("c", &[2]);
-    assert_eq!(bed.clusters().into_values().collect::<Vec<_>>(), ["known 2"]);
+    assert_eq!(bed.clusters().into_values().collect::<Vec<_>>(), ["known 2", "pending"]);
     bed.leaf("dynamic", 3);
     assert_eq!(bed.cluster("dynamic"), "known 3");
     // Its endpoints move: until they are there it goes on as before.

@@ -1,0 +1,67 @@
+//! Whether a channel is in use, noted by its calls without a cache line that they all write.
+
+use std::array;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proxyless_balancer::api::{Padded, STRIPES, own_stripe};
+
+/// The calls of one channel.
+pub(crate) struct Activity {
+    /// Whether one has begun since somebody last looked. Calls write it only if it is not set.
+    used: AtomicBool,
+    /// Each call in flight holds one of these: that of the thread which began it.
+    stripes: [Arc<Padded<()>>; STRIPES],
+}
+
+/// A call in flight; it ends when this is dropped. Does not keep the channel alive.
+pub(crate) struct InUse {
+    _stripe: Arc<Padded<()>>,
+}
+
+impl Activity {
+    pub(crate) fn new() -> Self {
+        Self { used: AtomicBool::new(false), stripes: array::from_fn(|_| Arc::default()) }
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(&self) -> InUse {
+        // Relaxed: it guards nothing. A call that the driver overlooks finds the channel IDLE and wakes it.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        // Below STRIPES by construction.
+        InUse { _stripe: Arc::clone(&self.stripes[own_stripe() % STRIPES]) }
+    }
+
+    /// Whether calls are in flight, or some have begun since the last look.
+    pub(crate) fn take(&self) -> bool {
+        let used = self.used.swap(false, Ordering::Relaxed);
+        used || self.stripes.iter().any(|stripe| Arc::strong_count(stripe) > 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_in_flight_and_calls_since_the_last_look_count() {
+        let activity = Activity::new();
+        assert!(!activity.take());
+        drop(activity.begin());
+        assert!(activity.take(), "one has begun and ended");
+        assert!(!activity.take());
+        let long = activity.begin();
+        for _ in 0..3 {
+            assert!(activity.take(), "one is in flight");
+        }
+        // It may end anywhere, and after the channel.
+        let ended = std::thread::spawn(move || drop(long));
+        ended.join().unwrap();
+        assert!(!activity.take());
+        let outlives = activity.begin();
+        drop(activity);
+        drop(outlives);
+    }
+}
