@@ -172,7 +172,11 @@ impl XdsChannel {
             ChannelState::Ready => return None,
             ChannelState::Shutdown => return self.shared.check_ended().err(),
             ChannelState::Idle => {
-                return Some(Status::unavailable(format!("{target} is IDLE: no RPC has asked for it")));
+                let why = match published.load().data {
+                    None => "nobody uses it",
+                    Some(_) => "its policies connect when there is an RPC to send",
+                };
+                return Some(Status::unavailable(format!("{target} is IDLE: {why}")));
             }
             state @ (ChannelState::Connecting | ChannelState::TransientFailure) => state,
         };
