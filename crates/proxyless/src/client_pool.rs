@@ -121,7 +121,8 @@ impl ClientPool {
 
     fn client(&self, key: &ClientKey) -> io::Result<Arc<XdsClient>> {
         let mut entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|entry| entry.client.strong_count() > 0);
+        // One that panicked is of no use to anybody, though channels may still hold it.
+        entries.retain(|entry| entry.client.upgrade().is_some_and(|client| !client.has_ended()));
         let known = entries.iter().find(|entry| entry.key == *key).and_then(|entry| entry.client.upgrade());
         if let Some(client) = known {
             return Ok(client);

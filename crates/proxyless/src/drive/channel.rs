@@ -1,11 +1,13 @@
 //! Runs a `ChannelCore` as a task of the caller's runtime, until the last handle of the channel is gone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proxyless_balancer::api::{ConnectivityState, Wake};
 use proxyless_mesh::channel_core::{Activity, ChannelCore, ChannelEffect, ChannelInput};
 use proxyless_sans_io::Time;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent};
+use proxyless_xds::lrs::LoadStore;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -13,6 +15,7 @@ use tracing::debug;
 
 use super::connection::{Connections, Report};
 use super::dns::Lookups;
+use super::panics;
 use super::report::{Ids, report};
 use super::trace::Trace;
 use super::xds::{Subscriber, XdsEvent};
@@ -21,6 +24,9 @@ use crate::clock;
 use crate::inspect::ChannelReport;
 use crate::snapshot::{End, Published};
 use crate::state::ChannelState;
+
+/// How long a channel waits before it looks for another xDS client in place of one that panicked.
+const REJOIN_DELAY: Duration = Duration::from_secs(1);
 
 /// What handles of a channel ask of its driver.
 pub(crate) enum Command {
@@ -62,12 +68,18 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) async fn run(self, mut commands: UnboundedReceiver<Command>) {
+    pub(crate) async fn run(self, commands: UnboundedReceiver<Command>) {
+        panics::guard("channel", self.run_unguarded(commands)).await;
+    }
+
+    async fn run_unguarded(self, mut commands: UnboundedReceiver<Command>) {
         let (events, mut xds_events) = unbounded_channel();
         let mut running = Running {
             driver: self,
             events,
             subscriber: None,
+            rejoin_at: None,
+            loads: Vec::new(),
             created: clock::now(),
             trace: Trace::default(),
             ids: Ids::default(),
@@ -75,6 +87,7 @@ impl Driver {
         loop {
             running.apply_effects();
             let deadline = running.driver.core.next_deadline();
+            let client_ended = running.subscriber.as_ref().map(Subscriber::client_ended);
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(Command::ExitIdle) => running.handle(ChannelInput::ExitIdle),
@@ -87,6 +100,8 @@ impl Driver {
                 answer = running.driver.dns.next() => running.handle(answer),
                 () = running.driver.wake.0.notified() => running.handle(ChannelInput::Wake),
                 () = clock::sleep_until(deadline) => running.handle(ChannelInput::Tick),
+                () = until(client_ended) => running.leave_client(),
+                () = clock::sleep_until(running.rejoin_at) => running.rejoin(),
             }
         }
         running.handle(ChannelInput::Shutdown);
@@ -102,11 +117,23 @@ impl Drop for Driver {
     }
 }
 
+/// What the future gives; never, if there is none.
+async fn until(future: Option<impl Future<Output = ()>>) {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
 struct Running {
     driver: Driver,
     events: UnboundedSender<XdsEvent>,
     /// The channel's place at the xDS client; taken when the first watch starts (A27-35), left when the channel is IDLE.
     subscriber: Option<Subscriber>,
+    /// Set after a panic of the xDS client: when to look for another.
+    rejoin_at: Option<Time>,
+    /// What the xDS client reports for the channel.
+    loads: Vec<Arc<LoadStore>>,
     created: Time,
     trace: Trace,
     ids: Ids,
@@ -163,6 +190,7 @@ impl Running {
         // The xDS client ends with its last channel: one that is IDLE needs none.
         if self.driver.core.is_idle() {
             self.subscriber = None;
+            self.rejoin_at = None;
         }
     }
 
@@ -172,10 +200,20 @@ impl Running {
             match effect {
                 ChannelEffect::Watch { watch, resource_type, name } => {
                     self.trace.watch(watch, resource_type, &name);
+                    if self.rejoin_at.is_some() {
+                        // It is asked for with the other watches.
+                        self.driver.published.missing().asked(watch, resource_type, &name);
+                        continue;
+                    }
+                    let first = self.subscriber.is_none();
                     match self.subscriber() {
                         Ok(subscriber) => {
                             subscriber.watch(watch, resource_type, Arc::clone(&name));
                             self.driver.published.missing().asked(watch, resource_type, &name);
+                            if first {
+                                self.driver.published.set_state(ChannelState::Connecting);
+                                self.trace.state(ConnectivityState::Connecting);
+                            }
                         }
                         // RPCs fail and say why, instead of waiting for what was never asked for.
                         Err(why) => {
@@ -220,11 +258,13 @@ impl Running {
                     self.driver.dns.cancel(query);
                 }
                 ChannelEffect::RegisterLoad { store } => {
+                    self.loads.push(Arc::clone(&store));
                     if let Some(subscriber) = &self.subscriber {
                         subscriber.register_load(store);
                     }
                 }
                 ChannelEffect::UnregisterLoad { store } => {
+                    self.loads.retain(|known| !Arc::ptr_eq(known, &store));
                     if let Some(subscriber) = &self.subscriber {
                         subscriber.unregister_load(store);
                     }
@@ -249,6 +289,28 @@ impl Running {
         }
     }
 
+    /// The xDS client has panicked. What it told stays in use until another one says something else.
+    fn leave_client(&mut self) {
+        tracing::error!(target: "channel", target_uri = %self.driver.target, "the xDS client is gone; starting another");
+        self.subscriber = None;
+        self.rejoin_at = Some(clock::now() + REJOIN_DELAY);
+    }
+
+    /// Asks another xDS client for all that the channel watches.
+    fn rejoin(&mut self) {
+        let (watches, loads) = (self.trace.watched(), self.loads.clone());
+        self.rejoin_at = match self.subscriber() {
+            Ok(subscriber) => {
+                for (watch, resource_type, name) in watches {
+                    subscriber.watch(watch, resource_type, name);
+                }
+                loads.into_iter().for_each(|store| subscriber.register_load(store));
+                None
+            }
+            Err(_) => Some(clock::now() + REJOIN_DELAY),
+        };
+    }
+
     /// The channel's place at the xDS client, or why there is no client.
     fn subscriber(&mut self) -> Result<&Subscriber, String> {
         let subscriber = match self.subscriber.take() {
@@ -258,8 +320,6 @@ impl Running {
                     tracing::error!(target: "xds_client", %error, "cannot start the xDS client");
                     format!("cannot start the xDS client: {error}")
                 })?;
-                self.driver.published.set_state(ChannelState::Connecting);
-                self.trace.state(ConnectivityState::Connecting);
                 client.join(self.events.clone())
             }
         };

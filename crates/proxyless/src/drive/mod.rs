@@ -3,7 +3,9 @@
 pub(crate) mod channel;
 pub(crate) mod connection;
 pub(crate) mod dns;
+mod listener;
 mod lrs;
+mod panics;
 mod report;
 pub(crate) mod stream;
 mod trace;

@@ -57,6 +57,12 @@ impl Trace {
         self.push(Entry::Watch { resource_type, name: Arc::clone(name) });
     }
 
+    /// What the channel watches.
+    pub(super) fn watched(&self) -> Vec<(WatchId, ResourceType, Arc<str>)> {
+        let watches = self.watches.iter();
+        watches.map(|(&watch, (resource_type, name))| (watch, *resource_type, Arc::clone(name))).collect()
+    }
+
     pub(super) fn unwatch(&mut self, watch: WatchId) {
         self.watches.remove(&watch);
     }

@@ -20,7 +20,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tracing::{debug, info};
 
+use super::listener::Listener;
 use super::lrs::LoadReports;
+use super::panics;
 use super::stream::{StreamEvent, StreamEventKind, Streams};
 use crate::clock;
 use crate::server::ServerChannel;
@@ -101,7 +103,8 @@ impl XdsClient {
         let (server_uri, node) = (Arc::clone(&config.server_uri), config.node.clone());
         std::thread::Builder::new().name("xds-client".into()).spawn(move || {
             info!(target: "xds_client", server = %config.server_uri, node = %config.node_id, "started");
-            runtime.block_on(Driver::new(config, lrs_config, server, weak).run(inbox));
+            let driver = Driver::new(config, lrs_config, server, weak);
+            runtime.block_on(panics::guard("xDS client", driver.run(inbox)));
         })?;
         Ok(Arc::new(Self { commands, channels: AtomicU64::new(0), server_uri, node }))
     }
@@ -130,13 +133,24 @@ impl XdsClient {
         dump
     }
 
+    /// Whether its thread has panicked.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.commands.is_closed()
+    }
+
     fn tell(&self, command: Command) {
-        // The driver runs as long as a handle lives; it cannot be gone here unless its thread panicked.
+        // The driver runs as long as a handle lives, unless it panics; its channels then look for another client.
         let _ = self.commands.send(command);
     }
 }
 
 impl Subscriber {
+    /// Completes when the client is gone although this share of it lives: its thread panicked.
+    pub(crate) fn client_ended(&self) -> impl Future<Output = ()> + use<> {
+        let commands = self.client.commands.clone();
+        async move { commands.closed().await }
+    }
+
     pub(crate) fn watch(&self, watch: WatchId, resource_type: ResourceType, name: Arc<str>) {
         self.client.tell(Command::Watch { channel: self.channel, watch, resource_type, name });
     }
@@ -161,19 +175,28 @@ impl Drop for Subscriber {
     }
 }
 
+/// An event that a channel has not acted on.
+struct Outstanding {
+    channel: u64,
+    /// The core's token.
+    token: u64,
+    /// How long the channel is waited for.
+    until: Time,
+}
+
 struct Driver {
     core: XdsCore,
     streams: Streams,
     stream_events: UnboundedReceiver<StreamEvent>,
     load_reports: LoadReports,
     tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
-    channels: BTreeMap<u64, UnboundedSender<XdsEvent>>,
+    channels: BTreeMap<u64, Listener>,
     /// Each channel numbers its watches itself; the core needs one numbering.
     watches: BTreeMap<(u64, WatchId), WatchId>,
     watchers: BTreeMap<WatchId, (u64, WatchId)>,
     next_watch: u64,
-    /// Events that channels have not acted on: the core's token, and until when that is waited for. Ids grow with time.
-    outstanding: BTreeMap<u64, (u64, Time)>,
+    /// Events that channels have not acted on. Ids grow with time.
+    outstanding: BTreeMap<u64, Outstanding>,
     next_token: u64,
 }
 
@@ -205,7 +228,7 @@ impl Driver {
             self.apply_effects();
             let deadline = self.core.next_deadline();
             let report_deadline = self.load_reports.next_deadline();
-            let token_deadline = self.outstanding.values().next().map(|(_, until)| *until);
+            let token_deadline = self.outstanding.values().next().map(|first| first.until);
             tokio::select! {
                 command = inbox.recv() => match command {
                     Some(command) => self.on_command(command),
@@ -228,7 +251,7 @@ impl Driver {
     fn on_command(&mut self, command: Command) {
         match command {
             Command::Join { channel, events } => {
-                self.channels.insert(channel, events);
+                self.channels.insert(channel, Listener::new(events));
             }
             Command::Leave { channel } => {
                 self.channels.remove(&channel);
@@ -260,6 +283,9 @@ impl Driver {
     fn unwatch(&mut self, channel: u64, watch: WatchId) {
         if let Some(id) = self.watches.remove(&(channel, watch)) {
             self.watchers.remove(&id);
+            if let Some(listener) = self.channels.get_mut(&channel) {
+                listener.forget(watch);
+            }
             self.handle(Input::Unwatch { id });
         }
     }
@@ -276,35 +302,44 @@ impl Driver {
         }
     }
 
-    /// A channel has acted on an event, unless that was no longer waited for.
+    /// A channel has acted on an event.
     fn release(&mut self, id: u64) {
-        if let Some((token, _)) = self.outstanding.remove(&id) {
-            self.handle(Input::TokenReleased { token });
+        match self.outstanding.remove(&id) {
+            Some(Outstanding { token, .. }) => self.handle(Input::TokenReleased { token }),
+            // It was no longer waited for.
+            None => self.channels.values_mut().for_each(|listener| listener.caught_up(id)),
         }
     }
 
-    /// Stops waiting for channels that took too long.
+    /// Stops waiting for channels that took too long, now and until they have caught up: one whose runtime nobody runs
+    /// must not delay every response.
     fn read_on(&mut self) {
         let now = clock::now();
-        while let Some(late) = self.outstanding.first_entry().filter(|first| first.get().1 <= now) {
-            let (token, _) = late.remove();
-            debug!(target: "xds_client", "a channel is slow to act on a resource; reading on without it");
+        while let Some(first) = self.outstanding.first_entry().filter(|first| first.get().until <= now) {
+            let (id, Outstanding { channel, token, .. }) = first.remove_entry();
+            debug!(target: "xds_client", channel, "a channel is slow to act on a resource; reading on without it");
+            if let Some(listener) = self.channels.get_mut(&channel) {
+                listener.is_late(id);
+            }
             self.handle(Input::TokenReleased { token });
         }
     }
 
     fn notify(&mut self, id: WatchId, event: WatchEvent, token: Option<u64>) {
         let Some(commands) = self.tokens.upgrade() else { return };
+        let Some(&(channel, watch)) = self.watchers.get(&id) else {
+            // Nobody listens any more.
+            return token.into_iter().for_each(|token| self.handle(Input::TokenReleased { token }));
+        };
         let token = token.map(|token| {
             self.next_token += 1;
-            self.outstanding.insert(self.next_token, (token, clock::now() + TOKEN_PATIENCE));
+            let until = clock::now() + TOKEN_PATIENCE;
+            self.outstanding.insert(self.next_token, Outstanding { channel, token, until });
             ReadToken { id: self.next_token, commands }
         });
-        // Where nobody listens any more the token is dropped right here, which releases it.
-        if let Some((channel, watch)) = self.watchers.get(&id)
-            && let Some(events) = self.channels.get(channel)
-        {
-            let _ = events.send(XdsEvent { watch: *watch, event, token });
+        // Where it cannot be delivered the token is dropped, which releases it.
+        if let Some(listener) = self.channels.get_mut(&channel) {
+            listener.tell(watch, event, token);
         }
     }
 }
