@@ -65,3 +65,72 @@ impl Listener {
         self.held.remove(&watch);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proxyless_xds::client::{ResourceError, ResourceErrorKind};
+    use proxyless_xds::resource::ResourceType;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    use super::*;
+
+    fn changed(why: &str) -> WatchEvent {
+        WatchEvent::Changed(Err(error(why)))
+    }
+
+    fn error(why: &str) -> Arc<ResourceError> {
+        Arc::new(ResourceError {
+            resource_type: ResourceType::Cluster,
+            name: "c".into(),
+            server: "server".into(),
+            node: "node".into(),
+            kind: ResourceErrorKind::Transient(why.into()),
+        })
+    }
+
+    /// What the channel finds in its inbox: the watch, and the reason or the kind.
+    fn told(inbox: &mut UnboundedReceiver<XdsEvent>) -> Vec<(u64, String)> {
+        let mut told = Vec::new();
+        while let Ok(XdsEvent { watch, event, .. }) = inbox.try_recv() {
+            let what = match event {
+                WatchEvent::Changed(Err(error)) => match &error.kind {
+                    ResourceErrorKind::Transient(why) => why.clone(),
+                    other => format!("{other:?}"),
+                },
+                WatchEvent::Changed(Ok(_)) => "resource".into(),
+                WatchEvent::Ambient(error) => format!("ambient {}", error.is_some()),
+            };
+            told.push((watch.0, what));
+        }
+        told
+    }
+
+    #[test]
+    fn a_slow_channel_is_told_the_newest_of_each_watch_when_it_has_caught_up() {
+        let (events, mut inbox) = unbounded_channel();
+        let mut listener = Listener::new(events);
+        listener.tell(WatchId(1), changed("first"), None);
+        assert_eq!(told(&mut inbox), [(1, "first".into())]);
+        listener.is_late(7);
+        listener.is_late(8);
+        for round in 0..1000 {
+            listener.tell(WatchId(1), WatchEvent::Ambient(Some(error("old"))), None);
+            listener.tell(WatchId(1), changed(&format!("round {round}")), None);
+            listener.tell(WatchId(2), changed(&format!("round {round}")), None);
+            listener.tell(WatchId(3), changed("ended"), None);
+        }
+        listener.tell(WatchId(2), WatchEvent::Ambient(Some(error("new"))), None);
+        listener.tell(WatchId(2), WatchEvent::Ambient(None), None);
+        listener.forget(WatchId(3));
+        listener.caught_up(7);
+        listener.caught_up(99);
+        assert!(told(&mut inbox).is_empty(), "one is still late");
+        listener.caught_up(8);
+        let last = "round 999".to_owned();
+        assert_eq!(told(&mut inbox), [(1, last.clone()), (2, last), (2, "ambient false".into())]);
+        listener.tell(WatchId(1), changed("live"), None);
+        assert_eq!(told(&mut inbox), [(1, "live".into())]);
+    }
+}
