@@ -25,7 +25,7 @@ impl XdsTarget {
         let path = match rest.strip_prefix("//") {
             None => rest,
             Some(rest) => {
-                let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+                let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
                 // A27-34: an authority selects an entry of `authorities` (gRFC A47), which comes later.
                 if !authority.is_empty() {
                     return Err(error(Kind::Authority(authority.to_owned())));
@@ -36,6 +36,10 @@ impl XdsTarget {
         if path.contains(['?', '#']) {
             return Err(error(Kind::Query));
         }
+        if let Some(c) = path.chars().find(|c| c.is_whitespace() || c.is_control()) {
+            return Err(error(Kind::Character(c)));
+        }
+        // Only one slash: as with gRPC's other libraries, `xds:////name` asks for `/name`.
         let path = path.strip_prefix('/').unwrap_or(path);
         let name = percent_decode(path).ok_or_else(|| error(Kind::Escape))?;
         if name.is_empty() {
@@ -94,8 +98,16 @@ enum Kind {
     Empty,
     #[error("a query or fragment has no meaning here; write ? as %3F and # as %23")]
     Query,
+    #[error("the character {0:?} cannot be part of a URI; a name that has it is written with {escape}", escape = escape(*.0))]
+    Character(char),
     #[error("a percent sign must begin an escape such as %20, and the whole must be UTF-8")]
     Escape,
+}
+
+/// A character as a URI has it.
+fn escape(c: char) -> String {
+    let mut bytes = [0; 4];
+    c.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 fn percent_decode(text: &str) -> Option<String> {
@@ -134,6 +146,7 @@ mod tests {
         assert_eq!(name("xds:///svc"), "svc");
         assert_eq!(name("xds:///svc:80/"), "svc:80/");
         assert_eq!(name("xds:///a%20b%2Fc"), "a b/c");
+        assert_eq!(name("xds:////svc"), "/svc");
     }
 
     #[test]
@@ -153,6 +166,7 @@ mod tests {
             ("xds:", "no listener"),
             ("xds:///", "no listener"),
             ("xds:///svc?x", "query"),
+            ("xds:///gree ter", "' ' cannot be part of a URI; a name that has it is written with %20"),
             ("xds:///svc%2", "escape"),
             ("xds:///svc%ff", "UTF-8"),
         ] {
