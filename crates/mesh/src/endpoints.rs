@@ -89,7 +89,7 @@ impl<'a> Known<'a> {
 
     fn locality(&self, new: &LocalityEndpoints) -> Group {
         let locality = convert_locality(&new.locality);
-        let name = locality.to_string();
+        let name = unique_name(&locality);
         let known = self.localities.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         let Some((first, locality)) = known.first().and_then(|first| Some((first, first.locality.as_ref()?)))
         else {
@@ -185,6 +185,11 @@ fn convert(endpoint: &LbEndpoint, weight: u32, locality: &Arc<Locality>) -> Endp
         hash_key: endpoint.hash_key.clone(),
         locality: Some(Arc::clone(locality)),
     }
+}
+
+/// What tells a locality from all others.
+fn unique_name(Locality { region, zone, sub_zone }: &Locality) -> String {
+    format!("{{region={region:?}, zone={zone:?}, sub_zone={sub_zone:?}}}")
 }
 
 fn convert_locality(locality: &resource::Locality) -> Locality {

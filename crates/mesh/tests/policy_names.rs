@@ -40,11 +40,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         circuits: CircuitRegistry::default(),
         child: Arc::clone(&child),
     };
-    let priority = PriorityConfig {
-        children: Default::default(),
-        priorities: Vec::new(),
-        failover_timeout: Duration::from_secs(10),
-    };
+    let priority = PriorityConfig::new([]);
     let outlier_detection =
         OutlierDetectionConfig { detection: Detection::default(), child: Arc::clone(&child) };
     let override_host = OverrideHostConfig {

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use proxyless_sans_io::{Rng, Time};
 
+use super::change::{Cause, Changed, reason};
 use super::{
-    ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyConfig, PolicyNode, QueuePicker, Route,
-    RouteBuf, Signal, StateChange, Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update,
+    ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, QueuePicker,
+    Route, RouteBuf, Signal, StateChange, Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update,
 };
 
 /// Names a child of one policy. Never reused within that policy: late events of a removed child find nobody.
@@ -40,14 +41,8 @@ pub struct Child {
     output: ChildOutput,
     last: Option<Update>,
     changed: Option<Changed>,
-}
-
-/// The last change of the state.
-#[derive(Clone, Copy)]
-struct Changed {
-    at: Time,
-    from: ConnectivityState,
-    why: &'static str,
+    /// What it was last called for by something else than a signal.
+    called: Option<(Time, Cause)>,
 }
 
 impl Child {
@@ -61,6 +56,7 @@ impl Child {
             output: ChildOutput::default(),
             last: None,
             changed: None,
+            called: None,
         }
     }
 
@@ -111,32 +107,30 @@ impl Child {
 
     /// Hands an event to it.
     pub fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        let why = match event.state {
-            ConnectivityState::Idle => "a connection that became IDLE",
-            ConnectivityState::Connecting => "a connection attempt",
-            ConnectivityState::Ready => "a connection that became READY",
-            ConnectivityState::TransientFailure => "a failed connection attempt",
-        };
-        self.call(why, cx, |policy, cx| policy.on_subchannel(route, event, cx));
+        let cause = if event.state == event.health { Cause::Subchannel } else { Cause::Ejection };
+        self.call(cause, cx, |policy, cx| policy.on_subchannel(route, event, cx));
     }
 
     /// Hands a timer to it.
     pub fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        self.call("a timer", cx, |policy, cx| policy.on_timer(route, token, cx));
+        self.call(Cause::Timer, cx, |policy, cx| policy.on_timer(route, token, cx));
     }
 
     /// Hands a signal to it.
     pub fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        self.call("an RPC", cx, |policy, cx| policy.on_signal(route, token, cx));
+        // A signal that a policy deferred to the end of the input stands for what else the input brought.
+        let input = self.called.filter(|(at, _)| *at == cx.now());
+        let cause = input.map_or(Cause::Signal, |(_, cause)| cause);
+        self.call(cause, cx, |policy, cx| policy.on_signal(route, token, cx));
     }
 
     /// Tells it to leave IDLE.
     pub fn exit_idle(&mut self, cx: &mut dyn Cx) {
-        self.call("leaving IDLE", cx, |policy, cx| policy.exit_idle(cx));
+        self.call(Cause::ExitIdle, cx, |policy, cx| policy.exit_idle(cx));
     }
 
     fn pass_on(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
-        let result = self.call("an update", cx, |policy, cx| policy.update(update, cx));
+        let result = self.call(Cause::Update, cx, |policy, cx| policy.update(update, cx));
         // What was refused is not "the same as before" when it comes again.
         self.last = result.is_ok().then(|| update.clone());
         result
@@ -148,12 +142,13 @@ impl Child {
         let mut node = self.policy.describe(now);
         node.policy = self.policy_name.to_owned();
         node.state = self.output.state;
-        node.changed = self.changed.map(|Changed { at, from, why }| StateChange {
+        let failure = self.output.picker.failure().map(|error| error.message.clone());
+        let changed = self.changed.map(|Changed { at, from, cause }| StateChange {
             seconds_ago: now.since(at).as_secs_f64(),
             from,
-            why: why.to_owned(),
+            why: reason(from, node.state, cause, failure.as_deref()),
         });
-        let failure = self.output.picker.failure().map(|error| error.message.clone());
+        node.set_changed(changed);
         node.error = failure.or(node.error);
         if let Some(update) = &self.last {
             node.config = update.config.fields();
@@ -165,7 +160,7 @@ impl Child {
 
     fn call<R>(
         &mut self,
-        why: &'static str,
+        cause: Cause,
         cx: &mut dyn Cx,
         f: impl FnOnce(&mut dyn Policy, &mut dyn Cx) -> R,
     ) -> R {
@@ -173,8 +168,9 @@ impl Child {
         let mut cx = ChildCx { parent: cx, index: self.index, output: &mut self.output };
         let result = f(&mut *self.policy, &mut cx);
         if self.output.state != from {
-            self.changed = Some(Changed { at, from, why });
+            self.changed = Some(Changed { at, from, cause });
         }
+        self.called = Some((at, cause));
         result
     }
 }
@@ -242,6 +238,10 @@ impl Cx for ChildCx<'_> {
 
     fn request_reresolution(&mut self) {
         self.parent.request_reresolution();
+    }
+
+    fn record(&mut self, event: PolicyEvent) {
+        self.parent.record(event);
     }
 }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::Policy;
+use super::{Fields, Policy};
 
 /// The configuration of one policy, children included.
 pub trait PolicyConfig: Any + Debug + Send + Sync {
@@ -22,12 +22,9 @@ pub trait PolicyConfig: Any + Debug + Send + Sync {
 
     /// Its fields for people, by the names that gRFCs give them, without the children.
     fn fields(&self) -> Fields {
-        Fields::new()
+        Fields::default()
     }
 }
-
-/// The fields of a configuration as JSON.
-pub type Fields = serde_json::Map<String, serde_json::Value>;
 
 /// Why a policy could not use an update. It keeps what it had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

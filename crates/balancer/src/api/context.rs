@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use proxyless_sans_io::{Rng, Time};
 
-use super::{ConnectivityState, Endpoint, Picker, RouteBuf, Signal, Subchannel, Timer, Trackers};
+use super::{
+    ConnectivityState, Endpoint, Picker, PolicyEvent, RouteBuf, Signal, Subchannel, Timer, Trackers,
+};
 
 /// The world of one policy: its tree below the root is reached only through it.
 ///
@@ -44,6 +46,9 @@ pub trait Cx {
 
     /// Asks whoever resolved the endpoints to do so again.
     fn request_reresolution(&mut self);
+
+    /// Tells people what the policy decided.
+    fn record(&mut self, event: PolicyEvent);
 }
 
 /// What a subchannel is made from. Layers above may add trackers on its way to the root.

@@ -1,7 +1,6 @@
 //! The tree as people look at it: a snapshot of every policy, made only when someone asks.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -22,10 +21,10 @@ pub struct PolicyNode {
     /// Its configuration, by the names that gRFCs give the fields; the children's is with the children.
     #[serde(skip_serializing_if = "Fields::is_empty")]
     pub config: Fields,
-    /// What it fails RPCs with, if it does.
+    /// What it fails RPCs with, unless something below it says the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What went wrong on the way to its endpoints.
+    /// What went wrong on the way to its endpoints, unless an error says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolution_note: Option<String>,
     /// What it counts.
@@ -51,7 +50,7 @@ pub struct ChildNode {
     /// Its share of the RPCs, where the parent has weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// What it is to its parent: `serving`, `standby`, `deactivated`.
+    /// What it is to its parent: `serving`, `failing` (RPCs fail with its error), `standby`, `deactivated`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// The policy.
@@ -104,6 +103,34 @@ impl PolicyNode {
         Self { children, ..Self::default() }
     }
 
+    /// Sets how it got into its state; what its only child says of the same state counts if it is more recent.
+    pub(super) fn set_changed(&mut self, own: Option<StateChange>) {
+        let below = match &self.children[..] {
+            [only] if only.name.is_empty() && only.node.state == self.state => only.node.changed.as_ref(),
+            _ => None,
+        };
+        let known = [self.changed.take(), below.cloned(), own];
+        let latest = |a: &StateChange, b: &StateChange| a.seconds_ago.total_cmp(&b.seconds_ago);
+        self.changed = known.into_iter().flatten().min_by(latest);
+    }
+
+    /// Leaves errors and notes to the deepest node or endpoint that has them: those above only repeat them.
+    pub fn say_errors_once(&mut self) {
+        self.say_once(&mut Vec::new());
+    }
+
+    /// Adds what it and those below it say to `said`.
+    fn say_once(&mut self, said: &mut Vec<String>) {
+        let before = said.len();
+        self.children.iter_mut().for_each(|child| child.node.say_once(said));
+        said.extend(self.endpoints.iter().filter_map(|endpoint| endpoint.error.clone()));
+        let below = said.get(before..).unwrap_or_default();
+        self.error.take_if(|error| below.iter().any(|said| error.contains(said.as_str())));
+        let own = self.error.iter();
+        self.resolution_note.take_if(|note| below.iter().chain(own).any(|said| said.contains(note.as_str())));
+        said.extend(self.error.iter().chain(&self.resolution_note).cloned());
+    }
+
     /// The policies below it and itself, parents first.
     pub fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         visit(self);
@@ -138,146 +165,63 @@ impl EndpointNode {
     }
 }
 
-impl fmt::Display for PolicyNode {
-    /// The tree as indented lines.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.line(f)?;
-        writeln!(f)?;
-        self.below(f, "")
-    }
-}
-
-impl PolicyNode {
-    /// Itself, without those below it.
-    fn line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.policy, self.state)?;
-        if let Some(StateChange { seconds_ago, from, why }) = &self.changed {
-            write!(f, " for {seconds_ago:.0} s (from {from} by {why})")?;
-        }
-        for (name, value) in &self.config {
-            write!(f, " {name}={value}")?;
-        }
-        for (name, value) in &self.counters {
-            write!(f, " {name}={value}")?;
-        }
-        for (label, text) in [("error", &self.error), ("note", &self.resolution_note)] {
-            if let Some(text) = text {
-                write!(f, " {label}: {text}")?;
-            }
-        }
-        Ok(())
-    }
-
-    fn below(&self, f: &mut fmt::Formatter<'_>, indent: &str) -> fmt::Result {
-        let count = self.children.len() + self.endpoints.len();
-        for (at, detail) in self.details.iter().enumerate() {
-            let branch = if count == 0 && at + 1 == self.details.len() { "└·" } else { "├·" };
-            writeln!(f, "{indent}{branch} {detail}")?;
-        }
-        let branch = |at: usize| if at + 1 == count { ("└─", "  ") } else { ("├─", "│ ") };
-        for (at, child) in self.children.iter().enumerate() {
-            let (branch, more) = branch(at);
-            write!(f, "{indent}{branch} {child}")?;
-            writeln!(f)?;
-            child.node.below(f, &format!("{indent}{more} "))?;
-        }
-        for (at, endpoint) in self.endpoints.iter().enumerate() {
-            let (branch, _) = branch(self.children.len() + at);
-            writeln!(f, "{indent}{branch} {endpoint}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for ChildNode {
-    /// One line, without those below.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.name.is_empty() {
-            write!(f, "{}: ", self.name)?;
-        }
-        self.node.line(f)?;
-        if let Some(weight) = self.weight {
-            write!(f, " weight={weight}")?;
-        }
-        if let Some(role) = &self.role {
-            write!(f, " [{role}]")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for EndpointNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, address) in self.addresses.iter().enumerate() {
-            write!(f, "{}{address}", if at > 0 { "," } else { "" })?;
-        }
-        write!(f, " {} ok={} failed={}", self.state, self.calls.succeeded, self.calls.failed)?;
-        if self.weight != 1 {
-            write!(f, " weight={}", self.weight)?;
-        }
-        for text in [&self.health, &self.hostname].into_iter().flatten() {
-            write!(f, " {text}")?;
-        }
-        match &self.error {
-            Some(error) => write!(f, " error: {error}"),
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tree() -> PolicyNode {
-        let endpoint = EndpointNode {
-            addresses: vec!["127.0.0.1:1".parse().unwrap()],
-            state: ConnectivityState::Ready,
-            weight: 1,
-            calls: CallCounts { succeeded: 3, failed: 1 },
-            ..EndpointNode::default()
-        };
-        let failed = EndpointNode {
-            addresses: vec!["127.0.0.1:2".parse().unwrap(), "[::1]:2".parse().unwrap()],
-            state: ConnectivityState::TransientFailure,
-            weight: 5,
-            error: Some("refused".into()),
-            ..EndpointNode::default()
-        };
-        let leaf = PolicyNode {
-            policy: "round_robin".into(),
-            state: ConnectivityState::Ready,
-            endpoints: vec![endpoint, failed],
-            ..PolicyNode::default()
-        };
-        let zone =
-            ChildNode { weight: Some(2), role: Some("serving".into()), ..ChildNode::new("zone", leaf) };
+    fn failing(error: &str) -> PolicyNode {
         PolicyNode {
-            policy: "weighted_target".into(),
-            state: ConnectivityState::Ready,
-            resolution_note: Some("half is missing".into()),
-            details: vec![Detail::new("load", "zone").with("issued", 4)],
-            children: vec![zone],
+            state: ConnectivityState::TransientFailure,
+            error: Some(error.into()),
+            resolution_note: Some("no zone".into()),
             ..PolicyNode::default()
         }
     }
 
+    fn changed(seconds_ago: f64, why: &str) -> Option<StateChange> {
+        Some(StateChange { seconds_ago, from: ConnectivityState::Connecting, why: why.into() })
+    }
+
     #[test]
-    fn the_drawing_has_every_name_state_and_reason() {
-        let lines = [
-            "weighted_target READY note: half is missing",
-            "├· load zone issued=4",
-            "└─ zone: round_robin READY weight=2 [serving]",
-            "   ├─ 127.0.0.1:1 READY ok=3 failed=1",
-            "   └─ 127.0.0.1:2,[::1]:2 TRANSIENT_FAILURE ok=0 failed=0 weight=5 error: refused",
-        ];
-        assert_eq!(tree().to_string().lines().collect::<Vec<_>>(), lines);
+    fn an_error_is_kept_at_the_deepest_node_only() {
+        let refused = EndpointNode { error: Some("a: refused".into()), ..EndpointNode::default() };
+        let endpoints = vec![refused.clone(), EndpointNode { error: Some("b: reset".into()), ..refused }];
+        let leaf = PolicyNode { endpoints, ..failing("all failing; last error: b: reset (no zone)") };
+        let other = failing("it has no localities (no zone)");
+        let mut root = failing("all failing; last error: b: reset (no zone)");
+        root.children = vec![ChildNode::new("x", leaf), ChildNode::new("y", other)];
+        root.say_errors_once();
+        let mut said = Vec::new();
+        root.walk(&mut |node| said.extend([&node.error, &node.resolution_note].into_iter().flatten()));
+        // The note is part of the error of the node that has no endpoints to blame.
+        assert_eq!(said, ["no zone", "it has no localities (no zone)"]);
+        assert_eq!(root.children[0].node.endpoints.len(), 2);
+    }
+
+    #[test]
+    fn a_reason_comes_from_the_child_that_knows_it() {
+        let child = PolicyNode { changed: changed(3.0, "failed over from eu"), ..PolicyNode::default() };
+        let mut node = PolicyNode::above(Some(child.clone()));
+        node.set_changed(changed(9.0, "connected"));
+        assert_eq!(node.changed, child.changed);
+        // Not if the child is in another state, or changed before.
+        node.changed = None;
+        node.state = ConnectivityState::Ready;
+        node.set_changed(changed(9.0, "connected"));
+        assert_eq!(node.changed, changed(9.0, "connected"));
+        let mut node = PolicyNode::above(Some(child));
+        node.set_changed(changed(1.0, "new configuration"));
+        assert_eq!(node.changed, changed(1.0, "new configuration"));
     }
 
     #[test]
     fn json_goes_there_and_back() {
-        let text = serde_json::to_string(&tree()).unwrap();
-        assert!(text.contains(r#""state":"READY""#), "{text}");
-        assert_eq!(serde_json::from_str::<PolicyNode>(&text).unwrap(), tree());
+        let mut node = failing("x");
+        node.config.insert("b", 1);
+        node.config.insert("a", 2);
+        let node = PolicyNode { children: vec![ChildNode::new("c", failing("y"))], ..node };
+        let text = serde_json::to_string(&node).unwrap();
+        assert!(text.contains(r#""state":"TRANSIENT_FAILURE""#), "{text}");
+        assert_eq!(serde_json::from_str::<PolicyNode>(&text).unwrap(), node);
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Fields;
+use super::fields::Plain;
 
 /// One line about one thing: an endpoint that is ejected, a session that is kept, the load of a locality.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,7 +17,7 @@ pub struct Detail {
     /// The thing, by its address or name. Empty if it is the policy itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub of: String,
-    /// Numbers and states; times are in seconds.
+    /// Numbers and states, the most important first. Names of times end in `_seconds` or `_seconds_ago`.
     #[serde(default, skip_serializing_if = "Fields::is_empty")]
     pub fields: Fields,
 }
@@ -25,17 +26,17 @@ impl Detail {
     /// Without fields.
     #[must_use]
     pub fn new(what: &str, of: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), of: of.into(), fields: Fields::new() }
+        Self { what: what.to_owned(), of: of.into(), fields: Fields::default() }
     }
 
     /// With one more field.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.fields.insert(name.to_owned(), value.into());
+        self.fields.insert(name, value);
         self
     }
 
-    /// With one more field: a time, in tenths of seconds.
+    /// With one more field: a time, in tenths of seconds. The name says so with its last words.
     #[must_use]
     pub fn with_seconds(self, name: &str, time: Duration) -> Self {
         self.with(name, (time.as_secs_f64() * 10.0).round() / 10.0)
@@ -48,11 +49,16 @@ impl fmt::Display for Detail {
         if !self.of.is_empty() {
             write!(f, " {}", self.of)?;
         }
-        for (name, value) in &self.fields {
-            match value {
-                Value::String(text) => write!(f, " {name}={text}")?,
-                other => write!(f, " {name}={other}")?,
-            }
+        for (at, (name, value)) in self.fields.iter().enumerate() {
+            let (name, unit) = if let Some(name) = name.strip_suffix("_seconds_ago") {
+                (name, " s ago")
+            } else if let Some(name) = name.strip_suffix("_seconds") {
+                (name, " s")
+            } else {
+                (name, "")
+            };
+            let separator = if at > 0 { "," } else { ":" };
+            write!(f, "{separator} {} {}{unit}", name.replace('_', " "), Plain(value))?;
         }
         Ok(())
     }
@@ -63,12 +69,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_detail_is_one_line_and_json() {
+    fn a_detail_is_one_line_with_units_and_json() {
         let detail = Detail::new("ejected", "127.0.0.1:1")
-            .with("failed", 3)
             .with("state", "READY")
-            .with_seconds("seconds", Duration::from_millis(1_260));
-        assert_eq!(detail.to_string(), "ejected 127.0.0.1:1 failed=3 seconds=1.3 state=READY");
+            .with("in_progress", 3)
+            .with_seconds("ends_in_seconds", Duration::from_millis(1_260))
+            .with_seconds("last_used_seconds_ago", Duration::from_secs(2));
+        assert_eq!(
+            detail.to_string(),
+            "ejected 127.0.0.1:1: state READY, in progress 3, ends in 1.3 s, last used 2.0 s ago"
+        );
         let text = serde_json::to_string(&detail).unwrap();
         assert_eq!(serde_json::from_str::<Detail>(&text).unwrap(), detail);
         assert_eq!(serde_json::to_string(&Detail::new("sweep", "")).unwrap(), r#"{"what":"sweep"}"#);

@@ -19,8 +19,11 @@ pub struct Locality {
 }
 
 impl std::fmt::Display for Locality {
+    /// For people; not unique, since empty parts are left out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{{region={:?}, zone={:?}, sub_zone={:?}}}", self.region, self.zone, self.sub_zone)
+        let parts = [&self.region, &self.zone, &self.sub_zone].map(String::as_str);
+        let set: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        if set.is_empty() { f.write_str("(no locality)") } else { f.write_str(&set.join(" / ")) }
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use proxyless_sans_io::{Rng, Time};
 
 use super::{
-    ConnectivityState, Cx, Id, Picker, Releases, RouteBuf, Signal, Subchannel, SubchannelSpec, Timer,
+    ConnectivityState, Cx, Id, Picker, PolicyEvent, Releases, RouteBuf, Signal, Subchannel, SubchannelSpec,
+    Timer,
 };
 
 /// Makes subchannels for a child.
@@ -64,6 +65,10 @@ impl<I: Intercept> Cx for InterceptCx<'_, I> {
 
     fn request_reresolution(&mut self) {
         self.cx.request_reresolution();
+    }
+
+    fn record(&mut self, event: PolicyEvent) {
+        self.cx.record(event);
     }
 }
 

@@ -7,13 +7,17 @@
 //! * A [`Picker`] is immutable and shared with the data path: it takes no lock and allocates nothing.
 
 mod call;
+mod change;
 mod child;
 mod config;
 mod context;
 mod counts;
 mod describe;
 mod detail;
+mod drawing;
 mod endpoint;
+mod event;
+mod fields;
 mod handle;
 mod intercept;
 mod metrics;
@@ -27,12 +31,15 @@ mod stripes;
 
 pub use call::{CallTicket, CallTracker, ConnectionSlot, Outcome, PickTarget, TrackerSlot, Trackers};
 pub use child::{Child, ChildCx, ChildIndex, ChildOutput, Children};
-pub use config::{ConfigError, Fields, PolicyConfig, config_of};
+pub use config::{ConfigError, PolicyConfig, config_of};
 pub use context::{Cx, SubchannelSpec};
 pub use counts::{CallCounter, CallCounts};
 pub use describe::{ChildNode, EndpointNode, PolicyNode, StateChange};
 pub use detail::Detail;
+pub use drawing::Line;
 pub use endpoint::{Endpoint, Endpoints, Group, HealthStatus, Locality};
+pub use event::PolicyEvent;
+pub use fields::Fields;
 pub use handle::{Id, Releases, Subchannel, Timer};
 pub use intercept::{Intercept, InterceptCx, Lent};
 pub use metrics::BackendMetrics;

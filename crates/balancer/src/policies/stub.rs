@@ -9,8 +9,8 @@ use proxyless_sans_io::{Rng, Time};
 
 use crate::api::{
     CallAttributes, ConfigError, ConnectivityState, Cx, Endpoints, Id, PickArgs, PickError, PickResult,
-    Picker, Policy, PolicyConfig, Releases, Route, RouteBuf, Signal, SignalQueue, Subchannel,
-    SubchannelEvent, SubchannelSpec, Timer, Update, Wake, config_of,
+    Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, Releases, Route, RouteBuf, Signal, SignalQueue,
+    Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update, Wake, config_of,
 };
 
 const PUBLISH: u32 = 1;
@@ -160,6 +160,10 @@ impl Rig {
         Self { policy: Box::new(policy), world: World::default(), cx: Recorder::new() }
     }
 
+    pub(super) fn describe(&self) -> PolicyNode {
+        self.policy.describe(self.cx.now)
+    }
+
     pub(super) fn update(
         &mut self,
         config: impl PolicyConfig,
@@ -259,6 +263,7 @@ pub(super) struct Recorder {
     pub(super) signals: BTreeMap<Id, (RouteBuf, u32)>,
     published: Vec<(ConnectivityState, Arc<dyn Picker>)>,
     pub(super) reresolutions: usize,
+    pub(super) events: Vec<String>,
 }
 
 impl Recorder {
@@ -277,6 +282,7 @@ impl Recorder {
             signals: BTreeMap::new(),
             published: Vec::new(),
             reresolutions: 0,
+            events: Vec::new(),
         }
     }
 
@@ -330,6 +336,10 @@ impl Cx for Recorder {
 
     fn request_reresolution(&mut self) {
         self.reresolutions += 1;
+    }
+
+    fn record(&mut self, event: PolicyEvent) {
+        self.events.push(event.to_string());
     }
 }
 

@@ -8,10 +8,13 @@ use proxyless_sans_io::{Rng, Time};
 
 use super::{ConnectionId, TreeConfig, TreeStats};
 use crate::api::{
-    ConnectivityState, Cx, Id, PickTarget, Picker, Releases, RouteBuf, SharedRoute, Signal, SignalQueue,
-    Subchannel, SubchannelSpec, Timer, Wake,
+    ConnectivityState, Cx, Id, PickTarget, Picker, PolicyEvent, Releases, RouteBuf, SharedRoute, Signal,
+    SignalQueue, Subchannel, SubchannelSpec, Timer, Wake,
 };
 use crate::pool::{Pool, PoolKey};
+
+/// How many events wait for someone to take them.
+const KEPT_EVENTS: usize = 64;
 
 /// Everything of a tree but its policies.
 pub(super) struct Core {
@@ -21,6 +24,8 @@ pub(super) struct Core {
     pub(super) reresolution_requested: bool,
     /// Whether a policy wants waiting RPCs to pick again.
     pub(super) bumped: bool,
+    /// What policies decided, until someone takes it.
+    pub(super) events: VecDeque<PolicyEvent>,
     /// Signals that are due when the input has been dealt with otherwise.
     deferred: VecDeque<Id>,
     rng: Rng,
@@ -58,6 +63,7 @@ impl Core {
             pool: Pool::new(config),
             signals: SignalQueue::new(wake),
             reresolution_requested: false,
+            events: VecDeque::new(),
             bumped: false,
             deferred: VecDeque::new(),
             rng: Rng::new(config.seed),
@@ -207,5 +213,13 @@ impl Cx for Core {
 
     fn request_reresolution(&mut self) {
         self.reresolution_requested = true;
+    }
+
+    fn record(&mut self, event: PolicyEvent) {
+        // Whoever does not take them gets the last ones only.
+        if self.events.len() == KEPT_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
     }
 }

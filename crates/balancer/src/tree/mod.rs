@@ -18,7 +18,7 @@ pub use io::{ConnectionEvent, ConnectionId, ConnectionNode, Published, TreeConfi
 
 use self::core::{Core, Message};
 use crate::api::{
-    CallCounts, Child, ChildIndex, ChildOutput, ConfigError, Cx, PolicyNode, Route, Update, Wake,
+    CallCounts, Child, ChildIndex, ChildOutput, ConfigError, Cx, PolicyEvent, PolicyNode, Route, Update, Wake,
 };
 
 /// The one child of the tree itself.
@@ -176,7 +176,14 @@ impl Tree {
     /// The policies, for people; `None` while there are none.
     #[must_use]
     pub fn describe(&self, now: Time) -> Option<PolicyNode> {
-        self.root.as_ref().map(|root| root.describe(now))
+        let mut root = self.root.as_ref()?.describe(now);
+        root.say_errors_once();
+        Some(root)
+    }
+
+    /// What policies decided since the last call; of very many, the last ones.
+    pub fn take_events(&mut self) -> impl Iterator<Item = PolicyEvent> + use<> {
+        std::mem::take(&mut self.core.events).into_iter()
     }
 
     /// The connections, for people.

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ConnectivityState, Endpoints, FailPicker, PickError, Update, Wake};
+use proxyless_balancer::api::{
+    ConnectivityState, Endpoints, FailPicker, PickError, PolicyEvent, Update, Wake,
+};
 use proxyless_balancer::tree::{ConnectionNode, Tree, TreeConfig, TreeEffect, TreeStats};
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::{HttpFilter, HttpFilterConfig, ListenerKind};
@@ -197,6 +199,11 @@ impl ChannelCore {
             Config::None => {}
         }
         tree
+    }
+
+    /// What policies decided since the last call; of very many, the last ones.
+    pub fn take_events(&mut self) -> impl Iterator<Item = PolicyEvent> + use<> {
+        self.tree.take_events()
     }
 
     /// The connections of the policy tree, for people.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use proxyless_balancer::api::{CallCounts, ConnectivityState, PolicyNode};
+use proxyless_balancer::api::{CallCounts, ConnectivityState, Line, PolicyNode};
 use proxyless_xds::resource::{
     ClusterSpecifier, HeaderMatcher, HeaderValueMatcher, PathMatcher, Route, RouteMatch, StringMatchKind,
     StringMatcher, VirtualHost,
@@ -129,35 +129,41 @@ impl fmt::Display for Words<'_, StringMatcher> {
     }
 }
 
+impl ChannelTree {
+    /// All of it as lines of text.
+    #[must_use]
+    pub fn lines(&self) -> Vec<Line> {
+        let line = |text: String| Line { branch: String::new(), hang: "    ".to_owned(), text };
+        let mut lines = vec![line(format!("listener {}", self.listener))];
+        lines.extend(self.error.iter().map(|error| line(format!("error: {error}"))));
+        lines.extend(self.virtual_host.iter().map(|host| line(format!("virtual host {host}"))));
+        lines.extend(self.routes.iter().map(|route| line(format!("  {route}"))));
+        lines.extend(self.root.iter().flat_map(PolicyNode::lines));
+        if self.root.is_none() && self.state == ConnectivityState::Idle {
+            lines.push(line("not in use: no watches, no connections; the next RPC connects".to_owned()));
+        }
+        lines
+    }
+}
+
 impl fmt::Display for ChannelTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CallCounts { succeeded, failed } = self.calls;
-        writeln!(f, "listener {} {} ok={succeeded} failed={failed}", self.listener, self.state)?;
-        if let Some(error) = &self.error {
-            writeln!(f, "error: {error}")?;
+        self.lines().iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl fmt::Display for RouteNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} →", self.matches)?;
+        if self.clusters.is_empty() {
+            write!(f, " fails")?;
         }
-        if let Some(host) = &self.virtual_host {
-            writeln!(f, "virtual host {host}")?;
-        }
-        for route in &self.routes {
-            write!(f, "  {} →", route.matches)?;
-            if route.clusters.is_empty() {
-                write!(f, " fails")?;
+        for (at, ClusterShare { cluster, weight }) in self.clusters.iter().enumerate() {
+            match self.clusters.len() {
+                1 => write!(f, " {cluster}")?,
+                _ => write!(f, "{} {cluster} (weight {weight})", if at > 0 { "," } else { "" })?,
             }
-            for ClusterShare { cluster, weight } in &route.clusters {
-                match route.clusters.len() {
-                    1 => write!(f, " {cluster}")?,
-                    _ => write!(f, " {cluster} (weight {weight})")?,
-                }
-            }
-            writeln!(f)?;
         }
-        match &self.root {
-            Some(root) => write!(f, "{root}"),
-            None if self.state == ConnectivityState::Idle => {
-                writeln!(f, "not in use: no watches, no connections; the next RPC connects")
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 }

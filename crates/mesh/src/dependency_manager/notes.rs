@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use proxyless_xds::resource::{ClusterLoadAssignment, Locality, RouteConfiguration};
+use proxyless_xds::resource::{ClusterLoadAssignment, RouteConfiguration};
+
+use crate::listing::listing;
 
 /// How many domains an error lists.
 const MAX_DOMAINS: usize = 10;
-
-use crate::listing::listing;
 
 /// Joins what there is to say; a mesh with a thousand missing clusters must not fill the errors of RPCs.
 pub(super) fn join<'a>(notes: impl IntoIterator<Item = &'a Arc<str>>) -> Option<Arc<str>> {
@@ -38,13 +38,9 @@ pub(super) fn about_assignment(name: &str, assignment: &ClusterLoadAssignment) -
         return Some(format!("ClusterLoadAssignment {name}: it has no localities").into());
     }
     let empty: Vec<String> =
-        localities().filter(|l| l.endpoints.is_empty()).map(|l| describe(&l.locality)).collect();
+        localities().filter(|l| l.endpoints.is_empty()).map(|l| l.locality.to_string()).collect();
     let empty = (!empty.is_empty()).then(|| listing(empty.iter().map(String::as_str), ", "))?;
     Some(format!("ClusterLoadAssignment {name}: no endpoints in {empty}").into())
-}
-
-fn describe(Locality { region, zone, sub_zone }: &Locality) -> String {
-    format!("{{region={region:?}, zone={zone:?}, sub_zone={sub_zone:?}}}")
 }
 
 #[cfg(test)]

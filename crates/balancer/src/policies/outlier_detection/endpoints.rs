@@ -11,7 +11,7 @@ use super::config::Detection;
 use super::counter::{AddressTracker, CallCounter, Counts};
 use super::difference::Difference;
 use super::ejection::{Sample, eject_outliers};
-use crate::api::{CallTracker, Detail, Endpoints};
+use crate::api::{CallTracker, Detail, Endpoints, PolicyEvent};
 use crate::policies::petiole::EndpointKey;
 
 /// A61: endpoints by the set of their addresses, and addresses with a pointer to their endpoint.
@@ -169,24 +169,25 @@ impl Watched {
             let Ejection { since, counts } = endpoint.ejection.as_ref()?;
             let end = *since + config.ejection_time(endpoint.multiplier);
             let detail = Detail::new("ejected", key.to_string())
+                .with_seconds("for_seconds", now.since(*since))
+                .with_seconds("ends_in_seconds", end.since(now))
                 .with("calls", counts.total())
                 .with("failed", counts.failures)
                 .with("times_in_a_row", endpoint.multiplier);
-            Some(
-                detail.with_seconds("for_seconds", now.since(*since)).with_seconds("ends_in", end.since(now)),
-            )
+            Some(detail)
         };
         self.endpoints.iter().filter_map(ejected).collect()
     }
 
-    /// A50: what happens when the timer fires.
-    pub(super) fn sweep(&mut self, config: &Detection, now: Time, rng: &mut Rng) {
+    /// A50: what happens when the timer fires. Returns who was ejected and who is back.
+    pub(super) fn sweep(&mut self, config: &Detection, now: Time, rng: &mut Rng) -> Vec<PolicyEvent> {
         let sample = |endpoint: &EndpointState| Sample {
             counts: endpoint.counter.swap(),
             ejected: endpoint.ejection.is_some(),
         };
         let mut samples: Vec<_> = self.endpoints.values().map(sample).collect();
         eject_outliers(config, &mut samples, rng);
+        let mut events = Vec::new();
         for ((key, endpoint), sample) in self.endpoints.iter_mut().zip(samples) {
             match &endpoint.ejection {
                 None if sample.ejected => {
@@ -194,17 +195,25 @@ impl Watched {
                     endpoint.ejection = Some(Ejection { since: now, counts: sample.counts });
                     self.ejections += 1;
                     endpoint.multiplier = endpoint.multiplier.saturating_add(1);
+                    events.push(PolicyEvent::Ejected {
+                        endpoint: key.to_string(),
+                        time: config.ejection_time(endpoint.multiplier),
+                        calls: sample.counts.total(),
+                        failed: sample.counts.failures,
+                    });
                 }
                 // A50: in service, the next ejection gets shorter again.
                 None => endpoint.multiplier = endpoint.multiplier.saturating_sub(1),
                 Some(Ejection { since, .. }) if now > *since + config.ejection_time(endpoint.multiplier) => {
                     tracing::debug!(target: "outlier_detection_lb", endpoint = ?key, "returned to service");
                     endpoint.ejection = None;
+                    events.push(PolicyEvent::Returned { endpoint: key.to_string() });
                 }
                 Some(_) => {}
             }
         }
         self.count_ejected();
+        events
     }
 
     fn count_ejected(&mut self) {

@@ -84,7 +84,9 @@ impl Policy for OutlierDetection {
             return self.descend(route, cx, |child, route, cx| child.on_timer(route, token, cx));
         }
         let now = cx.now();
-        self.subchannels.watched.sweep(&self.detection, now, cx.rng());
+        for event in self.subchannels.watched.sweep(&self.detection, now, cx.rng()) {
+            cx.record(event);
+        }
         // A50: the next interval begins when the timer fires.
         self.sweep = Some(self.timer(now, cx));
         self.tell_child(cx);
@@ -113,7 +115,7 @@ impl Policy for OutlierDetection {
         }
         if let Some(sweep) = &self.sweep {
             let next = (sweep.started + self.detection.interval).since(now);
-            node.details.push(Detail::new("sweep", "").with_seconds("next_in", next));
+            node.details.push(Detail::new("sweep", "").with_seconds("next_in_seconds", next));
         }
         node
     }

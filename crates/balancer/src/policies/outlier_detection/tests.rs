@@ -324,22 +324,39 @@ fn a50_people_see_who_is_ejected_why_until_when_and_how_often() {
         bench.tree().describe(now).expect("a tree").to_string()
     };
     let text = seen(&mut bench);
-    assert!(text.contains("ejections=0 endpoints_ejected=0") && text.contains("sweep next_in=1.0"), "{text}");
+    assert!(
+        text.contains("ejections=0 endpoints_ejected=0") && text.contains("sweep: next in 1.0 s"),
+        "{text}"
+    );
     calls(&mut bench, 30, &[address(2)]);
     bench.advance(SECOND);
     bench.advance(SECOND / 2);
     let text = seen(&mut bench);
     assert!(text.contains("ejections=1 endpoints_ejected=1"), "{text}");
-    let line =
-        format!("ejected {} calls=10 ends_in=9.5 failed=10 for_seconds=0.5 times_in_a_row=1", address(2));
+    let fields = "for 0.5 s, ends in 9.5 s, calls 10, failed 10, times in a row 1";
+    let line = format!("ejected {}: {fields}", address(2));
     assert!(text.contains(&line), "{text}");
-    assert!(text.contains("sweep next_in=0.5"), "{text}");
+    assert!(text.contains("sweep: next in 0.5 s"), "{text}");
     let endpoint = format!("{} TRANSIENT_FAILURE", address(2));
     let shown = text.lines().find(|line| line.contains(&endpoint)).expect("the endpoint");
     assert!(shown.contains("ejected by outlier detection"), "{shown}");
     bench.advance(SECOND * 11);
     let text = seen(&mut bench);
-    assert!(text.contains("ejections=1 endpoints_ejected=0") && !text.contains("calls=10"), "{text}");
+    assert!(text.contains("ejections=1 endpoints_ejected=0") && !text.contains("calls 10"), "{text}");
+}
+
+#[test]
+fn a50_an_ejection_and_its_end_are_events() {
+    let mut bench = bench(detection(), endpoints(1..=3));
+    calls(&mut bench, 30, &[address(2)]);
+    bench.advance(SECOND);
+    let events = |bench: &mut Bench| -> Vec<String> {
+        bench.tree().take_events().map(|event| event.to_string()).collect()
+    };
+    let ejected = format!("{}: ejected for 10 s: 10 of 10 RPCs failed", address(2));
+    assert_eq!(events(&mut bench), [ejected]);
+    bench.advance(SECOND * 11);
+    assert_eq!(events(&mut bench), [format!("{}: back in service after its ejection", address(2))]);
 }
 
 #[test]

@@ -11,7 +11,8 @@ use super::PickFirstConfig;
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{
     Child, ChildIndex, ConfigError, ConnectivityState, Cx, Id, PickError, Picker, Policy, PolicyConfig,
-    Route, RouteBuf, Signal, Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update, config_of,
+    PolicyEvent, Route, RouteBuf, Signal, Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update,
+    config_of,
 };
 use crate::policies::round_robin::RoundRobinConfig;
 use crate::policy_config;
@@ -154,6 +155,9 @@ impl Cx for Watch<'_> {
     }
     fn request_reresolution(&mut self) {
         self.cx.request_reresolution();
+    }
+    fn record(&mut self, event: PolicyEvent) {
+        self.cx.record(event);
     }
 }
 

@@ -8,7 +8,8 @@ use proxyless_sans_io::{Rng, Time};
 use super::choice::ChildView;
 use super::config::PriorityChild;
 use crate::api::{
-    Child, ChildIndex, ConnectivityState, Cx, Picker, RouteBuf, Signal, Subchannel, SubchannelSpec, Timer,
+    Child, ChildIndex, ConnectivityState, Cx, Picker, PolicyEvent, RouteBuf, Signal, Subchannel,
+    SubchannelSpec, Timer,
 };
 
 /// A child, the time it has to connect, and the time it has left after it was deactivated.
@@ -173,4 +174,8 @@ impl Cx for WithoutReresolution<'_> {
     }
 
     fn request_reresolution(&mut self) {}
+
+    fn record(&mut self, event: PolicyEvent) {
+        self.0.record(event);
+    }
 }

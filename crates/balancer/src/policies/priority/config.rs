@@ -24,6 +24,20 @@ pub struct PriorityConfig {
     pub priorities: Vec<Arc<str>>,
     /// How long a child may try to connect before the next one is tried too.
     pub failover_timeout: Duration,
+    /// The cluster that has the priorities, for people.
+    pub cluster: Arc<str>,
+    /// What people call the children.
+    pub labels: Labels,
+}
+
+/// What people call the children of a priority policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Labels {
+    /// By their names, which mean something.
+    #[default]
+    Names,
+    /// By their places, since their names are made up.
+    Places,
 }
 
 /// The configuration of one child.
@@ -44,6 +58,17 @@ impl PriorityConfig {
             priorities: children.iter().map(|(name, _)| Arc::clone(name)).collect(),
             children: children.into_iter().collect(),
             failover_timeout: DEFAULT_FAILOVER_TIMEOUT,
+            cluster: "".into(),
+            labels: Labels::default(),
+        }
+    }
+
+    /// What people call a child.
+    pub(super) fn label(&self, name: &str) -> String {
+        let place = self.priorities.iter().position(|known| &**known == name);
+        match (self.labels, place) {
+            (Labels::Places, Some(place)) => format!("priority {place}"),
+            _ => name.to_owned(),
         }
     }
 
@@ -75,6 +100,6 @@ impl PartialEq for PriorityChild {
 }
 
 policy_config!(PriorityConfig, "priority_experimental", Priority::default(), |config| {
-    let names: Vec<&str> = config.priorities.iter().map(|name| &**name).collect();
-    Fields::from_iter([("priorities".to_owned(), names.into())])
+    let names: Vec<String> = config.priorities.iter().map(|name| config.label(name)).collect();
+    Fields::from_iter([("priorities", names.into())])
 });

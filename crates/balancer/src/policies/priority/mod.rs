@@ -7,9 +7,10 @@ mod child;
 mod choice;
 mod config;
 mod policy;
+mod serving;
 #[cfg(test)]
 mod tests;
 
 pub use choice::{ChildView, Choice, choose};
-pub use config::{DEFAULT_FAILOVER_TIMEOUT, PriorityChild, PriorityConfig, RETENTION};
+pub use config::{DEFAULT_FAILOVER_TIMEOUT, Labels, PriorityChild, PriorityConfig, RETENTION};
 pub use policy::Priority;

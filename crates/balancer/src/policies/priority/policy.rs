@@ -8,6 +8,7 @@ use proxyless_sans_io::Time;
 use super::child::{Expired, PriorityNode, Timers};
 use super::choice::{ChildView, Choice, choose};
 use super::config::{PriorityConfig, RETENTION};
+use super::serving::Serving;
 use crate::api::{
     Child, ChildIndex, ChildNode, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy,
     PolicyConfig, PolicyNode, Route, SubchannelEvent, Update, config_of,
@@ -31,6 +32,8 @@ pub struct Priority {
     /// The child that was READY and serving when the last update came, until a READY one is chosen.
     carried_over: Option<Arc<str>>,
     published: Option<(ConnectivityState, Arc<dyn Picker>)>,
+    /// For people: it lives on where `serving` is taken away for a moment.
+    shown: Serving,
 }
 
 struct Given {
@@ -100,22 +103,26 @@ impl Policy for Priority {
     fn describe(&self, now: Time) -> PolicyNode {
         let priorities = self.given.iter().flat_map(|given| &given.config.priorities);
         let child = |name: &Arc<str>| {
+            let label = self.given.as_ref().map(|given| given.config.label(name)).unwrap_or_default();
             let Some(node) = self.nodes.get(name) else {
                 let config = self.given.as_ref().and_then(|given| given.config.children.get(name));
                 let policy = config.map(|child| child.config.policy_name().to_owned()).unwrap_or_default();
                 let node = PolicyNode { policy, ..PolicyNode::default() };
-                return ChildNode { role: Some("not created".to_owned()), ..ChildNode::new(&**name, node) };
+                return ChildNode { role: Some("not created".to_owned()), ..ChildNode::new(label, node) };
             };
+            let failing = node.child.output().state == ConnectivityState::TransientFailure;
             let role = if self.serving.as_ref() == Some(name) {
-                "serving"
+                if failing { "failing" } else { "serving" }
             } else if node.is_deactivated() {
                 "deactivated"
             } else {
                 "standby"
             };
-            ChildNode { role: Some(role.to_owned()), ..ChildNode::new(&**name, node.child.describe(now)) }
+            ChildNode { role: Some(role.to_owned()), ..ChildNode::new(label, node.child.describe(now)) }
         };
-        PolicyNode { children: priorities.map(child).collect(), ..PolicyNode::default() }
+        let is_ready = matches!(self.published, Some((ConnectivityState::Ready, _)));
+        let changed = self.shown.change(now).filter(|_| is_ready);
+        PolicyNode { changed, children: priorities.map(child).collect(), ..PolicyNode::default() }
     }
 }
 
@@ -222,6 +229,12 @@ impl Priority {
         }
         let output =
             serving.as_ref().and_then(|name| self.nodes.get(name)).map(|node| node.child.output().clone());
+        if let (Some(name), Some(ConnectivityState::Ready)) = (&serving, output.as_ref().map(|o| o.state))
+            && let Some(given) = &self.given
+            && let Some(event) = self.shown.by(name, &given.config, cx.now())
+        {
+            cx.record(event);
+        }
         (self.chosen, self.serving) = (chosen, serving);
         if let Some(output) = output {
             self.publish(output.state, output.picker, cx);

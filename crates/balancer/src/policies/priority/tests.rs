@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::choice::{ChildView, Choice, choose};
-use super::{Priority, PriorityChild, PriorityConfig, RETENTION};
+use super::{Labels, Priority, PriorityChild, PriorityConfig, RETENTION};
 use crate::api::ConnectivityState::{self, Connecting, Idle, Ready, TransientFailure};
 use crate::api::{Endpoints, Group, Update};
 use crate::policies::round_robin::RoundRobinConfig;
@@ -464,4 +464,46 @@ fn a56_choice_follows_the_algorithm_in_every_case() {
         }
     }
     assert_eq!(choose(&[]), Choice::Nothing);
+}
+
+#[test]
+fn a56_a_change_of_the_child_that_serves_is_an_event_and_the_reason_of_the_state() {
+    let mut rig = rig();
+    let config = config(&rig.world, &["eu", "us"]);
+    let config = PriorityConfig { cluster: "shop".into(), ..config };
+    rig.update(config.clone(), Endpoints::none()).unwrap();
+    rig.say("eu", Ready);
+    assert!(rig.cx.events.is_empty(), "the most preferred one is as it should be");
+    rig.say("eu", TransientFailure);
+    assert!(rig.cx.events.is_empty(), "nobody serves yet");
+    rig.say("us", Ready);
+    assert_eq!(rig.cx.events, ["shop: failed over from eu to us"]);
+    let why = |rig: &Rig| rig.describe().changed.map(|changed| changed.why);
+    assert_eq!(why(&rig).as_deref(), Some("failed over from eu"));
+    rig.say("eu", Ready);
+    assert_eq!(rig.cx.events.last().map(String::as_str), Some("shop: moved up from us to eu"));
+    assert_eq!(why(&rig).as_deref(), Some("moved up from us"));
+    rig.say("eu", TransientFailure);
+    rig.say("us", TransientFailure);
+    assert_eq!(why(&rig), None);
+}
+
+#[test]
+fn made_up_names_are_shown_as_places() {
+    let mut rig = rig();
+    let config = config(&rig.world, &["child-7", "child-3"]);
+    let config = PriorityConfig { labels: Labels::Places, ..config };
+    rig.update(config, Endpoints::none()).unwrap();
+    let names: Vec<String> = rig.describe().children.into_iter().map(|child| child.name).collect();
+    assert_eq!(names, ["priority 0", "priority 1"]);
+}
+
+#[test]
+fn a56_a_start_on_a_lower_child_is_a_failover() {
+    let mut rig = rig();
+    update(&mut rig, &["a", "b", "c"]);
+    rig.say("a", TransientFailure);
+    rig.say("b", TransientFailure);
+    rig.say("c", Ready);
+    assert_eq!(rig.cx.events, [": failed over from b to c"]);
 }

@@ -69,8 +69,18 @@ fn routes_clusters_priorities_localities_and_endpoints_are_shown() {
     let dead = &find(&tree, "round_robin").endpoints[0];
     assert_eq!((dead.state, dead.connected), (ConnectivityState::TransientFailure, None));
     assert!(dead.error.as_ref().is_some_and(|error| error.contains(&dead.addresses[0].to_string())));
-    let why = &near.node.changed.as_ref().expect("it failed").why;
-    assert!(why.contains("connection attempt"), "{why}");
+    assert_eq!((near.name.as_str(), far.name.as_str()), ("priority 0", "priority 1"));
+    assert_eq!(localities[0].name, "near");
+    // The error stands beside the endpoint, and the levels above give it as the reason in short.
+    assert_eq!(tree.to_string().matches("error: connection refused").count(), 1, "{tree}");
+    assert!(near.node.error.is_none(), "{tree}");
+    assert_eq!(
+        near.node.changed.as_ref().map(|changed| changed.why.as_str()),
+        Some("connection refused"),
+        "{tree}"
+    );
+    let why = priority.changed.as_ref().map(|changed| changed.why.as_str());
+    assert_eq!(why, Some("failed over from priority 0"), "{tree}");
 }
 
 #[test]
@@ -117,13 +127,13 @@ fn a27_57_reported_load_is_shown_by_locality_and_drops_by_category() {
     let (_cluster, pick) = world.hold("/s/m");
     let _running = CallTicket::start(pick);
     let text = describe(&world).to_string();
-    assert!(text.contains("load near failed=1 in_progress=1 issued=3 succeeded=1"), "{text}");
+    assert!(text.contains("load near: issued 3, succeeded 1, failed 1, in progress 1"), "{text}");
     endpoints.drops = vec![drop_category("everything", 1_000_000)];
     world.set_endpoints("c", endpoints);
     world.rpc("/s/m");
     let text = describe(&world).to_string();
     let dropped = world.loads[0].view().categories["everything"];
-    assert!(dropped > 0 && text.contains(&format!("dropped everything requests={dropped}")), "{text}");
+    assert!(dropped > 0 && text.contains(&format!("dropped everything: requests {dropped}")), "{text}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn assignment_without_endpoints_is_noted() {
     let assignment = ClusterLoadAssignment { priorities: vec![vec![locality]], drops: Vec::new() };
     bed.give("c", Resource::ClusterLoadAssignment(Arc::new(assignment)));
     let note = bed.note("c").expect("a note");
-    assert!(note.starts_with("ClusterLoadAssignment c: no endpoints in {region=\"\""), "{note}");
+    assert!(note.starts_with("ClusterLoadAssignment c: no endpoints in (no locality)"), "{note}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use proxyless_balancer::api::{
     QueuePicker, Update, config_of,
 };
 use proxyless_balancer::policies::outlier_detection::{self, Detection, OutlierDetectionConfig};
-use proxyless_balancer::policies::priority::{PriorityChild, PriorityConfig};
+use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConfig};
 use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment, LbPolicy, LrsServer, OutlierDetection};
 
 use super::config::{CdsConfig, NAME};
@@ -193,6 +193,8 @@ fn priority_config(leaf: &Leaf, names: &[Arc<str>], child: &Arc<dyn PolicyConfig
         children: children.collect(),
         priorities: names.to_vec(),
         failover_timeout: leaf.config.settings.failover_timeout,
+        cluster: Arc::clone(&leaf.config.cluster),
+        labels: Labels::Places,
     }
 }
 
@@ -224,6 +226,8 @@ fn aggregate_config(
         children,
         priorities: leaves.to_vec(),
         failover_timeout: settings.failover_timeout,
+        cluster: Arc::clone(&config.cluster),
+        labels: Labels::Names,
     })
 }
 

@@ -66,10 +66,10 @@ policy_config!(ClusterImplConfig, NAME, Layered::<ClusterImpl>::default(), |conf
         ("maxConcurrentRequests".to_owned(), config.max_requests.into()),
     ]);
     if let Some(name) = &config.eds_service_name {
-        fields.insert("edsServiceName".to_owned(), (**name).into());
+        fields.insert("edsServiceName", &**name);
     }
     if !config.drops.is_empty() {
-        fields.insert("dropCategories".to_owned(), config.drops.iter().map(drop).collect());
+        fields.insert("dropCategories", config.drops.iter().map(drop).collect::<Vec<_>>());
     }
     fields
 });

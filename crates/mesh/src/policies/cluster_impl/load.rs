@@ -66,7 +66,7 @@ impl ClusterLoad {
         let LoadView { localities, categories, uncategorized } = store.view();
         let localities = localities.iter().map(|(locality, view)| {
             let LocalityView { issued, succeeded, failed, in_progress } = *view;
-            Detail::new("load", name(locality))
+            Detail::new("load", locality.to_string())
                 .with("issued", issued)
                 .with("succeeded", succeeded)
                 .with("failed", failed)
@@ -96,14 +96,6 @@ fn tracker(registration: Option<&LoadRegistration>, locality: &Locality) -> Opti
     let Locality { region, zone, sub_zone } = locality.clone();
     let load = registration?.locality(&resource::Locality { region, zone, sub_zone });
     Some(Arc::new(LocalityTracker(load)))
-}
-
-/// Region, zone and sub-zone, as far as they are set.
-fn name(locality: &resource::Locality) -> String {
-    let resource::Locality { region, zone, sub_zone } = locality;
-    let parts = [region, zone, sub_zone].map(String::as_str);
-    let set: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    if set.is_empty() { "(no locality)".to_owned() } else { set.join("/") }
 }
 
 struct LocalityTracker(Arc<LocalityLoad>);

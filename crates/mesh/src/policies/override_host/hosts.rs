@@ -219,10 +219,10 @@ impl Host {
             detail = detail.with("usable", false);
         }
         if let Some(last_used) = self.live.last_used() {
-            detail = detail.with_seconds("last_used", now.since(last_used));
+            detail = detail.with_seconds("last_used_seconds_ago", now.since(last_used));
             // A75-25: only what the child does not hold goes.
             if self.own.is_some() {
-                detail = detail.with_seconds("kept_for", (last_used + idle_timeout).since(now));
+                detail = detail.with_seconds("kept_for_seconds", (last_used + idle_timeout).since(now));
             }
         }
         detail

@@ -123,7 +123,7 @@ impl Policy for OverrideHostPolicy {
         node.counters.insert("kept_for_sessions".to_owned(), self.hosts.kept() as u64);
         node.details = self.hosts.describe(now);
         if let Some(sweep) = &self.sweep {
-            node.details.push(Detail::new("sweep", "").with_seconds("next_in", sweep.at.since(now)));
+            node.details.push(Detail::new("sweep", "").with_seconds("next_in_seconds", sweep.at.since(now)));
         }
         node
     }

@@ -7,7 +7,7 @@ use proxyless_balancer::api::{ActualHost, Endpoint, Endpoints, Group, HealthStat
 use proxyless_balancer::policies::outlier_detection::{
     Detection, FailurePercentageEjection, OutlierDetectionConfig,
 };
-use proxyless_balancer::policies::priority::{PriorityChild, PriorityConfig};
+use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConfig};
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoint, endpoint_at};
 use proxyless_balancer::tree::{Published, TreeStats};
@@ -52,6 +52,8 @@ impl Sessions {
             children: names.iter().map(|name| (Arc::clone(name), child.clone())).collect(),
             priorities: names,
             failover_timeout: Duration::from_secs(10),
+            cluster: "c".into(),
+            labels: Labels::Names,
         });
         self.update();
     }
@@ -500,20 +502,21 @@ fn a75_24_a75_25_people_see_which_sessions_are_kept_for_how_long() {
         sessions.bench.tree().describe(now).expect("a tree").to_string()
     };
     let text = seen(&mut sessions);
-    assert!(text.contains(r#"idleTimeout="60s" overrideHostStatus=["UNKNOWN","HEALTHY"]"#), "{text}");
+    assert!(text.contains("overrideHostStatus=[UNKNOWN, HEALTHY] idleTimeout=60s"), "{text}");
     assert!(text.contains("kept_for_sessions=0") && !text.contains("session 10."), "{text}");
     assert_eq!(sessions.pick(&[2]), to(2));
-    let used = format!("session {} health=UNKNOWN last_used=0.0 state=READY\n", address(2));
+    let used = format!("session {}: state READY, health UNKNOWN, last used 0.0 s ago\n", address(2));
     let text = seen(&mut sessions);
     assert!(text.contains(&used), "the child has it: {text}");
 
     // The child lets go of it: the session does not.
     sessions.list(&[&endpoints([1]), &endpoints([2])]);
     sessions.bench.advance(Duration::from_secs(20));
-    let kept = format!("session {} health=UNKNOWN kept_for=40.0 last_used=20.0 state=READY", address(2));
+    let kept = "state READY, health UNKNOWN, last used 20.0 s ago, kept for 40.0 s";
+    let kept = format!("session {}: {kept}", address(2));
     let text = seen(&mut sessions);
     assert!(text.contains("kept_for_sessions=1") && text.contains(&kept), "{text}");
-    assert!(text.contains("sweep next_in=40.0"), "{text}");
+    assert!(text.contains("sweep: next in 40.0 s"), "{text}");
     sessions.bench.advance(Duration::from_secs(40));
     let text = seen(&mut sessions);
     assert!(text.contains("kept_for_sessions=0") && !text.contains("sweep"), "{text}");

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ConfigError, Cx, Endpoints, Group, Update, config_of};
+use proxyless_balancer::api::{ConfigError, Cx, Endpoints, Group, PolicyNode, Update, config_of};
 use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig};
 
 use super::config::{NAME, WrrLocalityConfig};
@@ -8,7 +8,10 @@ use crate::policies::layer::{Below, Layer};
 
 /// The policy: only a translator of configurations.
 #[derive(Default)]
-pub(super) struct WrrLocality;
+pub(super) struct WrrLocality {
+    /// The endpoints of the last update: their groups know the localities that the children are named after.
+    endpoints: Option<Endpoints>,
+}
 
 impl Layer for WrrLocality {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
@@ -20,11 +23,23 @@ impl Layer for WrrLocality {
             (Arc::clone(&group.name), Target { weight: group.weight, config: Arc::clone(child) })
         });
         let config = Arc::new(WeightedTargetConfig { targets: targets.collect() });
+        self.endpoints = Some(update.endpoints.clone());
         let endpoints = match child.policy_name() == NAME {
             true => nested(&update.endpoints),
             false => update.endpoints.clone(),
         };
         below.update(&Update { config, endpoints, ..update.clone() }, cx)
+    }
+
+    /// Names localities for people; the names that children are known by are unique instead.
+    fn describe(&self, node: &mut PolicyNode) {
+        let groups = self.endpoints.as_ref().map_or(&[][..], Endpoints::groups);
+        for child in node.children.iter_mut().flat_map(|target| &mut target.node.children) {
+            let group = groups.iter().find(|group| *group.name == *child.name);
+            if let Some(locality) = group.and_then(|group| group.locality.as_ref()) {
+                child.name = locality.to_string();
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod metadata;
 mod validate;
 pub(super) mod wire;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -29,6 +30,15 @@ pub struct Locality {
     pub zone: String,
     /// The sub-zone.
     pub sub_zone: String,
+}
+
+impl fmt::Display for Locality {
+    /// For people; not unique, since empty parts are left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [&self.region, &self.zone, &self.sub_zone].map(String::as_str);
+        let set: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        if set.is_empty() { f.write_str("(no locality)") } else { f.write_str(&set.join(" / ")) }
+    }
 }
 
 /// The endpoints of one locality in one priority.

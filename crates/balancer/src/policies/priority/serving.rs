@@ -1,0 +1,49 @@
+//! Which child RPCs go to, for people.
+
+use std::sync::Arc;
+
+use proxyless_sans_io::Time;
+
+use super::config::PriorityConfig;
+use crate::api::{ConnectivityState, PolicyEvent, StateChange};
+
+/// The child that served last, and how it came to that.
+#[derive(Default)]
+pub(super) struct Serving {
+    name: Option<Arc<str>>,
+    since: Option<Since>,
+}
+
+struct Since {
+    at: Time,
+    why: String,
+}
+
+impl Serving {
+    /// A READY child serves. An event if it is another one than before, or not the first of the list.
+    pub(super) fn by(&mut self, name: &Arc<str>, config: &PriorityConfig, now: Time) -> Option<PolicyEvent> {
+        let place = |name: &Arc<str>| config.priorities.iter().position(|known| known == name);
+        let before = match self.name.replace(Arc::clone(name)) {
+            Some(before) if before == *name => return None,
+            Some(before) => before,
+            // All above the first that serves have failed, or took too long.
+            None => Arc::clone(config.priorities.get(place(name)?.checked_sub(1)?)?),
+        };
+        // One that has left the configuration did not fail.
+        let is_lower = place(&before)? < place(name)?;
+        let (cluster, from, to) = (Arc::clone(&config.cluster), config.label(&before), config.label(name));
+        let how = if is_lower { "failed over" } else { "moved up" };
+        self.since = Some(Since { at: now, why: format!("{how} from {from}") });
+        Some(match is_lower {
+            true => PolicyEvent::FailedOver { cluster, from, to },
+            false => PolicyEvent::MovedUp { cluster, from, to },
+        })
+    }
+
+    /// How it came to serve, unless it was the first.
+    pub(super) fn change(&self, now: Time) -> Option<StateChange> {
+        let Since { at, why } = self.since.as_ref()?;
+        let seconds_ago = now.since(*at).as_secs_f64();
+        Some(StateChange { seconds_ago, from: ConnectivityState::Ready, why: why.clone() })
+    }
+}
