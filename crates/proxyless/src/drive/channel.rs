@@ -143,6 +143,10 @@ impl Running {
     fn handle(&mut self, input: ChannelInput) {
         self.trace.input(&input);
         self.driver.core.handle(clock::now(), input);
+        for event in self.driver.core.take_events() {
+            tracing::info!(target: "channel", target_uri = %self.driver.target, "{event}");
+            self.trace.policy(event);
+        }
     }
 
     /// Takes in an event and all that wait behind it: a response with a thousand resources is one step.

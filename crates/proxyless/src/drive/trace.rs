@@ -1,10 +1,10 @@
 //! The last events of a channel: kept as they come, put into words when someone looks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use proxyless_balancer::api::ConnectivityState;
+use proxyless_balancer::api::{ConnectivityState, PolicyEvent};
 use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_sans_io::Time;
@@ -36,7 +36,16 @@ enum Entry {
     Resolved { host: Arc<str>, port: u16, addresses: usize },
     Unresolved { host: Arc<str>, port: u16, why: String },
     Connecting { connection: ConnectionId, address: SocketAddr },
-    Connection { connection: ConnectionId, address: SocketAddr, severity: Severity, what: String },
+    Connection { connection: ConnectionId, address: SocketAddr, what: Happened },
+    Policy(PolicyEvent),
+}
+
+/// What became of a connection.
+enum Happened {
+    Connected,
+    Failed(String),
+    GoingAway(String),
+    Lost(String),
 }
 
 impl Trace {
@@ -85,13 +94,17 @@ impl Trace {
         address: SocketAddr,
         event: &ConnectionEvent,
     ) {
-        let (severity, what) = match event {
-            ConnectionEvent::Ready(_) => (Severity::Info, "connected".to_owned()),
-            ConnectionEvent::Failed(why) => (Severity::Warning, format!("cannot connect: {why}")),
-            ConnectionEvent::GoAway(why) => (Severity::Info, format!("going away: {why}")),
-            ConnectionEvent::Closed(why) => (Severity::Warning, format!("connection lost: {why}")),
+        let what = match event {
+            ConnectionEvent::Ready(_) => Happened::Connected,
+            ConnectionEvent::Failed(why) => Happened::Failed(why.to_string()),
+            ConnectionEvent::GoAway(why) => Happened::GoingAway(why.to_string()),
+            ConnectionEvent::Closed(why) => Happened::Lost(why.to_string()),
         };
-        self.push(Entry::Connection { connection, address, severity, what });
+        self.push(Entry::Connection { connection, address, what });
+    }
+
+    pub(super) fn policy(&mut self, event: PolicyEvent) {
+        self.push(Entry::Policy(event));
     }
 
     /// What the core is about to be told.
@@ -128,8 +141,9 @@ impl Trace {
 
     /// The events in words; `id` gives the number that a connection is shown by.
     pub(super) fn events(&self, mut id: impl FnMut(ConnectionId) -> Option<u64>) -> Vec<Event> {
+        let mut connected = BTreeSet::new();
         let event = |(time, entry): &(Time, Entry)| {
-            let (severity, connection, what) = entry.describe();
+            let (severity, connection, what) = entry.describe(&mut connected);
             let connection = connection.and_then(&mut id);
             Event { time: clock::unix_seconds(*time), severity, what, connection }
         };
@@ -146,7 +160,8 @@ impl Trace {
 }
 
 impl Entry {
-    fn describe(&self) -> (Severity, Option<ConnectionId>, String) {
+    /// `connected` has the connections that were established in an earlier entry.
+    fn describe(&self, connected: &mut BTreeSet<ConnectionId>) -> (Severity, Option<ConnectionId>, String) {
         let info = |what| (Severity::Info, None, what);
         match self {
             Self::State { from, to } => {
@@ -169,10 +184,24 @@ impl Entry {
                 (Severity::Warning, None, format!("{host}:{port}: {why}"))
             }
             Self::Connecting { connection, address } => {
-                (Severity::Info, Some(*connection), format!("{address}: connecting"))
+                let what = if connected.contains(connection) { "reconnecting" } else { "connecting" };
+                (Severity::Info, Some(*connection), format!("{address}: {what}"))
             }
-            Self::Connection { connection, address, severity, what } => {
-                (*severity, Some(*connection), format!("{address}: {what}"))
+            Self::Connection { connection, address, what } => {
+                let (severity, what) = match what {
+                    Happened::Connected if connected.insert(*connection) => {
+                        (Severity::Info, "connected".into())
+                    }
+                    Happened::Connected => (Severity::Info, "reconnected".into()),
+                    Happened::Failed(why) => (Severity::Warning, format!("cannot connect: {why}")),
+                    Happened::GoingAway(why) => (Severity::Info, format!("going away: {why}")),
+                    Happened::Lost(why) => (Severity::Warning, format!("connection lost: {why}")),
+                };
+                (severity, Some(*connection), format!("{address}: {what}"))
+            }
+            Self::Policy(event) => {
+                let severity = if event.is_warning() { Severity::Warning } else { Severity::Info };
+                (severity, None, event.to_string())
             }
         }
     }
@@ -191,6 +220,30 @@ mod tests {
         let events = trace.events(|connection| Some(connection.0));
         assert_eq!((events.len(), trace.total()), (KEPT, KEPT as u64 + 10));
         assert_eq!((events[0].connection, events[KEPT - 1].connection), (Some(10), Some(KEPT as u64 + 9)));
+    }
+
+    #[test]
+    fn a_second_connection_to_an_address_is_a_reconnect() {
+        let (mut trace, id, address) = (Trace::default(), ConnectionId(1), "127.0.0.1:1".parse().unwrap());
+        for _ in 0..2 {
+            trace.connecting(id, address);
+            trace.connection(id, address, &ConnectionEvent::Ready(Arc::new(())));
+            trace.connection(id, address, &ConnectionEvent::Closed("reset".into()));
+        }
+        let events: Vec<String> = trace.events(|_| None).into_iter().map(|event| event.what).collect();
+        let what = ["connecting", "connected", "connection lost: reset", "reconnecting", "reconnected"];
+        assert_eq!(events[..5], what.map(|what| format!("127.0.0.1:1: {what}")));
+    }
+
+    #[test]
+    fn decisions_of_policies_are_events() {
+        let mut trace = Trace::default();
+        trace.policy(PolicyEvent::FailedOver { cluster: "c".into(), from: "eu".into(), to: "us".into() });
+        let events = trace.events(|_| None);
+        assert_eq!(
+            (events[0].severity, events[0].what.as_str()),
+            (Severity::Warning, "c: failed over from eu to us")
+        );
     }
 
     #[test]

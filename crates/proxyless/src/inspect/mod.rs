@@ -5,10 +5,14 @@
 
 mod channels;
 mod clients;
+mod process;
 
 pub use channels::{CallReport, ChannelReport, ConnectionReport, Event, Severity, SocketReport};
 pub use clients::ClientDump;
-pub use proxyless_balancer::api::{CallCounts, ChildNode, Detail, EndpointNode, PolicyNode, StateChange};
+pub use process::ProcessReport;
+pub use proxyless_balancer::api::{
+    CallCounts, ChildNode, Detail, EndpointNode, Fields, Line, PolicyNode, StateChange,
+};
 pub use proxyless_mesh::channel_core::{ChannelTree, ClusterShare, RouteNode};
 pub use proxyless_sans_io::Time;
 pub use proxyless_xds::client::{ErrorDump, RawResource, ResourceDump, ResourceStatus, UpdateCounts};
