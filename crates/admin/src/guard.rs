@@ -1,7 +1,9 @@
 //! Keeps web pages of others from reading the admin port through the browser of someone who can reach it.
 //!
 //! A page elsewhere can send requests to a loopback port, and by a name that it resolves to 127.0.0.1 it can even read
-//! the answers. Such requests carry the foreign name as their Host, or the foreign page as their Origin.
+//! the answers. Such requests carry the foreign name as their Host, the foreign page as their Origin, or a
+//! Sec-Fetch-Site that says that another site sent them. What is answered all the same says that other sites may not
+//! embed it.
 
 use std::net::IpAddr;
 
@@ -9,31 +11,43 @@ use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// What links on other pages may lead to.
+const LINKED: [&str; 2] = ["/", "/proxyless/"];
 
 /// Lets a request pass unless a browser sent it for somebody else's page.
 pub(crate) async fn local_only(request: Request, next: Next) -> Response {
-    match refusal(request.version(), request.uri().host(), request.headers()) {
+    let mut response = match refusal(request.version(), request.uri(), request.headers()) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
         None => next.run(request).await,
-    }
+    };
+    response.headers_mut().insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    response
 }
 
-fn refusal(version: Version, uri_host: Option<&str>, headers: &HeaderMap) -> Option<&'static str> {
-    let header = |name| headers.get(name).map(|value: &http::HeaderValue| value.to_str().unwrap_or("?"));
+fn refusal(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
+    let header = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     let origin = header(ORIGIN);
     // Browsers speak HTTP/2 only over TLS, which is not served here; gRPC speaks nothing else.
     if version == Version::HTTP_2 && origin.is_none() {
         return None;
     }
-    let Some(host) = header(HOST).or(uri_host) else { return Some("the request has no Host") };
+    let Some(host) = header(HOST).or(uri.host()) else { return Some("the request has no Host") };
     if !is_local(host) {
         return Some("the Host is neither localhost nor an address");
     }
-    match origin {
-        Some(origin) if origin.strip_prefix("http://") != Some(host) => Some("the Origin is another page"),
-        _ => None,
+    if origin.is_some_and(|origin| origin.strip_prefix("http://") != Some(host)) {
+        return Some("the Origin is another page");
     }
+    // Absent outside of browsers; "none" is the user who typed the address.
+    let own = matches!(header(SEC_FETCH_SITE), None | Some("same-origin" | "none"));
+    let link = header(SEC_FETCH_MODE) == Some("navigate") && LINKED.contains(&uri.path());
+    (!own && !link).then_some("another site sent the request")
 }
 
 /// Whether this is localhost or an address: nobody else can make such a name lead here.
@@ -55,7 +69,24 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(ORIGIN, origin.parse().unwrap());
         }
-        refusal(version, None, &headers).is_some()
+        refusal(version, &Uri::from_static("/"), &headers).is_some()
+    }
+
+    #[test]
+    fn what_other_sites_fetch_is_refused() {
+        let refused = |path: &'static str, site: &'static str, mode: &'static str| {
+            let headers = [(HOST, "127.0.0.1:19000"), (SEC_FETCH_SITE, site), (SEC_FETCH_MODE, mode)];
+            let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+            refusal(Version::HTTP_11, &Uri::from_static(path), &HeaderMap::from_iter(headers)).is_some()
+        };
+        for site in ["cross-site", "same-site"] {
+            assert!(refused("/proxyless/channels.json", site, "no-cors"), "{site}");
+            assert!(refused("/proxyless/channels.json", site, "navigate"), "{site}");
+            assert!(refused("/proxyless/", site, "no-cors"), "{site}");
+            assert!(!refused("/proxyless/", site, "navigate"), "a link to the page, from {site}");
+        }
+        assert!(!refused("/proxyless/channels.json", "same-origin", "cors"));
+        assert!(!refused("/proxyless/channels.json", "none", "navigate"));
     }
 
     #[test]
@@ -85,6 +116,6 @@ mod tests {
 
     #[test]
     fn no_host_at_all_is_refused() {
-        assert!(refusal(Version::HTTP_11, None, &HeaderMap::new()).is_some());
+        assert!(refusal(Version::HTTP_11, &Uri::from_static("/"), &HeaderMap::new()).is_some());
     }
 }

@@ -16,7 +16,8 @@
 //! * channelz (gRFC A14): channels, subchannels, sockets, calls and what happened to them;
 //! * gRPC health;
 //! * `/proxyless/`: a page that draws all this and follows it live, and what it is made from as JSON:
-//!   `/proxyless/channels.json` (calls, routes, policy trees, connections, events) and `/proxyless/resources.json`.
+//!   `/proxyless/channels.json` (calls, routes, policy trees, connections, events), `/proxyless/resources.json` and
+//!   `/proxyless/process.json`.
 //!
 //! Standard tools (grpcdebug, `proxyless status`) and browsers read it. Nothing here costs RPCs anything while nobody
 //! looks. There is no authentication: keep the port on the loopback interface.

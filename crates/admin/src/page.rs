@@ -9,6 +9,7 @@ use axum::routing::get;
 use http::HeaderName;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use proxyless::ClientPool;
+use proxyless::inspect::ProcessReport;
 use serde::Serialize;
 
 use crate::resources::{ClientResources, unix_seconds};
@@ -24,6 +25,7 @@ pub(crate) fn router(clients: &ClientPool) -> Router {
         .route("/proxyless/", get(page))
         .route("/proxyless/channels.json", get(channels))
         .route("/proxyless/resources.json", get(resources))
+        .route("/proxyless/process.json", get(process))
         .with_state(clients.clone())
 }
 
@@ -37,6 +39,7 @@ async fn page() -> impl IntoResponse {
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CONTENT_SECURITY_POLICY, POLICY),
         (CACHE_CONTROL, "no-store"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
     (headers, PAGE)
 }
@@ -48,6 +51,10 @@ async fn channels(State(clients): State<ClientPool>) -> impl IntoResponse {
 async fn resources(State(clients): State<ClientPool>) -> impl IntoResponse {
     let dumps = clients.dump().await;
     json(&dumps.iter().map(ClientResources::new).collect::<Vec<_>>())
+}
+
+async fn process() -> impl IntoResponse {
+    json(&ProcessReport::current())
 }
 
 fn json<T: Serialize>(value: &T) -> impl IntoResponse + use<T> {

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use http_body_util::BodyExt as _;
-use proxyless::inspect::ChannelReport;
+use proxyless::inspect::{ChannelReport, ProcessReport};
 use proxyless_admin::{Admin, ClientResources};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, CDS, EDS, RDS};
@@ -170,6 +170,18 @@ async fn resources_are_there_as_json() -> TestResult {
 }
 
 #[tokio::test]
+async fn the_process_is_there_as_json() -> TestResult {
+    let rig = Rig::start().await;
+    let process: ProcessReport = serde_json::from_str(&get(&rig, "/proxyless/process.json").await?.1)?;
+    assert_eq!((process.pid, process.version.as_str()), (std::process::id(), env!("CARGO_PKG_VERSION")));
+    assert!(
+        process.name.starts_with("admin") && process.uptime >= 0.0 && process.started > 0.0,
+        "{process:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn browsers_get_the_page_and_only_their_own() -> TestResult {
     let rig = Rig::start().await;
     let own = format!("host: {}\r\n", rig.admin.address());
@@ -180,7 +192,17 @@ async fn browsers_get_the_page_and_only_their_own() -> TestResult {
     let page = answer.split_once("\r\n\r\n").ok_or("no body")?.1;
     assert!(!page.contains("http://") && !page.contains("https://"), "the page needs nothing from outside");
 
-    for headers in ["host: evil.example\r\n".to_owned(), format!("{own}origin: http://evil.example\r\n")] {
+    for path in ["/proxyless/", "/proxyless/channels.json"] {
+        let answer = http1(&rig, path, &own).await?;
+        assert!(answer.contains("cross-origin-resource-policy: same-origin"), "{answer}");
+        assert!(answer.contains("x-content-type-options: nosniff"), "{answer}");
+    }
+
+    for headers in [
+        "host: evil.example\r\n".to_owned(),
+        format!("{own}origin: http://evil.example\r\n"),
+        format!("{own}sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\n"),
+    ] {
         for path in [
             "/proxyless/",
             "/proxyless/channels.json",
@@ -305,9 +327,9 @@ async fn a50_a75_a27_57_ejections_sessions_and_load_are_in_the_tree_and_its_json
     assert!(number("failed") >= Some(3) && number("failed") == number("calls"), "{text}");
     assert!(text.contains(&ejected.to_string()) && text.contains("ejections=1"), "{text}");
     let session = find("session")?;
-    assert!(text.contains(r#"idleTimeout="3600s""#) && session.fields["state"] == "READY", "{text}");
+    assert!(text.contains("idleTimeout=3600s") && session.fields["state"] == "READY", "{text}");
     let load = find("load")?;
-    assert_eq!(load.of, "region/priority-0");
+    assert_eq!(load.of, "region / priority-0");
     assert_eq!(load.fields["succeeded"], rig.backend.count(), "{text}");
     assert_eq!(load.fields["failed"], b.count(), "{text}");
     assert_eq!(load.fields["issued"], rig.backend.count() + b.count(), "{text}");
