@@ -4,6 +4,7 @@
 
 mod demo;
 mod status;
+mod text;
 
 use std::process::ExitCode;
 
@@ -46,7 +47,7 @@ async fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("proxyless: {error}");
+            eprintln!("proxyless: {}", text::safe(&error.to_string()));
             ExitCode::FAILURE
         }
     }

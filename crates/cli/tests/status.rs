@@ -1,5 +1,6 @@
 //! `proxyless status` as a program, against a running client.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::Output;
 use std::time::Duration;
 
@@ -69,9 +70,11 @@ async fn resources_trees_and_contents_are_shown() -> TestResult {
     assert_eq!(table.matches("ACKED").count(), 4, "{table}");
 
     let tree = rig.status(&["--tree"]).await?;
-    for part in
-        ["xds:///greeter READY calls: 1 started, 1 succeeded", "any path → cluster", "round_robin READY"]
-    {
+    for part in [
+        "xds:///greeter READY calls: 1 succeeded, 0 failed, 0 in flight",
+        "any path → cluster",
+        "round_robin READY",
+    ] {
         assert!(tree.contains(part), "{part} is missing in {tree}");
     }
     assert!(tree.contains(&format!("{} READY ok=1", rig.backend.address())), "{tree}");
@@ -105,15 +108,15 @@ async fn a27_57_a50_a75_24_load_detection_and_sessions_are_shown() -> TestResult
     let tree = rig.status(&["--tree"]).await?;
     for part in [
         "ejections=0 endpoints_ejected=0",
-        "sweep next_in=",
-        "load region/priority-0 failed=1 in_progress=0 issued=2 succeeded=1",
-        r#"idleTimeout="3600s""#,
-        r#"overrideHostStatus=["UNKNOWN","HEALTHY"]"#,
+        "sweep: next in ",
+        "load region / priority-0: issued 2, succeeded 1, failed 1, in progress 0",
+        "idleTimeout=3600s",
+        "overrideHostStatus=[UNKNOWN, HEALTHY]",
         "kept_for_sessions=0",
     ] {
         assert!(tree.contains(part), "{part} is missing in {tree}");
     }
-    let session = format!("session {} health=UNKNOWN last_used=", rig.backend.address());
+    let session = format!("session {}: state READY, health UNKNOWN, last used ", rig.backend.address());
     assert!(tree.contains(&session), "{tree}");
     let json = rig.status(&["--tree", "--json"]).await?;
     assert!(json.contains(r#""what": "session""#) || json.contains(r#""what":"session""#), "{json}");
@@ -167,7 +170,7 @@ async fn ports_that_are_no_admin_ports_are_called_so() -> TestResult {
     let error = refused(run(&address, &[]).await?)?;
     assert!(error.contains("is a gRPC server without admin services"), "{error}");
     let error = refused(run(&address, &["--tree"]).await?)?;
-    assert!(error.contains("no admin port of proxyless"), "{error}");
+    assert!(error.contains("not an admin port of proxyless"), "{error}");
     let dead = proxyless_testkit::dead_address()?;
     let error = refused(run(&dead.address().to_string(), &[]).await?)?;
     assert!(error.contains("cannot connect to"), "{error}");
@@ -178,5 +181,51 @@ async fn ports_that_are_no_admin_ports_are_called_so() -> TestResult {
     let address = rig.admin.address().to_string();
     let error = refused(run(&address, &["--resource", "nothing"]).await?)?;
     assert!(error.contains(r#"no resource named "nothing""#), "{error}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_from_the_control_plane_cannot_steer_the_terminal() -> TestResult {
+    let rig = Rig::start().await?;
+    let evil = "c\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}2J\u{202e}";
+    rig.plane.set_all([simple_route_config("route", evil).into(), eds_cluster(evil).into()]);
+    let mut bad = eds_cluster(evil);
+    bad.eds_cluster_config = None;
+    rig.plane.set(bad);
+    rig.rpc().await.unwrap_err();
+    for arguments in [&[][..], &["--tree"], &["--json"], &["--tree", "--json"], &["--resource", evil]] {
+        let text = rig.status(arguments).await?;
+        assert!(text.contains("owned"), "{arguments:?}: {text}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{arguments:?}: {text:?}");
+        assert!(!text.contains('\u{202e}'), "{arguments:?}: {text:?}");
+    }
+    let missing = run(&rig.admin.address().to_string(), &["--resource", "\u{1b}[2J"]).await?;
+    assert!(!String::from_utf8(missing.stderr)?.contains('\u{1b}'));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looks_into_a_pipe_are_separated_and_end_with_their_reader() -> TestResult {
+    let rig = Rig::start().await?;
+    rig.rpc().await?;
+    let address = rig.admin.address().to_string();
+    let (text, code) = tokio::task::spawn_blocking(move || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_proxyless"));
+        command.args(["status", &address, "--watch"]).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut lines =
+            BufReader::new(child.stdout.take().ok_or_else(|| std::io::Error::other("no stdout"))?).lines();
+        let mut text = Vec::new();
+        while text.iter().filter(|line: &&String| line.starts_with("----")).count() < 2 {
+            text.push(lines.next().unwrap_or_else(|| Err(std::io::Error::other("ended")))?);
+        }
+        // The reader goes: the next look has nobody to write to.
+        drop(lines);
+        Ok::<_, std::io::Error>((text, child.wait()?.code()))
+    })
+    .await??;
+    assert_eq!(code, Some(0));
+    assert!(text[0].contains("pid ") && text[0].contains("proxyless "), "{text:?}");
+    assert_eq!(text.iter().filter(|line| line.starts_with("xDS client")).count(), 2, "{text:?}");
     Ok(())
 }

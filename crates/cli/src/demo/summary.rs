@@ -7,6 +7,8 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use tonic::Code;
 
+use crate::text::safe;
+
 use super::{
     load::{Outcome, Sample, between, settled_in},
     mesh::{Group, Member, names},
@@ -43,6 +45,7 @@ struct Move {
     to: &'static [Group],
     /// The time until all of them have answered; where they all did before, until nothing went elsewhere any more.
     after: Option<Duration>,
+    /// RPCs with and without a session, until the next phase began.
     failed: usize,
     longest_pause: Duration,
 }
@@ -55,9 +58,13 @@ impl Summary {
         let mut moves = Vec::new();
         let mut problems = Vec::new();
         let mut before: &[Group] = &[];
-        for (phase, played) in phases.iter().zip(played) {
-            moves.push(Move::new(phase, before, *played, members, &plain));
-            problems.extend(verdict(phase, before, *played, members, samples));
+        for (at, (phase, played_phase)) in phases.iter().zip(played).enumerate() {
+            // Also those between two phases, and those that end after the last one, belong to a phase.
+            let from = if at == 0 { Duration::ZERO } else { played_phase.begin };
+            let to = played.get(at + 1).map_or(Duration::MAX, |next| next.begin);
+            let failed = between(samples, from, to).iter().filter(|sample| sample.is_failure()).count();
+            moves.push(Move::new(phase, before, *played_phase, members, &plain, failed));
+            problems.extend(verdict(phase, before, *played_phase, members, samples));
             before = phase.expect;
         }
         for phase in phases.iter().skip(played.len()) {
@@ -100,6 +107,7 @@ impl Move {
         Played { begin, end }: Played,
         members: &[Member],
         samples: &[Sample],
+        failed: usize,
     ) -> Self {
         let during = between(samples, begin, end);
         let is_new = !phase.expect.iter().all(|group| before.contains(group));
@@ -116,7 +124,7 @@ impl Move {
             title: phase.title,
             to: phase.expect,
             after: at.map(|at| at.saturating_sub(begin)),
-            failed: during.iter().filter(|sample| sample.is_failure()).count(),
+            failed,
             longest_pause: longest_pause(samples, begin, end),
         }
     }
@@ -206,7 +214,7 @@ impl fmt::Display for Summary {
         writeln!(f, "RPCs         {} ({answered} answered, {failed} failed)", answered + failed)?;
         writeln!(f, "answered by  {}", backends.join(", "))?;
         for (code, (count, message)) in &self.failed {
-            writeln!(f, "failed       {count} x {:?}, first: {message}", Code::from_i32(*code))?;
+            writeln!(f, "failed       {count} x {:?}, first: {}", Code::from_i32(*code), safe(message))?;
         }
         for session in &self.sessions {
             writeln!(f, "session      {session}")?;

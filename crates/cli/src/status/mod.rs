@@ -3,6 +3,7 @@
 mod message;
 mod port;
 mod table;
+mod tree;
 
 use std::error::Error;
 use std::io::{IsTerminal as _, Write as _, stdout};
@@ -10,11 +11,14 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use proxyless::inspect::ProcessReport;
 use serde_json::{Value, json};
 
 use message::Messages;
 use port::Port;
 use table::{Style, Table};
+
+use crate::text::{safe, safe_json, terminal_width};
 
 /// How often `--watch` looks.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -45,13 +49,30 @@ pub(crate) async fn run(flags: StatusFlags) -> Result<ExitCode, Box<dyn Error>> 
         if terminal && std::env::var_os("NO_COLOR").is_none() { Style::Colours } else { Style::Plain };
     let view = View { flags: &flags, port, style };
     if !flags.watch {
-        return print(&view.text().await?);
+        print(&view.text().await?)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let mut looks = 0u64;
     loop {
-        // A port that is gone may come back.
-        let text = view.text().await.unwrap_or_else(|error| format!("{error}\n"));
-        let clear = if terminal { "\x1b[H\x1b[J" } else { "" };
-        print(&format!("{clear}{text}"))?;
+        looks += 1;
+        let before = match terminal {
+            true => "\x1b[H\x1b[J".to_owned(),
+            // Readers of JSON find the next document by themselves.
+            false if flags.json || looks == 1 => String::new(),
+            false => format!("{}\n", "-".repeat(80)),
+        };
+        let printed = match view.text().await {
+            Ok(text) => print(&format!("{before}{text}"))?,
+            // A port that is gone may come back.
+            Err(error) if terminal => print(&format!("{before}{}\n", safe(&error.to_string())))?,
+            Err(error) => {
+                eprintln!("proxyless: {}", safe(&error.to_string()));
+                Printed::Yes
+            }
+        };
+        if printed == Printed::NobodyReads {
+            return Ok(ExitCode::SUCCESS);
+        }
         tokio::select! {
             () = tokio::time::sleep(REFRESH) => {}
             _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
@@ -59,11 +80,17 @@ pub(crate) async fn run(flags: StatusFlags) -> Result<ExitCode, Box<dyn Error>> 
     }
 }
 
+#[derive(PartialEq, Eq)]
+enum Printed {
+    Yes,
+    NobodyReads,
+}
+
 /// Like `print!`, for readers that may go away (`| head`).
-fn print(text: &str) -> Result<ExitCode, Box<dyn Error>> {
+fn print(text: &str) -> Result<Printed, Box<dyn Error>> {
     match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        result => Ok(result.map(|()| ExitCode::SUCCESS)?),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Printed::NobodyReads),
+        result => Ok(result.map(|()| Printed::Yes)?),
     }
 }
 
@@ -87,29 +114,22 @@ impl View<'_> {
         if self.flags.json {
             return pretty(&serde_json::to_value(channels)?);
         }
-        if channels.is_empty() {
-            return Ok("no channels\n".to_owned());
-        }
-        let mut text = String::new();
-        for channel in &channels {
-            text += &format!(
-                "{} {} calls: {} started, {} succeeded, {} failed\n",
-                self.style.bold(&channel.target),
-                self.style.state(&channel.state.to_string()),
-                channel.calls.started,
-                channel.calls.succeeded,
-                channel.calls.failed,
-            );
-            text += &self.style.states(&channel.tree.to_string());
-            text.push('\n');
-        }
-        Ok(text)
+        Ok(self.process().await + &tree::to_text(&channels, self.style, terminal_width()))
+    }
+
+    /// A line about the process, if it is one of ours.
+    async fn process(&self) -> String {
+        let Some(ProcessReport { name, pid, version, uptime, .. }) = self.port.process().await else {
+            return String::new();
+        };
+        let uptime = table::age(Duration::from_secs_f64(uptime.max(0.0)).as_secs());
+        format!("{} pid {pid}, proxyless {}, up {uptime}\n\n", self.style.bold(&safe(&name)), safe(&version))
     }
 
     async fn resources(&self) -> Result<String, Box<dyn Error>> {
         let clients = self.port.clients(port::Contents::Left).await?;
         if !self.flags.json {
-            return Ok(Table::new(&clients, SystemTime::now()).to_text(self.style));
+            return Ok(self.process().await + &Table::new(&clients, SystemTime::now()).to_text(self.style));
         }
         let messages = Messages::new()?;
         let clients: Vec<Value> =
@@ -132,5 +152,5 @@ impl View<'_> {
 }
 
 fn pretty(value: &Value) -> Result<String, Box<dyn Error>> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
+    Ok(safe_json(&serde_json::to_string_pretty(value)?).into_owned() + "\n")
 }

@@ -7,7 +7,8 @@ use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service
 use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequest};
 use http::Request;
 use http_body_util::BodyExt as _;
-use proxyless::inspect::ChannelReport;
+use proxyless::inspect::{ChannelReport, ProcessReport};
+use serde::de::DeserializeOwned;
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -54,15 +55,25 @@ impl Port {
 
     /// The channels with their policy trees.
     pub(super) async fn channels(&self) -> Result<Vec<ChannelReport>, Box<dyn Error>> {
-        let request =
-            Request::get(format!("http://{}/proxyless/channels.json", self.address)).body(Body::empty())?;
+        self.json("channels.json").await
+    }
+
+    /// The process; `None` if it does not use proxyless.
+    pub(super) async fn process(&self) -> Option<ProcessReport> {
+        self.json("process.json").await.ok()
+    }
+
+    async fn json<T: DeserializeOwned>(&self, file: &str) -> Result<T, Box<dyn Error>> {
+        let request = Request::get(format!("http://{}/proxyless/{file}", self.address)).body(Body::empty())?;
         let answer = self.channel.clone().oneshot(request).await;
         let answer = answer.map_err(|error| self.explain(&Status::from_error(error.into())))?;
         let json = answer.headers().get("content-type").is_some_and(|value| value == "application/json");
         if !answer.status().is_success() || !json {
-            return Err(
-                format!("{} shows no policy trees: it is no admin port of proxyless", self.address).into()
-            );
+            return Err(format!(
+                "{} has no policy trees to show: it is not an admin port of proxyless",
+                self.address
+            )
+            .into());
         }
         Ok(serde_json::from_slice(&answer.into_body().collect().await?.to_bytes())?)
     }

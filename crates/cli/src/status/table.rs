@@ -8,6 +8,8 @@ use envoy_types::pb::envoy::service::status::v3::ClientConfig;
 use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
 use envoy_types::pb::google::protobuf::Timestamp;
 
+use crate::text::safe;
+
 /// Whether to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
@@ -30,7 +32,7 @@ impl Style {
         self.paint(colour, state)
     }
 
-    /// A text with all its connectivity states in colour.
+    /// A line with all its connectivity states in colour.
     pub(super) fn states(self, text: &str) -> String {
         if self == Self::Plain {
             return text.to_owned();
@@ -39,8 +41,7 @@ impl Style {
             "IDLE" | "CONNECTING" | "READY" | "TRANSIENT_FAILURE" => self.state(word),
             other => other.to_owned(),
         };
-        let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ");
-        text.lines().map(|text| line(text) + "\n").collect()
+        text.split(' ').map(word).collect::<Vec<_>>().join(" ")
     }
 
     fn paint(self, colour: &str, text: &str) -> String {
@@ -80,7 +81,7 @@ impl<'a> Table<'a> {
         let node = client.node.as_ref().map_or("?", |node| node.id.as_str());
         let scope = if client.client_scope.is_empty() { "shared" } else { client.client_scope.as_str() };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{} node {node}, {scope}", style.bold("xDS client"));
+        let _ = writeln!(text, "{} node {}, {}", style.bold("xDS client"), safe(node), safe(scope));
         let header = ["TYPE", "NAME", "STATUS", "AGE", "VERSION"].map(str::to_owned);
         let rows: Vec<[String; 5]> = client.generic_xds_configs.iter().map(|r| self.row(r)).collect();
         let widths: [usize; 5] = std::array::from_fn(|column| {
@@ -105,7 +106,7 @@ impl<'a> Table<'a> {
                 let _ = writeln!(
                     text,
                     "    {}",
-                    style.paint("31", &format!("{version}{age} ago: {}", error.details))
+                    style.paint("31", &format!("{}{age} ago: {}", safe(&version), safe(&error.details)))
                 );
             }
         }
@@ -116,19 +117,23 @@ impl<'a> Table<'a> {
         let status = ClientResourceStatus::try_from(resource.client_status)
             .map_or_else(|_| resource.client_status.to_string(), |status| status.as_str_name().to_owned());
         let age = self.age(resource.last_updated.as_ref());
-        [kind.to_owned(), resource.name.clone(), status, age, resource.version_info.clone()]
+        [kind, &resource.name, &status, &age, &resource.version_info].map(|cell| safe(cell).into_owned())
     }
 
     fn age(&self, time: Option<&Timestamp>) -> String {
         let Some(time) = time else { return "-".to_owned() };
         let since = Duration::new(u64::try_from(time.seconds).unwrap_or(0), time.nanos.unsigned_abs());
-        let age = self.now.duration_since(UNIX_EPOCH + since).unwrap_or_default().as_secs();
-        match age {
-            0..=119 => format!("{age} s"),
-            120..=7199 => format!("{} min", age / 60),
-            7200..=172_799 => format!("{} h", age / 3600),
-            _ => format!("{} d", age / 86_400),
-        }
+        age(self.now.duration_since(UNIX_EPOCH + since).unwrap_or_default().as_secs())
+    }
+}
+
+/// Seconds in the unit that suits them.
+pub(super) fn age(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
     }
 }
 
@@ -186,6 +191,24 @@ mod tests {
         let text = Table::new(&clients, UNIX_EPOCH).to_text(Style::Colours);
         assert!(text.contains("\x1b[32mACKED \x1b[0m"), "{text}");
         assert!(text.contains("\x1b[31mNACKED\x1b[0m"), "{text}");
-        assert_eq!(Style::Colours.states("a READY\n"), "a \x1b[32mREADY\x1b[0m\n");
+        assert_eq!(Style::Colours.states("a READY"), "a \x1b[32mREADY\x1b[0m");
+    }
+
+    #[test]
+    fn what_a_control_plane_sends_cannot_steer_the_terminal() {
+        let mut client = client();
+        let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J\n";
+        for resource in &mut client.generic_xds_configs {
+            resource.name = evil.into();
+            resource.version_info = evil.into();
+            resource.type_url = format!("x.{evil}");
+            if let Some(error) = &mut resource.error_state {
+                (error.details, error.version_info) = (evil.into(), evil.into());
+            }
+        }
+        client.client_scope = evil.into();
+        let text = Table::new(&[client], UNIX_EPOCH).to_text(Style::Plain);
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        assert_eq!(text.lines().count(), 5, "{text}");
     }
 }

@@ -117,3 +117,20 @@ fn several_groups_must_all_answer_and_a_group_that_leaves_must_be_gone() {
         summary(&[(0, 1000, "a-1"), (1000, 2000, "c-1"), (2000, 3900, "a-1"), (3900, 6000, "c-1")]);
     assert_eq!(still_there.problems().first().map(String::as_str), Some("one: RPCs did not settle on a"));
 }
+
+#[test]
+fn failures_of_the_phases_add_up_to_those_of_the_summary() {
+    let mut samples =
+        samples(100, &[(0, 2000, "a-1"), (2000, 2300, "!"), (2300, 4000, "c-1"), (4000, 6000, "a-1")]);
+    let failure = |at, user| {
+        let outcome = Outcome::Failed(Code::Unavailable, "late".into());
+        Sample { at: Duration::from_millis(at), user, outcome }
+    };
+    // One of a session, and one that ended after the last phase.
+    samples.push(failure(4010, Some(1)));
+    samples.push(failure(6010, None));
+    samples.sort_by_key(|sample| sample.at);
+    let summary = Summary::new(&PHASES, &PLAYED, &members(), &samples);
+    assert_eq!(summary.moves.iter().map(|m| m.failed).collect::<Vec<_>>(), [0, 3, 2]);
+    assert!(summary.to_string().contains("5 failed"), "{summary}");
+}

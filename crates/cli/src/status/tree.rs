@@ -1,0 +1,84 @@
+//! Channels with their policy trees, as text.
+
+use proxyless::inspect::{CallReport, ChannelReport, Line};
+
+use super::table::Style;
+use crate::text::{safe, wrap};
+
+/// The narrowest text that long lines are broken into, however deep they are.
+const MIN_TEXT: usize = 24;
+
+/// The channels, with lines of this width at most.
+pub(super) fn to_text(channels: &[ChannelReport], style: Style, width: Option<usize>) -> String {
+    if channels.is_empty() {
+        return "no channels\n".to_owned();
+    }
+    channels.iter().map(|channel| one(channel, style, width)).collect::<Vec<_>>().join("\n")
+}
+
+fn one(channel: &ChannelReport, style: Style, width: Option<usize>) -> String {
+    let CallReport { succeeded, failed, .. } = channel.calls;
+    let in_flight = channel.calls.in_flight();
+    let mut text = format!(
+        "{} {} calls: {succeeded} succeeded, {failed} failed, {in_flight} in flight\n",
+        style.bold(&safe(&channel.target)),
+        style.state(&channel.state.to_string()),
+    );
+    for Line { branch, hang, text: line } in channel.tree.lines() {
+        let line = safe(&line);
+        let Some(width) = width else {
+            text += &format!("{branch}{}\n", style.states(&line));
+            continue;
+        };
+        let room = |before: &str| width.saturating_sub(before.chars().count()).max(MIN_TEXT);
+        for (at, part) in wrap(&line, room(&branch), room(&hang)).iter().enumerate() {
+            let before = if at == 0 { &branch } else { &hang };
+            text += &format!("{before}{}\n", style.states(part));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proxyless::ConnectivityState;
+    use proxyless::inspect::{ChannelTree, PolicyNode};
+
+    use super::*;
+
+    fn channel(error: &str) -> ChannelReport {
+        let root = PolicyNode {
+            policy: "cds_experimental".into(),
+            error: Some(error.into()),
+            ..PolicyNode::default()
+        };
+        ChannelReport {
+            id: 1,
+            target: "xds:///\u{1b}[2Jx".into(),
+            state: ConnectivityState::Ready,
+            created: 0.0,
+            calls: CallReport { started: 3, succeeded: 1, failed: 1 },
+            tree: ChannelTree { listener: "x".into(), root: Some(root), ..ChannelTree::default() },
+            connections: Vec::new(),
+            events: Vec::new(),
+            events_total: 0,
+        }
+    }
+
+    #[test]
+    fn long_lines_hang_below_their_beginning_and_nothing_reaches_the_terminal_raw() {
+        let channels = [channel("Cluster c: \u{1b}]0;x\u{7} does not exist, and so on")];
+        let lines = [
+            r"xds:///\u{1b}[2Jx READY calls: 1 succeeded, 1 failed, 1 in flight",
+            "listener x",
+            "cds IDLE",
+            r"└· error: Cluster c:",
+            r"     \u{1b}]0;x\u{7} does not",
+            "     exist, and so on",
+        ];
+        let text = to_text(&channels, Style::Plain, Some(32));
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+        assert_eq!(to_text(&channels, Style::Plain, None).lines().count(), 4);
+        assert_eq!(to_text(&[], Style::Plain, None), "no channels\n");
+    }
+}
