@@ -29,8 +29,7 @@ async fn a_report_has_calls_tree_connections_and_events() -> TestResult {
     assert_eq!(connection.calls, report.calls);
     assert_eq!(connection.socket.as_ref().map(|socket| socket.calls), Some(report.calls));
     let text = report.tree.to_string();
-    for part in ["any path → cluster", "xds_cluster_impl_experimental READY", &backend.address().to_string()]
-    {
+    for part in ["any path → cluster", "xds_cluster_impl READY", &backend.address().to_string()] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
     let told: Vec<_> = report.events.iter().map(|event| event.what.as_str()).collect();
@@ -38,6 +37,34 @@ async fn a_report_has_calls_tree_connections_and_events() -> TestResult {
         assert!(told.iter().any(|what| what.contains(part)), "{part} is missing in {told:#?}");
     }
     assert!(report.events.is_sorted_by(|a, b| a.time <= b.time));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failover_and_a_reconnect_are_events_and_reasons() -> TestResult {
+    let (near, far) = (Backend::start("near").await?, Backend::start("far").await?);
+    let plane = mesh(&[&near]).await;
+    plane.set(priorities("cluster", [[&near], [&far]]));
+    let channel = channel(&plane);
+    assert_eq!(ask(&channel).await?, "near");
+    near.kill().await;
+    let moved = async { while ask(&channel).await.ok().as_deref() != Some("far") {} };
+    tokio::time::timeout(PATIENCE, moved).await?;
+    near.restart().await?;
+    let back = async { while ask(&channel).await.ok().as_deref() != Some("near") {} };
+    tokio::time::timeout(PATIENCE, back).await?;
+    let report = channel.report().await.ok_or("no report")?;
+    let told: Vec<_> = report.events.iter().map(|event| event.what.clone()).collect();
+    let expected = [
+        format!("{}: connected", near.address()),
+        "cluster: failed over from priority 0 to priority 1".to_owned(),
+        format!("{}: reconnected", near.address()),
+        "cluster: moved up from priority 1 to priority 0".to_owned(),
+    ];
+    let places: Vec<_> = expected.iter().map(|what| told.iter().position(|told| told == what)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in {told:#?}");
+    let text = report.tree.to_string();
+    assert!(text.contains("cluster: cds READY for") && text.contains("(moved up from priority 1)"), "{text}");
     Ok(())
 }
 

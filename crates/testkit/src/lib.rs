@@ -6,6 +6,8 @@
 //! at state and has a time limit, and everything ends when dropped.
 //!
 //! ```
+//! use proxyless::{Bootstrap, XdsChannel};
+//! use proxyless_testkit::echo::{EchoClient, EchoRequest};
 //! use proxyless_testkit::{Backend, ControlPlane, EDS, resources::*};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -18,19 +20,27 @@
 //!     eds_cluster("greeter-cluster").into(),
 //!     priorities("greeter-cluster", [[&near], [&far]]).into(),
 //! ]);
-//! assert!(control_plane.bootstrap_json().contains(&control_plane.address().to_string()));
 //!
-//! // Here a client of `xds:///greeter` starts; its RPCs reach `near`. Then:
-//! near.kill().await;
-//! // ... they reach `far`, until the endpoints change:
-//! near.restart().await?;
-//! control_plane.set(priorities("greeter-cluster", [[&near]]));
+//! let channel = XdsChannel::builder("xds:///greeter")
+//!     .bootstrap(Bootstrap::from_json(&control_plane.bootstrap_json())?)
+//!     .build()?;
+//! let mut client = EchoClient::new(channel); // or the generated client of your own service, see `Backend::serve`
+//! let answer = client.unary(EchoRequest::new("hello")).await?;
+//! assert_eq!(answer.into_inner().backend, "near");
+//!
+//! near.kill().await; // RPCs go to `far` from now on, until the endpoints change:
+//! control_plane.set(priorities("greeter-cluster", [[&far]]));
 //! assert_eq!(control_plane.version(EDS), "2");
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The functions in [`resources`] make the messages of xDS that tests need most. They are plain messages of
+//! [`envoy_types`], which this crate re-exports: whatever those functions do not cover is set on the message itself.
 
 #![forbid(unsafe_code)]
+
+pub use envoy_types;
 
 mod backend;
 mod control_plane;
