@@ -4,6 +4,8 @@
 //! that the target names. Without a target it starts a control plane and two backends of its own, calls them, and
 //! kills the one that answers, so that RPCs fail over to the other.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
 use std::error::Error;
 use std::time::Duration;
 
