@@ -40,6 +40,8 @@ fn a56_a_silent_primary_is_left_at_the_timer() {
 fn a56_fails_back_as_soon_as_the_primary_is_ready() {
     let mut world = one_cluster(&[1, 2], &[]);
     assert!(world.rpc("/s/m") == 1);
+    // A connection that lived a second resets the backoff.
+    world.advance(Duration::from_secs(1));
     world.kill(1);
     assert!(world.rpc("/s/m") == 2);
     world.set_backend(1, Backend::Accepts);
@@ -51,6 +53,7 @@ fn a56_fails_back_as_soon_as_the_primary_is_ready() {
 #[test]
 fn a_lost_connection_that_no_pick_uses_still_bumps_the_snapshot() {
     let mut world = one_cluster(&[1, 2], &[]);
+    world.advance(Duration::from_secs(1));
     world.kill(1);
     world.set_backend(1, Backend::Accepts);
     world.advance(Duration::from_millis(1_200));
@@ -109,6 +112,7 @@ fn aggregate() -> World {
 fn a75_07_an_aggregate_fails_over_and_back() {
     let mut world = aggregate();
     assert!(world.rpc("/s/m") == 1);
+    world.advance(Duration::from_secs(1));
     world.kill(1);
     assert!(world.rpc("/s/m") == 2);
     world.set_backend(1, Backend::Accepts);
