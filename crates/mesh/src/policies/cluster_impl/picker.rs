@@ -59,7 +59,7 @@ impl Rules {
     }
 }
 
-/// Drops, limits, asks the child, rewrites.
+/// Drops by category, asks the child, limits, rewrites.
 pub(super) struct ClusterImplPicker {
     pub(super) rules: Arc<Rules>,
     pub(super) authorities: Arc<Authorities>,
@@ -78,6 +78,11 @@ impl Picker for ClusterImplPicker {
                 return PickResult::Drop(Arc::clone(&drop.error));
             }
         }
+        let mut pick = match self.child.pick(args) {
+            PickResult::Complete(pick) => pick,
+            // A32: what waits or fails is not in flight, so it takes no place, not even for the length of the pick.
+            other => return other,
+        };
         // beyond the limit the RPC fails and is not retried; it is a drop without category.
         let Some(permit) = rules.circuit.enter(rules.max_requests) else {
             if let Some(load) = &rules.load {
@@ -85,17 +90,11 @@ impl Picker for ClusterImplPicker {
             }
             return PickResult::Drop(Arc::clone(&rules.too_many));
         };
-        match self.child.pick(args) {
-            PickResult::Complete(mut pick) => {
-                pick.permit = Some(permit);
-                // A81: the endpoint's host name replaces the channel's authority where the route says so.
-                if args.attributes.auto_host_rewrite {
-                    pick.authority = self.authorities.of(pick.target.address).cloned();
-                }
-                PickResult::Complete(pick)
-            }
-            // The permit is given back here: what waits or fails is not in flight.
-            other => other,
+        pick.permit = Some(permit);
+        // A81: the endpoint's host name replaces the channel's authority where the route says so.
+        if args.attributes.auto_host_rewrite {
+            pick.authority = self.authorities.of(pick.target.address).cloned();
         }
+        PickResult::Complete(pick)
     }
 }

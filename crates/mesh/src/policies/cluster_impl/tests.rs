@@ -1,14 +1,17 @@
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use http::HeaderMap;
 use proxyless_balancer::api::{
     CallAttributes, CallTicket, Code, ConnectivityState, Endpoint, Endpoints, Pick, PickArgs, PickResult,
+    Picker,
 };
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoints};
 use proxyless_sans_io::Rng;
 use proxyless_xds::resource::DropCategory;
 
+use super::picker::{ClusterImplPicker, Rules};
 use super::{CircuitRegistry, ClusterImplConfig};
 use crate::policies::fixtures::drop_category;
 
@@ -122,6 +125,67 @@ fn a32_queued_and_failed_picks_take_no_place() {
 }
 
 #[test]
+fn a32_picks_that_wait_at_the_same_time_are_not_dropped() {
+    let circuits = CircuitRegistry::default();
+    for max_requests in [1, 2] {
+        let mut bench = Bench::new();
+        bench.update(Arc::new(ClusterImplConfig { max_requests, ..config(&circuits) }), endpoints([1]));
+        let picker = Arc::clone(&bench.tree().output().picker);
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let picker = &picker;
+                scope.spawn(move || {
+                    let (headers, mut rng) = (HeaderMap::new(), Rng::new(seed));
+                    for _ in 0..50_000 {
+                        let attributes = CallAttributes::default();
+                        let mut args =
+                            PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng };
+                        let result = picker.pick(&mut args);
+                        assert!(matches!(result, PickResult::Queue), "limit {max_requests}: {result:?}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// A child in whose pick another thread's pick begins and ends, as if this one had been preempted there.
+struct Preempted(OnceLock<Box<dyn Fn() -> PickResult + Send + Sync>>, AtomicBool);
+
+impl Picker for Preempted {
+    fn pick(&self, _: &mut PickArgs<'_>) -> PickResult {
+        if !self.1.swap(true, Ordering::Relaxed)
+            && let Some(other) = self.0.get()
+        {
+            let result = other();
+            assert!(matches!(result, PickResult::Queue), "{result:?}");
+        }
+        PickResult::Queue
+    }
+}
+
+#[test]
+fn a32_a_pick_that_waits_holds_no_place_while_it_is_picked_for() {
+    let circuits = CircuitRegistry::default();
+    let config = ClusterImplConfig { max_requests: 1, ..config(&circuits) };
+    let circuit = circuits.circuit(&"c".into(), None);
+    let child = Arc::new(Preempted(OnceLock::new(), AtomicBool::new(false)));
+    let picker = Arc::new(ClusterImplPicker {
+        rules: Arc::new(Rules::new(&config, circuit, None)),
+        authorities: Arc::default(),
+        child: Arc::clone(&child) as Arc<_>,
+    });
+    let ask = |picker: &Arc<ClusterImplPicker>| {
+        let (headers, mut rng) = (HeaderMap::new(), Rng::new(1));
+        let attributes = CallAttributes::default();
+        picker.pick(&mut PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng })
+    };
+    let other = Arc::clone(&picker);
+    assert!(child.0.set(Box::new(move || ask(&other))).is_ok());
+    assert!(matches!(ask(&picker), PickResult::Queue));
+}
+
+#[test]
 fn a37_55_counters_are_by_cluster_and_eds_service_name() {
     let circuits = CircuitRegistry::default();
     let mut plain = ready(config(&circuits));
@@ -173,7 +237,7 @@ fn a32_concurrent_picks_never_overshoot() {
             scope.spawn(|| {
                 for _ in 0..20_000 {
                     if let Some(permit) = circuit.enter(3) {
-                        most.fetch_max(circuits.in_flight("c", None), std::sync::atomic::Ordering::Relaxed);
+                        most.fetch_max(circuits.in_flight("c", None), Ordering::Relaxed);
                         drop(permit);
                     }
                 }
