@@ -229,3 +229,29 @@ fn a_cluster_that_goes_takes_its_registration_along() {
     world.input(ChannelInput::Shutdown);
     assert!(world.loads.is_empty());
 }
+
+#[test]
+fn a27_57_counters_of_a_locality_go_with_its_last_subchannel() {
+    let mut world = world(named("e"));
+    for n in 0..20 {
+        run(&mut world, "/s/m", Code::Ok);
+        let zone = format!("l{n}");
+        world.set_endpoints("e", assignment(vec![vec![locality(&zone, 1, [1])]]));
+    }
+    let running = start(&mut world, "/s/m");
+    world.set_endpoints("e", assignment(vec![vec![locality("last", 1, [1])]]));
+    let store = Arc::clone(&world.loads[0]);
+    let held = |store: &LoadStore| {
+        // What is not held is forgotten as soon as it has been reported.
+        let regions = store.view().localities.into_keys().filter(|locality| {
+            // The store and this test.
+            Arc::strong_count(&store.locality(locality)) > 2
+        });
+        regions.map(|locality| locality.region).collect::<Vec<_>>()
+    };
+    assert_eq!(held(&store), ["l19", "last"], "an RPC that runs holds its counters");
+    let issued: u64 = store.view().localities.values().map(|view| view.issued).sum();
+    assert_eq!(issued, 21, "nothing is lost before it is reported");
+    running.finish(Code::Ok);
+    assert_eq!(held(&store), ["last"]);
+}

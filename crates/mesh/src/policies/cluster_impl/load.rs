@@ -1,7 +1,7 @@
 //! Counts the calls of a cluster by locality (gRFC A27, A37), if they are to be reported.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use proxyless_balancer::api::{CallTracker, Code, Detail, Locality, Outcome, SubchannelSpec, TrackerSlot};
 use proxyless_xds::lrs::{BackendReport, LoadStore, LoadView, LocalityLoad, LocalityView};
@@ -13,12 +13,13 @@ use super::load_registry::LoadRegistration;
 /// Who counts the calls of a cluster.
 ///
 /// Each subchannel has the slot of its locality from its making on; what is in the slots follows the configuration. So
-/// a change takes effect on live connections, and calls that run are counted to their end where they started.
+/// a change takes effect on live connections, and calls that run are counted to their end where they started. A slot,
+/// and with it the claim on the locality's counters, goes with the last subchannel that has it.
 #[derive(Default)]
 pub(super) struct ClusterLoad {
     key: Option<Key>,
     registration: Option<LoadRegistration>,
-    slots: BTreeMap<Locality, Arc<TrackerSlot>>,
+    slots: BTreeMap<Locality, Weak<TrackerSlot>>,
 }
 
 /// What makes another store necessary.
@@ -32,6 +33,8 @@ struct Key {
 impl ClusterLoad {
     /// Counts as the configuration says from now on.
     pub(super) fn configure(&mut self, config: &ClusterImplConfig) {
+        // Localities that the last update took away.
+        self.slots.retain(|_, slot| slot.strong_count() > 0);
         // A37-51, A27-47: without an LRS server nothing is counted.
         let key = config.load_reporting.as_ref().map(|reporting| Key {
             cluster: Arc::clone(&config.cluster),
@@ -48,11 +51,11 @@ impl ClusterLoad {
         });
         self.key = key;
         self.registration = registration;
-        // Slots of localities whose subchannels are all gone are of no use any more.
-        self.slots.retain(|_, slot| Arc::strong_count(slot) > 1);
-        self.slots
-            .iter()
-            .for_each(|(locality, slot)| slot.store(tracker(self.registration.as_ref(), locality)));
+        for (locality, slot) in &self.slots {
+            if let Some(slot) = slot.upgrade() {
+                slot.store(tracker(self.registration.as_ref(), locality));
+            }
+        }
     }
 
     /// Where drops are counted, if at all.
@@ -82,13 +85,14 @@ impl ClusterLoad {
     /// DNS leaf), all of its names are empty.
     pub(super) fn track(&mut self, spec: &mut SubchannelSpec) {
         let locality = spec.endpoint.locality.as_deref().cloned().unwrap_or_default();
-        let registration = self.registration.as_ref();
-        let slot = self.slots.entry(locality).or_insert_with_key(|locality| {
-            let slot = TrackerSlot::default();
-            slot.store(tracker(registration, locality));
-            Arc::new(slot)
+        let known = self.slots.get(&locality).and_then(Weak::upgrade);
+        let slot = known.unwrap_or_else(|| {
+            let slot = Arc::new(TrackerSlot::default());
+            slot.store(tracker(self.registration.as_ref(), &locality));
+            self.slots.insert(locality, Arc::downgrade(&slot));
+            slot
         });
-        spec.trackers.add_slot(Arc::clone(slot));
+        spec.trackers.add_slot(slot);
     }
 }
 
