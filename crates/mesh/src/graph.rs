@@ -102,25 +102,28 @@ pub fn resolve<'a>(
 ) -> Resolution {
     let mut resolution = Resolution::default();
     for name in roots {
-        resolution.steps += 1;
-        resolution.visited.insert(Arc::clone(name));
-        let root = match lookup(name) {
+        resolution.add(name, &lookup);
+    }
+    resolution
+}
+
+impl Resolution {
+    /// Flattens one more root.
+    pub fn add(&mut self, root: &Arc<str>, lookup: impl Fn(&Arc<str>) -> Node) {
+        self.steps += 1;
+        self.visited.insert(Arc::clone(root));
+        let found = match lookup(root) {
             Node::Loading => Root::Loading,
             Node::Missing(why) => Root::Failed(why),
             Node::Leaf(data) => Root::Leaf(data),
             Node::Aggregate { children, note } => {
-                let walk = Walk {
-                    lookup: &lookup,
-                    resolution: &mut resolution,
-                    seen: BTreeSet::new(),
-                    path: Vec::new(),
-                };
-                walk.flatten(name, children, note)
+                let walk =
+                    Walk { lookup: &lookup, resolution: self, seen: BTreeSet::new(), path: Vec::new() };
+                walk.flatten(root, children, note)
             }
         };
-        resolution.roots.insert(Arc::clone(name), root);
+        self.roots.insert(Arc::clone(root), found);
     }
-    resolution
 }
 
 /// The walk from one root.

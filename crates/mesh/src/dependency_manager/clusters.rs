@@ -34,10 +34,12 @@ impl Source {
 }
 
 impl DependencyManager {
-    /// The cluster's place in the graph.
-    pub(super) fn node(&self, name: &Arc<str>) -> Node {
+    /// The cluster's place in the graph of a root.
+    pub(super) fn node(&self, root: &Arc<str>, name: &Arc<str>) -> Node {
+        let waits = |of, name| self.resources.is_unreachable(of, name) && self.is_patient(root);
         let cluster = match self.resources.cluster(name) {
             None => return Node::Loading,
+            Some(Err(_)) if waits(ResourceType::Cluster, name) => return Node::Loading,
             Some(Err(why)) => return Node::Missing(why),
             Some(Ok(cluster)) => cluster,
         };
@@ -49,6 +51,8 @@ impl DependencyManager {
             // A99-10: from here on as with an inline list.
             ClusterKind::AggregateResource { name: list } => match self.resources.aggregate(list) {
                 None => Node::Loading,
+                // A99-26: the old leaves go on.
+                Some(Err(_)) if waits(ResourceType::AggregateClusterConfig, list) => Node::Loading,
                 // A99-22
                 Some(Err(why)) => Node::Missing(format!("aggregate cluster {name}: {why}").into()),
                 Some(Ok(children)) => {
@@ -59,9 +63,16 @@ impl DependencyManager {
             },
             ClusterKind::Eds { .. } | ClusterKind::LogicalDns { .. } => {
                 let source = Source::of(name, cluster);
+                // A27-88: another EDS resource than before, or the first of a new leaf.
+                if source.as_ref().is_some_and(|source| self.is_unreachable(source))
+                    && (self.leaf_serves(name)
+                        || (self.published_entry(name).is_none() && self.is_patient(root)))
+                {
+                    return Node::Leaf(LeafData::Loading);
+                }
                 Node::Leaf(match source.and_then(|source| self.endpoints(&source).0) {
                     None => LeafData::Loading,
-                    Some(Ok(assignment)) if has_endpoints(assignment) => LeafData::Usable,
+                    Some(Ok(assignment)) if decides(assignment) => LeafData::Usable,
                     Some(_) => LeafData::Empty,
                 })
             }
@@ -85,10 +96,13 @@ impl DependencyManager {
         }
     }
 
-    /// The configuration of a leaf; `None` while the cluster or its endpoints are loading, failed, or if it is no leaf.
+    /// The configuration of a leaf; `None` while the cluster or its endpoints are loading, failed, or if it is not a leaf.
     pub(super) fn leaf(&self, name: &Arc<str>, routing_note: Option<&Arc<str>>) -> Option<ClusterConfig> {
         let cluster = self.resources.cluster(name)?.ok()?;
         let source = Source::of(name, cluster)?;
+        if self.is_unreachable(&source) && self.leaf_serves(name) {
+            return None;
+        }
         let (answer, trouble) = self.endpoints(&source);
         let (endpoints, own) = match answer? {
             Ok(assignment) => {
@@ -135,6 +149,14 @@ impl DependencyManager {
         }
     }
 
+    /// Whether nothing is known of the endpoints but that the control plane cannot be reached.
+    fn is_unreachable(&self, source: &Source) -> bool {
+        match source {
+            Source::Eds(name) => self.resources.is_unreachable(ResourceType::ClusterLoadAssignment, name),
+            Source::Dns(_) => false,
+        }
+    }
+
     fn endpoints(&self, source: &Source) -> (Option<Answer<&Arc<ClusterLoadAssignment>>>, Option<&Arc<str>>) {
         match source {
             Source::Eds(name) => {
@@ -157,10 +179,11 @@ pub(super) enum PendingLeaf {
     Unknown,
 }
 
-/// Whether any endpoint could take an RPC; draining ones only take those of their sessions.
-pub(super) fn has_endpoints(assignment: &ClusterLoadAssignment) -> bool {
+/// Whether the assignment decides RPCs: some endpoint could take one (draining ones only take those of their sessions), or
+/// all are dropped, for which no endpoint is needed (A37-49).
+pub(super) fn decides(assignment: &ClusterLoadAssignment) -> bool {
     let localities = assignment.priorities.iter().flatten();
-    localities
-        .flat_map(|locality| &locality.endpoints)
-        .any(|endpoint| endpoint.health != EndpointHealth::Draining)
+    let mut endpoints = localities.flat_map(|locality| &locality.endpoints);
+    endpoints.any(|endpoint| endpoint.health != EndpointHealth::Draining)
+        || assignment.drops.iter().any(|drop| drop.per_million >= 1_000_000)
 }

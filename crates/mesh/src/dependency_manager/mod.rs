@@ -11,6 +11,8 @@
 //! * While a switch waits, the old routes and leaf lists stay published, and new endpoints of their clusters still flow.
 //! * An aggregate that was published before takes a new leaf list when it only appends what is still loading, or when all
 //!   of it is answered; until then it keeps the old one (A99-26).
+//! * A control plane that cannot be reached says nothing of a resource: what is asked for in vain is still loading as long
+//!   as something old serves, and an error otherwise.
 //! * A cluster that is only subscribed to holds nothing up.
 //!
 //! [`Flattened::can_start`]: crate::graph::Flattened::can_start

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::clusters::PendingLeaf;
+use super::clusters::{PendingLeaf, decides};
 use super::resources::Wanted;
 use super::routing::{Routes, Routing};
 use super::{DependencyEffect, DependencyManager, Stage, notes};
-use crate::graph::{self, Flattened, LeafData, Resolution, Root};
-use crate::xds_config::{ClusterChildren, ClusterConfig, XdsConfig};
+use crate::graph::{Flattened, LeafData, Resolution, Root};
+use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfig};
 
 /// What the channel was told to use.
 #[derive(Debug)]
@@ -55,7 +55,10 @@ impl DependencyManager {
             Routing::Loading | Routing::Failed(_) => BTreeSet::new(),
         };
         let roots: BTreeSet<_> = of_routes.iter().chain(self.subscriptions.keys()).collect();
-        let resolution = graph::resolve(roots, |name| self.node(name));
+        let mut resolution = Resolution::default();
+        for root in roots {
+            resolution.add(root, |name| self.node(root, name));
+        }
         for name in &resolution.visited {
             self.want_cluster(name, &mut wanted);
         }
@@ -165,6 +168,7 @@ impl DependencyManager {
             let old_list = self.published_leaves(name);
             let entry = match root {
                 Root::Failed(why) => Some(Err(Arc::clone(why))),
+                Root::Leaf(LeafData::Loading) => None,
                 Root::Leaf(_) => self.leaf(name, routing_note.as_ref()).map(|leaf| Ok(self.intern(leaf))),
                 Root::Aggregate(new) if self.can_replace(old_list, new) => self.aggregate(name, new).map(Ok),
                 Root::Aggregate(_) | Root::Loading => None,
@@ -279,10 +283,37 @@ impl DependencyManager {
         }
     }
 
-    fn published_entry(&self, name: &Arc<str>) -> Option<&Result<Arc<ClusterConfig>, Arc<str>>> {
+    pub(super) fn published_entry(&self, name: &Arc<str>) -> Option<&Result<Arc<ClusterConfig>, Arc<str>>> {
         match &self.published {
             Published::Config(current) => current.config.clusters.get(name),
             Published::Nothing | Published::Failed(_) => None,
+        }
+    }
+
+    /// Whether what a root needs counts as still loading while the control plane cannot be reached: as long as something
+    /// old serves. For a root that is published that is the root itself, for one of new routes it is the old routes.
+    pub(super) fn is_patient(&self, root: &Arc<str>) -> bool {
+        match (self.published_entry(root), self.published_leaves(root)) {
+            (_, Some(leaves)) => leaves.iter().any(|leaf| self.leaf_serves(leaf)),
+            (Some(_), None) => self.leaf_serves(root),
+            (None, None) => self.anything_serves(),
+        }
+    }
+
+    /// Whether RPCs to some published cluster can be served, as far as the configuration says.
+    pub(super) fn anything_serves(&self) -> bool {
+        match &self.published {
+            Published::Config(current) => current.config.clusters.keys().any(|name| self.leaf_serves(name)),
+            Published::Nothing | Published::Failed(_) => false,
+        }
+    }
+
+    /// Whether a leaf is published with endpoints that could serve.
+    pub(super) fn leaf_serves(&self, name: &Arc<str>) -> bool {
+        let Some(Ok(published)) = self.published_entry(name) else { return false };
+        match &published.children {
+            ClusterChildren::Endpoints { endpoints: EndpointsState::Known(known), .. } => decides(known),
+            ClusterChildren::Endpoints { .. } | ClusterChildren::Aggregate { .. } => false,
         }
     }
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
+use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
 use proxyless_xds::resource::{
     AggregateClusterConfig, Cluster, ClusterLoadAssignment, Listener, Resource, ResourceType,
     RouteConfiguration,
 };
 
 use super::DnsName;
-use super::clusters::has_endpoints;
+use super::clusters::decides;
 
 /// The resource, or why it cannot be used.
 pub(super) type Answer<T> = Result<T, Arc<str>>;
@@ -49,6 +49,8 @@ struct Watched {
     id: WatchId,
     /// `None` until the first event.
     answer: Option<Answer<Resource>>,
+    /// Whether `answer` only says that the control plane cannot be reached, which is no statement about the resource.
+    unreachable: bool,
     /// Trouble that did not cost the resource.
     ambient: Option<Arc<str>>,
 }
@@ -75,11 +77,14 @@ impl Resources {
                 if let (Some(Ok(old)), Ok(new)) = (&watched.answer, &changed)
                     && let (Resource::ClusterLoadAssignment(old), Resource::ClusterLoadAssignment(new)) =
                         (old, new)
-                    && has_endpoints(old) == has_endpoints(new)
+                    && decides(old) == decides(new)
                 {
                     news = News::Endpoints(Arc::clone(&key.1));
                 }
-                watched.answer = Some(changed.map_err(|error| text(&error)));
+                match changed {
+                    Ok(resource) => watched.answer = Some(Ok(resource)),
+                    Err(error) => watched.fail(&error),
+                }
                 watched.ambient = None;
             }
             WatchEvent::Ambient(None) => watched.ambient = None,
@@ -87,7 +92,7 @@ impl Resources {
                 // A37-21: what came before stays in use.
                 Some(Ok(_)) => watched.ambient = Some(text(&error)),
                 // A37-20: nothing came before.
-                _ => watched.answer = Some(Err(text(&error))),
+                _ => watched.fail(&error),
             },
         }
         news
@@ -100,7 +105,7 @@ impl Resources {
         }
         let id = WatchId(self.next_id);
         self.next_id += 1;
-        self.watched.insert(key.clone(), Watched { id, answer: None, ambient: None });
+        self.watched.insert(key.clone(), Watched { id, answer: None, unreachable: false, ambient: None });
         self.keys.insert(id, key.clone());
         Some(id)
     }
@@ -161,6 +166,12 @@ impl Resources {
         self.watched.get(&(resource_type, Arc::clone(name)))?.ambient.as_ref()
     }
 
+    /// Whether nothing is known of a resource but that the control plane cannot be reached.
+    pub(super) fn is_unreachable(&self, resource_type: ResourceType, name: &Arc<str>) -> bool {
+        let watched = self.watched.get(&(resource_type, Arc::clone(name)));
+        watched.is_some_and(|watched| watched.unreachable && matches!(watched.answer, Some(Err(_))))
+    }
+
     fn answer<'a, T>(
         &'a self,
         resource_type: ResourceType,
@@ -180,6 +191,15 @@ impl Resources {
             }),
             Err(why) => Err(Arc::clone(why)),
         })
+    }
+}
+
+impl Watched {
+    /// The resource cannot be used. Whoever cannot be reached takes back nothing of what he said before.
+    fn fail(&mut self, error: &ResourceError) {
+        let was_stated = matches!(self.answer, Some(Err(_))) && !self.unreachable;
+        self.unreachable = matches!(error.kind, ResourceErrorKind::Transient(_)) && !was_stated;
+        self.answer = Some(Err(text(error)));
     }
 }
 

@@ -95,6 +95,13 @@ impl DependencyManager {
                 wanted.resource(ResourceType::RouteConfiguration, name);
                 match self.resources.route_config(name) {
                     None => return Routing::Loading,
+                    // The old routes go on until something is known of the new ones.
+                    Some(Err(_))
+                        if self.resources.is_unreachable(ResourceType::RouteConfiguration, name)
+                            && self.anything_serves() =>
+                    {
+                        return Routing::Loading;
+                    }
                     Some(Err(why)) => return Routing::Failed(why),
                     Some(Ok(route_config)) => (route_config, format!("RouteConfiguration {name}")),
                 }

@@ -338,6 +338,49 @@ fn a99_26_old_leaves_serve_while_a_renamed_list_loads() {
 }
 
 #[test]
+fn a99_26_old_leaves_serve_while_a_renamed_list_cannot_be_asked_for() {
+    let mut bed = serving_by_resource(&["a"]);
+    bed.aggregate_resource("top", "renamed");
+    bed.unreachable(List, "renamed");
+    assert_eq!(bed.cluster("top"), "leaves a");
+    assert!(bed.is_watched(List, "list") && bed.is_watched(List, "renamed") && bed.is_watched(Eds, "a"));
+    bed.cluster_config("renamed", &["b", "a"]);
+    bed.unreachable(Cds, "b");
+    assert_eq!(bed.cluster("top"), "leaves a", "nothing is known of the new first leaf");
+    bed.eds_cluster("b");
+    bed.unreachable(Eds, "b");
+    assert_eq!(bed.cluster("top"), "leaves a", "nor of its endpoints");
+    bed.endpoints("b", &[2]);
+    assert_eq!(bed.cluster("top"), "leaves b a");
+    bed.aggregate_resource("top", "missing");
+    bed.unreachable(List, "missing");
+    bed.gone(List, "missing");
+    assert!(bed.cluster("top").starts_with("error"), "that is a statement about the list");
+}
+
+#[test]
+fn a57_leaves_that_cannot_be_asked_for_at_first_are_passed_over() {
+    let mut bed = Bed::routed(&["top"]);
+    bed.aggregate("top", &["a", "b"]);
+    bed.unreachable(Cds, "a");
+    bed.leaf("b", 2);
+    assert_eq!(bed.cluster("top"), "leaves b");
+    bed.leaf("a", 1);
+    assert_eq!(bed.cluster("top"), "leaves a b");
+}
+
+#[test]
+fn a37_49_an_aggregate_starts_with_a_leaf_that_drops_everything() {
+    let mut bed = Bed::routed(&["top"]);
+    bed.aggregate("top", &["a", "b"]);
+    bed.eds_cluster("a");
+    let drops = vec![DropCategory { category: "all".into(), per_million: 1_000_000 }];
+    let assignment = ClusterLoadAssignment { priorities: Vec::new(), drops };
+    bed.give("a", Resource::ClusterLoadAssignment(Arc::new(assignment)));
+    assert_eq!(bed.cluster("top"), "leaves a b", "b is not needed");
+}
+
+#[test]
 fn a99_26_inline_to_resource_and_back_without_a_gap() {
     let mut bed = serving(&["a"]);
     bed.aggregate_resource("top", "list");

@@ -15,9 +15,10 @@ use std::time::Duration;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
 use proxyless_xds::resource::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment, ClusterSpecifier,
-    EndpointHealth, FilterOverrides, HttpConnectionManager, LbEndpoint, LbPolicy, Listener, ListenerKind,
-    LocalityEndpoints, MetricSelection, OverrideHostStatus, PathMatcher, Resource, ResourceType, Route,
-    RouteAction, RouteConfiguration, RouteMatch, RouteSource, VirtualHost, WeightedCluster,
+    DropCategory, EndpointHealth, FilterOverrides, HttpConnectionManager, LbEndpoint, LbPolicy, Listener,
+    ListenerKind, LocalityEndpoints, MetricSelection, OverrideHostStatus, PathMatcher, Resource,
+    ResourceType, Route, RouteAction, RouteConfiguration, RouteMatch, RouteSource, VirtualHost,
+    WeightedCluster,
 };
 
 use super::resources::Key;
@@ -98,6 +99,12 @@ impl Bed {
 
     fn gone(&mut self, resource_type: ResourceType, name: &str) {
         let kind = ResourceErrorKind::DoesNotExist("deleted".into());
+        self.event(resource_type, name, WatchEvent::Changed(Err(error(resource_type, name, kind))));
+    }
+
+    /// The control plane cannot be reached before it has said anything of the resource.
+    fn unreachable(&mut self, resource_type: ResourceType, name: &str) {
+        let kind = ResourceErrorKind::Transient("connection refused".into());
         self.event(resource_type, name, WatchEvent::Changed(Err(error(resource_type, name, kind))));
     }
 

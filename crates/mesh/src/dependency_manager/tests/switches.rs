@@ -104,3 +104,81 @@ fn a27_88_moved_endpoints_are_waited_for() {
     assert_eq!(bed.cluster("c"), "known 2");
     assert!(!bed.is_watched(Eds, "c"));
 }
+
+#[test]
+fn a74_other_route_configuration_that_cannot_be_asked_for_is_waited_for() {
+    let mut bed = Bed::new();
+    bed.give(TARGET, listener(RouteSource::Rds("r1".into())));
+    bed.give("r1", Resource::RouteConfiguration(route_config(&["*"], &["c"])));
+    bed.leaf("c", 1);
+    bed.give(TARGET, listener(RouteSource::Rds("r2".into())));
+    bed.unreachable(Rds, "r2");
+    assert_eq!((routed_to(&bed), bed.cluster("c")), ("c".into(), "known 1".into()));
+    assert!(bed.is_watched(Rds, "r1") && bed.is_watched(Rds, "r2"));
+    bed.endpoints("c", &[2]);
+    assert_eq!(bed.cluster("c"), "known 2", "the old routes follow their endpoints");
+    bed.gone(Rds, "r2");
+    assert!(bed.failure().starts_with("RouteConfiguration r2: does not exist"));
+}
+
+#[test]
+fn a74_cluster_of_new_routes_that_cannot_be_asked_for_is_waited_for() {
+    let mut bed = Bed::routed(&["old"]);
+    bed.leaf("old", 1);
+    bed.routes(&["new"]);
+    bed.unreachable(Cds, "new");
+    assert_eq!(routed_to(&bed), "old");
+    bed.eds_cluster("new");
+    bed.unreachable(Eds, "new");
+    assert_eq!(routed_to(&bed), "old");
+    bed.endpoints("new", &[2]);
+    assert_eq!((routed_to(&bed), bed.cluster("new")), ("new".into(), "known 2".into()));
+}
+
+#[test]
+fn a74_cluster_of_new_routes_that_does_not_exist_is_not_waited_for() {
+    for known_before in [true, false] {
+        let mut bed = Bed::routed(&["old"]);
+        bed.leaf("old", 1);
+        bed.routes(&["new"]);
+        if known_before {
+            bed.gone(Cds, "new");
+            // A server that cannot be reached takes back nothing of what it said.
+            bed.unreachable(Cds, "new");
+        } else {
+            bed.unreachable(Cds, "new");
+            bed.gone(Cds, "new");
+        }
+        assert_eq!(routed_to(&bed), "new");
+        assert!(bed.cluster("new").starts_with("error"));
+    }
+}
+
+#[test]
+fn a57_without_anything_that_serves_an_unreachable_server_is_an_error() {
+    let mut bed = Bed::routed(&["a", "b"]);
+    bed.unreachable(Cds, "a");
+    bed.unreachable(Cds, "b");
+    assert!(bed.cluster("a").starts_with("error") && bed.cluster("b").starts_with("error"));
+    // What comes first serves first.
+    bed.leaf("b", 2);
+    assert!(bed.cluster("a").starts_with("error"));
+    assert_eq!(bed.cluster("b"), "known 2");
+    bed.leaf("a", 1);
+    assert_eq!(bed.cluster("a"), "known 1");
+}
+
+#[test]
+fn a27_88_moved_endpoints_that_cannot_be_asked_for_are_waited_for() {
+    let mut bed = Bed::routed(&["c"]);
+    bed.leaf("c", 1);
+    bed.give("c", cluster(ClusterKind::Eds { service_name: Some("moved".into()) }));
+    bed.unreachable(Eds, "moved");
+    assert_eq!(bed.cluster("c"), "known 1");
+    bed.endpoints("c", &[5]);
+    assert_eq!(bed.cluster("c"), "known 1", "endpoints under the old name are not those of the cluster");
+    bed.gone(Eds, "moved");
+    assert_eq!(bed.cluster("c"), "missing");
+    bed.endpoints("moved", &[2]);
+    assert_eq!(bed.cluster("c"), "known 2");
+}
