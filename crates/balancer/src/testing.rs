@@ -263,10 +263,20 @@ impl Bench {
     /// One pick for an RPC of a session whose cookie names these addresses, with what the filter is told; signals that
     /// it raises are handed to the tree.
     pub fn pick_session(&mut self, cookie: &[SocketAddr]) -> (Picked, Option<ActualHost>) {
-        let session = OverrideHost { cookie_addresses: cookie.into(), now: self.now, actual: None };
-        let attributes = CallAttributes { override_host: Some(session), ..CallAttributes::default() };
+        let mut session = OverrideHost::new(cookie.into(), self.now);
+        let picked = self.pick_again(&mut session);
+        (picked, session.actual)
+    }
+
+    /// Picks for an RPC of a session that may have been picked for before.
+    pub fn pick_again(&mut self, session: &mut OverrideHost) -> Picked {
+        session.now = self.now;
+        let attributes = CallAttributes { override_host: Some(session.clone()), ..CallAttributes::default() };
         let (picked, attributes) = self.pick_and_answer(attributes);
-        (picked, attributes.override_host.and_then(|session| session.actual))
+        if let Some(answered) = attributes.override_host {
+            *session = answered;
+        }
+        picked
     }
 
     fn pick_and_answer(&mut self, attributes: CallAttributes) -> (Picked, CallAttributes) {

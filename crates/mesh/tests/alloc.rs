@@ -225,7 +225,7 @@ fn a75_picks_of_sessions_allocate_nothing() {
     let mut rng = Rng::new(3);
     let cluster = Arc::clone(routes.select("/s/m", &headers, &mut rng).expect("a route").cluster);
     let wanted = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 7), 80));
-    let session = OverrideHost { cookie_addresses: Arc::new([wanted]), now: Time::ZERO, actual: None };
+    let session = OverrideHost::new(Arc::new([wanted]), Time::ZERO);
     let mut completed = 0;
     let before = ALLOCATIONS.get();
     for _ in 0..1_000 {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use proxyless_sans_io::Time;
 
@@ -14,6 +15,53 @@ pub struct OverrideHost {
     pub now: Time,
     /// Out: the endpoint that the RPC goes to, if it is a known one.
     pub actual: Option<ActualHost>,
+    /// In and out: since when the RPC waits for its host. Nothing at first; whoever picks again for the same attempt of the
+    /// same RPC hands back what the pick before left here.
+    pub waiting: Option<Waiting>,
+}
+
+impl OverrideHost {
+    /// The session of an RPC that has not been picked for yet.
+    #[must_use]
+    pub fn new(cookie_addresses: Arc<[SocketAddr]>, now: Time) -> Self {
+        Self { cookie_addresses, now, actual: None, waiting: None }
+    }
+}
+
+/// Counts the failed connection attempts that one policy has seen.
+#[derive(Debug, Default)]
+pub struct Failures(AtomicU64);
+
+impl Failures {
+    /// One more; its number.
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+/// That an RPC waits for its host, and how many attempts had failed when it began to.
+///
+/// A host may be CONNECTING again by the time that the RPC picks again: only by this it learns that the attempt which it
+/// waited for has failed.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    failures: Arc<Failures>,
+    since: u64,
+}
+
+impl Waiting {
+    /// An RPC begins to wait.
+    #[must_use]
+    pub fn begin(failures: &Arc<Failures>) -> Self {
+        // SeqCst, as in `next`: a failure that the RPC has not seen has a greater number.
+        Self { since: failures.0.load(Ordering::SeqCst), failures: Arc::clone(failures) }
+    }
+
+    /// The number of the last failure that the RPC did not wait for, if it waits for hosts of this policy.
+    #[must_use]
+    pub fn since(&self, failures: &Arc<Failures>) -> Option<u64> {
+        Arc::ptr_eq(&self.failures, failures).then_some(self.since)
+    }
 }
 
 /// The endpoint that an RPC goes to.

@@ -96,8 +96,9 @@ impl<'a> Call<'a> {
         let mut retries = Retries::new(routed.retry_policy.as_deref(), shared.calls.throttle.as_deref());
         loop {
             self.peer = None;
+            let mut host = None;
             let picked = self
-                .wait_for(Waiting::Connection, |call, snapshot| call.pick(snapshot, &routed))
+                .wait_for(Waiting::Connection, |call, snapshot| call.pick(snapshot, &routed, &mut host))
                 .await
                 .inspect_err(unsent)?;
             let Picked { connection, pick, actual } = match picked.inspect_err(unsent) {

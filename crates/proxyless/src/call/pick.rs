@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ActualHost, CallAttributes, Pick, PickArgs, PickResult};
+use proxyless_balancer::api::{ActualHost, CallAttributes, Pick, PickArgs, PickResult, Waiting};
 use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_xds::resource::RetryPolicy;
 use tonic::Status;
@@ -82,27 +82,33 @@ impl Call<'_> {
     }
 
     /// A connection, or (inside) why this attempt has none, or (outside) why there shall be no other attempt.
+    /// `waiting` is what the attempt's picks tell each other.
     pub(super) fn pick(
         &mut self,
         snapshot: &Snapshot,
         routed: &Routed,
+        waiting: &mut Option<Waiting>,
     ) -> Result<Step<Result<Picked, Status>>, Status> {
         let Some(data) = &snapshot.data else { return Ok(Step::Wait) };
-        let override_host = routed.session.as_ref().map(|session| session.override_host(clock::now()));
+        let session = routed.session.as_ref();
+        let override_host = session.map(|session| session.override_host(clock::now(), waiting.take()));
         let mut args = PickArgs {
             path: self.head.uri.path(),
             headers: &self.head.headers,
             attributes: CallAttributes { override_host, ..routed.attributes.clone() },
             rng: &mut self.rng,
         };
-        match data.picker.pick(&mut args) {
+        let result = data.picker.pick(&mut args);
+        let mut override_host = args.attributes.override_host;
+        *waiting = override_host.as_mut().and_then(|session| session.waiting.take());
+        match result {
             PickResult::Complete(pick) => {
                 // A connection that is lost but still in this generation's picker: the driver empties the slot and then
                 // supersedes this generation, which was loaded before the slot, so the wait ends.
                 let connection =
                     pick.target.slot.load().and_then(|any| any.downcast::<DataConnection>().ok());
                 let open = connection.filter(|connection| connection.is_open());
-                let actual = args.attributes.override_host.and_then(|session| session.actual);
+                let actual = override_host.and_then(|session| session.actual);
                 Ok(open.map_or(Step::Wait, |connection| Step::Done(Ok(Picked { connection, pick, actual }))))
             }
             PickResult::Queue => Ok(Step::Wait),

@@ -12,7 +12,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
-use proxyless_balancer::api::{ActualHost, OverrideHost};
+use proxyless_balancer::api::{ActualHost, OverrideHost, Waiting};
 use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_mesh::route_table::Selection;
 use proxyless_sans_io::Time;
@@ -59,9 +59,9 @@ impl Session {
         &self.cluster
     }
 
-    /// What pickers are told.
-    pub(crate) fn override_host(&self, now: Time) -> OverrideHost {
-        OverrideHost { cookie_addresses: Arc::clone(&self.addresses), now, actual: None }
+    /// What pickers are told, with what the pick before for the same attempt left there.
+    pub(crate) fn override_host(&self, now: Time, waiting: Option<Waiting>) -> OverrideHost {
+        OverrideHost { waiting, ..OverrideHost::new(Arc::clone(&self.addresses), now) }
     }
 
     /// Puts a new cookie into the headers of the answer, unless the RPC went where its cookie said.

@@ -214,11 +214,7 @@ impl World {
             Cookie::Session(session) => self.sessions.cookie(channel.index, *session, cluster.name()),
             Cookie::Of(addresses) => Arc::clone(addresses),
         });
-        let override_host = cookie.clone().map(|cookie_addresses| OverrideHost {
-            cookie_addresses,
-            now: self.now,
-            actual: None,
-        });
+        let override_host = cookie.clone().map(|addresses| OverrideHost::new(addresses, self.now));
         let attributes = CallAttributes {
             cluster: cluster.id(),
             hash: self.rng.next_u64(),

@@ -390,7 +390,7 @@ fn two_priorities(cluster: Cluster) -> Arc<ClusterConfig> {
 /// A call with a cookie; says where it went.
 fn call(bench: &mut Bench, cookie: &[u16], code: Code) -> Option<SocketAddr> {
     let cookie_addresses = cookie.iter().map(|&n| address(n)).collect();
-    let session = OverrideHost { cookie_addresses, now: bench.now(), actual: None };
+    let session = OverrideHost::new(cookie_addresses, bench.now());
     let attributes = CallAttributes { override_host: Some(session), ..CallAttributes::default() };
     let (headers, mut rng) = (HeaderMap::new(), Rng::new(1));
     let mut args = PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng };
@@ -450,8 +450,7 @@ fn a75_04_a75_05_a75_06_limits_come_before_sessions() {
     cds.bench.ready_all();
     let headers = HeaderMap::new();
     let mut rng = Rng::new(1);
-    let session =
-        OverrideHost { cookie_addresses: Arc::new([address(2)]), now: cds.bench.now(), actual: None };
+    let session = OverrideHost::new(Arc::new([address(2)]), cds.bench.now());
     let attributes = CallAttributes { override_host: Some(session), ..CallAttributes::default() };
     let mut args = PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng };
     let picker = Arc::clone(&cds.bench.tree().output().picker);

@@ -23,11 +23,12 @@ pub struct OverrideHostConfig {
 }
 
 /// Whether any RPC can belong to a session: only if the channel's filters know sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sessions {
     /// Some may: every address has to be known.
     Used,
-    /// None does: the policy only keeps DRAINING endpoints from its child, and endpoints cost nothing here.
+    /// None does: the policy keeps DRAINING endpoints from its child, and only counts its subchannels.
+    #[default]
     Unused,
 }
 

@@ -6,24 +6,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    ConnectivityState, Cx, Detail, Endpoint, Endpoints, HealthStatus, Id, Intercept, Lent, Subchannel,
-    SubchannelEvent, SubchannelSpec,
+    ConnectivityState, Cx, Detail, Endpoint, Endpoints, Failures, HealthStatus, Id, Intercept, Lent,
+    Subchannel, SubchannelEvent, SubchannelSpec,
 };
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::{EndpointHealth, OverrideHostStatus};
 
+use super::config::Sessions;
 use super::live::Live;
 use super::picker::{HostTable, Row};
 
 /// All addresses.
 #[derive(Default)]
 pub(super) struct Hosts {
+    sessions: Sessions,
+    /// Empty while there are no sessions.
     by_address: BTreeMap<SocketAddr, Host>,
-    /// Subchannels that the child holds.
-    lent: Lent<()>,
+    /// Subchannels that the child holds, with their states; known at all times, so that sessions can begin to be used
+    /// without the child noticing.
+    lent: Lent<ConnectivityState>,
     /// Subchannels that only sessions hold.
     owned: BTreeMap<Id, SocketAddr>,
     idle_timeout: Duration,
+    failures: Arc<Failures>,
 }
 
 #[derive(Default)]
@@ -39,6 +44,28 @@ struct Host {
 }
 
 impl Hosts {
+    pub(super) fn sessions(&self) -> Sessions {
+        self.sessions
+    }
+
+    /// Sessions begin or cease to be used; false if nothing changes. What only sessions held is let go.
+    pub(super) fn set_sessions(&mut self, sessions: Sessions) -> bool {
+        if std::mem::replace(&mut self.sessions, sessions) == sessions {
+            return false;
+        }
+        self.by_address.clear();
+        self.owned.clear();
+        if sessions == Sessions::Used {
+            for (subchannel, state) in self.lent.iter() {
+                let host = self.by_address.entry(subchannel.target().address).or_default();
+                host.lent.push(subchannel.id());
+                host.live.set_target(Some(subchannel.target()));
+                host.live.set_state(Some(*state));
+            }
+        }
+        true
+    }
+
     /// A75-34: from now on this counts.
     pub(super) fn set_idle_timeout(&mut self, idle_timeout: Duration) {
         self.idle_timeout = idle_timeout;
@@ -85,14 +112,21 @@ impl Hosts {
                 live: Arc::clone(&host.live),
             })
         };
-        HostTable(self.by_address.iter().filter_map(row).collect())
+        let rows = self.by_address.iter().filter_map(row).collect();
+        HostTable { rows, failures: Arc::clone(&self.failures) }
     }
 
     /// Takes an event in; says whether the subchannel is one that the child holds.
     pub(super) fn on_event(&mut self, event: &SubchannelEvent, cx: &mut dyn Cx) -> bool {
-        let lent = self.lent.get(event.subchannel).map(|(subchannel, ())| subchannel.target().address);
+        let lent = self.lent.get_mut(event.subchannel).map(|(subchannel, state)| {
+            *state = event.state;
+            subchannel.target().address
+        });
         let owned = self.owned.get(&event.subchannel).copied();
         if let Some(host) = lent.or(owned).and_then(|address| self.by_address.get(&address)) {
+            if event.state == ConnectivityState::TransientFailure {
+                host.live.failed(self.failures.next());
+            }
             // Raw connectivity: a session outlives an ejection.
             bump_if(host.live.set_state(Some(event.state)), cx);
         }
@@ -113,7 +147,7 @@ impl Hosts {
             _ => return,
         }
         let Some(host) = self.by_address.get(&address) else { return };
-        let lent = host.lent.last().and_then(|&id| self.lent.get(id)).map(|(subchannel, ())| subchannel);
+        let lent = host.lent.last().and_then(|&id| self.lent.get(id)).map(|(subchannel, _)| subchannel);
         if let Some(subchannel) = lent.or(host.own.as_ref()) {
             cx.connect(subchannel);
         }
@@ -122,13 +156,13 @@ impl Hosts {
     /// Deals with what the child has let go of; true if the policy took something over.
     pub(super) fn take_returned(&mut self, cx: &mut dyn Cx) -> bool {
         let (mut taken_over, now) = (false, cx.now());
-        for (subchannel, ()) in self.lent.take_returned() {
+        for (subchannel, _) in self.lent.take_returned() {
             let (id, address) = (subchannel.id(), subchannel.target().address);
             let Some(host) = self.by_address.get_mut(&address) else { continue };
             host.lent.retain(|&lent| lent != id);
             // Others may be on their way back as well.
             let newest = host.lent.iter().rev().find_map(|&id| self.lent.get(id));
-            if let Some((newest, ())) = newest {
+            if let Some((newest, _)) = newest {
                 bump_if(host.live.set_target(Some(newest.target())), cx);
             } else if host.own.is_none() && host.endpoint.is_some() && is_live(host, self.idle_timeout, now) {
                 // A75-41: a session used it within idle_timeout.
@@ -233,14 +267,16 @@ impl Intercept for Hosts {
     fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
         let address = spec.address;
         let subchannel = cx.create_subchannel(spec);
-        let host = self.by_address.entry(address).or_default();
-        host.lent.push(subchannel.id());
-        bump_if(host.live.set_target(Some(subchannel.target())), cx);
-        // The child has one now: the policy's own is not needed.
-        if let Some(own) = host.own.take() {
-            self.owned.remove(&own.id());
+        if self.sessions == Sessions::Used {
+            let host = self.by_address.entry(address).or_default();
+            host.lent.push(subchannel.id());
+            bump_if(host.live.set_target(Some(subchannel.target())), cx);
+            // The child has one now: the policy's own is not needed.
+            if let Some(own) = host.own.take() {
+                self.owned.remove(&own.id());
+            }
         }
-        self.lent.lend(subchannel, ())
+        self.lent.lend(subchannel, ConnectivityState::Idle)
     }
 }
 

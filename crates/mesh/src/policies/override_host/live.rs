@@ -14,6 +14,8 @@ pub(super) struct Live {
     target: ArcSwapOption<PickTarget>,
     /// In whole seconds since the epoch, rounded up; [`NEVER`] if no session used it yet.
     last_used: AtomicU64,
+    /// The number of the last attempt that failed; 0 if none did.
+    last_failure: AtomicU64,
     /// Whether a pick waits for the state to change.
     awaited: AtomicBool,
     /// Whether a wish to connect is on its way to the policy.
@@ -29,6 +31,7 @@ impl Default for Live {
             state: AtomicU8::new(NO_SUBCHANNEL),
             target: ArcSwapOption::empty(),
             last_used: AtomicU64::new(NEVER),
+            last_failure: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
             wished: AtomicBool::new(false),
         }
@@ -47,6 +50,16 @@ impl Live {
             3 => Some(TransientFailure),
             _ => None,
         }
+    }
+
+    /// An attempt failed, by its number. To be noted before the state says so.
+    pub(super) fn failed(&self, number: u64) {
+        self.last_failure.store(number, Ordering::SeqCst);
+    }
+
+    /// Whether an attempt failed after the one of this number.
+    pub(super) fn has_failed_since(&self, number: u64) -> bool {
+        self.last_failure.load(Ordering::SeqCst) > number
     }
 
     /// What calls use.

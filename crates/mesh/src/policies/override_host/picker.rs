@@ -4,9 +4,9 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::Sender;
 
 use proxyless_balancer::api::{
-    ActualHost, ConnectivityState, Pick, PickArgs, PickResult, PickTarget, Picker, SignalRaiser,
+    ActualHost, ConnectivityState, Failures, OverrideHost, Pick, PickArgs, PickResult, PickTarget, Picker,
+    SignalRaiser, Waiting,
 };
-use proxyless_sans_io::Time;
 
 use super::live::Live;
 
@@ -19,7 +19,11 @@ pub(super) struct OverrideHostPicker {
 
 /// Every known address, sorted.
 #[derive(Default)]
-pub(super) struct HostTable(pub(super) Box<[Row]>);
+pub(super) struct HostTable {
+    pub(super) rows: Box<[Row]>,
+    /// Numbers the failures of all of them.
+    pub(super) failures: Arc<Failures>,
+}
 
 /// One address of an endpoint.
 pub(super) struct Row {
@@ -50,49 +54,79 @@ impl Picker for OverrideHostPicker {
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
         // A75-43, A75-37: without a session the child is asked at once, and nothing is noted.
         let Some(session) = &mut args.attributes.override_host else { return self.child.pick(args) };
-        let now = session.now;
-        match self.choose_or_wait(&session.cookie_addresses) {
+        match self.hosts.choose_or_wait(session) {
+            Choice::Child => self.pick_of_child(args),
+            other => self.answer(other, args),
+        }
+    }
+}
+
+impl OverrideHostPicker {
+    /// What a choice comes to that is not the child's.
+    fn answer(&self, choice: Choice<'_>, args: &mut PickArgs<'_>) -> PickResult {
+        match choice {
             Choice::Ready(row, target) => {
                 // A75-48: the whole address list goes to the filter.
-                session.actual = Some(row.used(now));
-                return PickResult::Complete(Pick::new(target));
+                row.note_use(args);
+                PickResult::Complete(Pick::new(target))
             }
             Choice::Wish(row) => {
                 self.wishes.send(row);
-                return PickResult::Queue;
+                PickResult::Queue
             }
-            Choice::Wait => return PickResult::Queue,
-            Choice::Child => {}
+            Choice::Wait | Choice::Child => PickResult::Queue,
         }
+    }
+
+    fn pick_of_child(&self, args: &mut PickArgs<'_>) -> PickResult {
         // A75-54: whatever else the child says is passed on as it is.
         let result = self.child.pick(args);
-        // A75-53: the filter learns the endpoint that the child picked, if it is a known one.
-        if let PickResult::Complete(pick) = &result
-            && let Some(row) = self.hosts.row(pick.target.address)
-            && let Some(session) = &mut args.attributes.override_host
-        {
-            session.actual = Some(row.used(now));
+        match &result {
+            // A75-53: the filter learns the endpoint that the child picked, if it is a known one.
+            PickResult::Complete(pick) => {
+                if let Some(row) = self.hosts.row(pick.target.address) {
+                    row.note_use(args);
+                }
+            }
+            // The RPC waits for the child, if it waits, but its own hosts may be there first.
+            PickResult::Queue | PickResult::Fail(_) => {
+                if let Some(session) = &mut args.attributes.override_host {
+                    match self.hosts.await_change(session) {
+                        Choice::Child => {}
+                        other => return self.answer(other, args),
+                    }
+                }
+            }
+            PickResult::Drop(_) => {}
         }
         result
     }
 }
 
-impl OverrideHostPicker {
-    /// Like [`HostTable::choose`], but what is to wait is sure to be woken.
-    fn choose_or_wait(&self, cookie: &[SocketAddr]) -> Choice<'_> {
-        let choice = self.hosts.choose(cookie);
+impl HostTable {
+    /// Like [`Self::choose`], but what is to wait is sure to be woken.
+    fn choose_or_wait(&self, session: &mut OverrideHost) -> Choice<'_> {
+        let since = session.waiting.as_ref().and_then(|waiting| waiting.since(&self.failures));
+        let choice = self.choose(&session.cookie_addresses, since.unwrap_or(u64::MAX));
         if matches!(choice, Choice::Ready(..) | Choice::Child) {
             return choice;
         }
-        self.hosts.usable(cookie).for_each(|row| row.live.await_change());
-        // A state that changed before the line above woke nobody, so look again.
-        self.hosts.choose(cookie)
+        self.await_change(session)
     }
-}
 
-impl HostTable {
-    /// A75's pseudo-code, in its order.
-    fn choose(&self, cookie: &[SocketAddr]) -> Choice<'_> {
+    /// Has the RPC woken when one of its hosts changes. Then looks again: a state that changed before woke nobody.
+    fn await_change(&self, session: &mut OverrideHost) -> Choice<'_> {
+        let since = session.waiting.as_ref().and_then(|waiting| waiting.since(&self.failures));
+        let since = since.unwrap_or_else(|| {
+            let waiting = session.waiting.insert(Waiting::begin(&self.failures));
+            waiting.since(&self.failures).unwrap_or(u64::MAX)
+        });
+        self.usable(&session.cookie_addresses).for_each(|row| row.live.await_change());
+        self.choose(&session.cookie_addresses, since)
+    }
+
+    /// A75's pseudo-code, in its order, for an RPC that knows of the failures up to the number `since`.
+    fn choose(&self, cookie: &[SocketAddr], since: u64) -> Choice<'_> {
         let (mut idle, mut connecting, mut without_subchannel) = (None, false, None);
         // A75-44: in the order of the cookie.
         for row in self.usable(cookie) {
@@ -102,6 +136,9 @@ impl HostTable {
                     Some(target) => return Choice::Ready(row, target),
                     None => without_subchannel = without_subchannel.or(Some(row)),
                 },
+                // A75-52: the attempt that the RPC waited for has failed. An attempt may last longer than its backoff, so
+                // the next one may have begun before the RPC could see TRANSIENT_FAILURE.
+                _ if row.live.has_failed_since(since) => {}
                 Some(ConnectivityState::Idle) => idle = idle.or(Some(row)),
                 Some(ConnectivityState::Connecting) => connecting = true,
                 // A75-52: counts for nothing.
@@ -126,16 +163,17 @@ impl HostTable {
     }
 
     fn row(&self, address: SocketAddr) -> Option<&Row> {
-        let place = self.0.binary_search_by_key(&address, |row| row.address).ok()?;
-        self.0.get(place)
+        let place = self.rows.binary_search_by_key(&address, |row| row.address).ok()?;
+        self.rows.get(place)
     }
 }
 
 impl Row {
     /// A75-36: notes the use of the address for a session.
-    fn used(&self, now: Time) -> ActualHost {
-        self.live.used(now);
-        ActualHost { address: self.address, addresses: Arc::clone(&self.addresses) }
+    fn note_use(&self, args: &mut PickArgs<'_>) {
+        let Some(session) = &mut args.attributes.override_host else { return };
+        self.live.used(session.now);
+        session.actual = Some(ActualHost { address: self.address, addresses: Arc::clone(&self.addresses) });
     }
 }
 

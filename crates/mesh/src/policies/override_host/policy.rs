@@ -23,8 +23,6 @@ const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct OverrideHostPolicy {
     child: Option<Child>,
-    children_made: u32,
-    sessions: Option<Sessions>,
     without_draining: WithoutDraining,
     hosts: Hosts,
     table: Arc<HostTable>,
@@ -52,29 +50,21 @@ impl Policy for OverrideHostPolicy {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &OverrideHostConfig = config_of(NAME, &update.config)?;
         tracing::trace!(target: "xds_override_host_lb", idle_timeout = ?config.idle_timeout, "update");
-        // The child is made anew with the change: only then are its subchannels seen from the beginning. What there was
-        // goes when the new child has its share of the connections.
-        let before = match self.sessions == Some(config.sessions) {
-            true => None,
-            false => Some((self.child.take(), std::mem::take(&mut self.hosts))),
-        };
-        if before.is_some() {
-            self.sessions = Some(config.sessions);
+        let toggled = self.hosts.set_sessions(config.sessions);
+        if toggled {
             (self.table, self.listed) = Default::default();
         }
         let changed = config.sessions == Sessions::Used && self.list(config, &update.endpoints, cx);
         let endpoints = self.without_draining.of(&update.endpoints);
         let update = Update { config: Arc::clone(&config.child), endpoints, ..update.clone() };
-        if self.child.is_none() {
-            self.child = Some(Child::new(ChildIndex(self.children_made), &config.child));
-            self.children_made += 1;
-        }
+        self.child.get_or_insert_with(|| Child::new(ChildIndex(0), &config.child));
         let result = self.call(cx, |child, cx| child.update(&update, cx)).unwrap_or(Ok(()));
-        drop(before);
         self.hosts.take_returned(cx);
         if changed {
             self.hosts.renew_owned(cx);
             self.table = Arc::new(self.hosts.table());
+        }
+        if changed || toggled {
             self.publish(cx);
         }
         self.arm(cx);
@@ -83,7 +73,7 @@ impl Policy for OverrideHostPolicy {
     }
 
     fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if self.sessions == Some(Sessions::Unused) || self.hosts.on_event(event, cx) {
+        if self.hosts.on_event(event, cx) {
             self.descend(route, cx, |child, route, cx| child.on_subchannel(route, event, cx));
         }
     }
@@ -159,22 +149,16 @@ impl OverrideHostPolicy {
         cx: &mut dyn Cx,
         f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
     ) {
-        // An event of a child that is gone finds nobody.
-        if let Some((index, rest)) = route.next()
-            && self.child.as_ref().is_some_and(|child| child.index() == index)
-        {
+        if let Some((_, rest)) = route.next() {
             self.call(cx, |child, cx| f(child, rest, cx));
         }
         self.finish(cx);
     }
 
-    /// Calls the child; where there are sessions, with a look at the subchannels that it makes.
+    /// Calls the child, with a look at the subchannels that it makes.
     fn call<R>(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx) -> R) -> Option<R> {
         let child = self.child.as_mut()?;
-        Some(match self.sessions {
-            Some(Sessions::Unused) => f(child, cx),
-            _ => f(child, &mut InterceptCx { cx, by: &mut self.hosts }),
-        })
+        Some(f(child, &mut InterceptCx { cx, by: &mut self.hosts }))
     }
 
     /// After every call of the child: deals with what it let go of, and publishes what it published.
@@ -191,8 +175,8 @@ impl OverrideHostPolicy {
         let Some(child) = &mut self.child else { return };
         child.take_dirty();
         let output = child.output();
-        let control = match (self.sessions, &self.control) {
-            (Some(Sessions::Used), Some(control)) => control,
+        let control = match (self.hosts.sessions(), &self.control) {
+            (Sessions::Used, Some(control)) => control,
             _ => return cx.publish(output.state, Arc::clone(&output.picker)),
         };
         let picker = OverrideHostPicker {

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::{ActualHost, Endpoint, Endpoints, Group, HealthStatus};
+use proxyless_balancer::api::{ActualHost, Endpoint, Endpoints, Group, HealthStatus, OverrideHost};
 use proxyless_balancer::policies::outlier_detection::{
     Detection, FailurePercentageEjection, OutlierDetectionConfig,
 };
@@ -213,6 +213,62 @@ fn a75_52_an_entry_in_transient_failure_counts_for_nothing() {
     sessions.bench.advance(Duration::from_secs(2));
     assert_eq!(sessions.pick(&[3]), Picked::Queue);
     assert_eq!(sessions.bench.connecting(), [address(3)]);
+}
+
+/// Longer than the backoff that goes with it: the attempt's end is followed by the next one at once.
+const LONG_ATTEMPT: Duration = Duration::from_secs(20);
+
+#[test]
+fn a75_52_an_attempt_that_outlasts_its_backoff_releases_who_waited_for_it() {
+    let mut sessions = Sessions::new(&[&endpoints(1..=2), &endpoints([3])]);
+    let rpc = |cookie: &[u16]| {
+        OverrideHost::new(cookie.iter().map(|&n| address(n)).collect(), proxyless_sans_io::Time::ZERO)
+    };
+    let mut early = rpc(&[3]);
+    assert_eq!(sessions.bench.pick_again(&mut early), Picked::Queue);
+    sessions.bench.advance(LONG_ATTEMPT);
+    sessions.bench.fail(address(3));
+    // The backoff is over: the host is IDLE before anyone who was woken has looked, and CONNECTING by the next session.
+    sessions.bench.advance(Duration::ZERO);
+    let mut late = rpc(&[3]);
+    assert_eq!(sessions.bench.pick_again(&mut late), Picked::Queue);
+    assert_eq!(sessions.bench.connecting(), [address(3)]);
+    let picked = sessions.bench.pick_again(&mut early);
+    assert!(picked == to(1) || picked == to(2), "{picked:?}");
+    assert_eq!(sessions.bench.pick_again(&mut late), Picked::Queue, "it has not waited for a whole attempt");
+    sessions.bench.ready(address(3));
+    assert_eq!(sessions.bench.pick_again(&mut early), to(3), "a host that is READY counts again");
+    assert_eq!(sessions.bench.pick_again(&mut late), to(3));
+}
+
+#[test]
+fn a75_52_each_address_of_the_cookie_gets_its_attempt() {
+    let mut sessions = Sessions::new(&[&endpoints([1]), &endpoints(2..=3)]);
+    let mut rpc = OverrideHost::new([2, 3].map(address).into(), proxyless_sans_io::Time::ZERO);
+    for n in [2, 3] {
+        assert_eq!(sessions.bench.pick_again(&mut rpc), Picked::Queue);
+        assert_eq!(sessions.bench.connecting(), [address(n)]);
+        sessions.bench.advance(LONG_ATTEMPT);
+        sessions.bench.fail(address(n));
+        sessions.bench.advance(Duration::ZERO);
+    }
+    assert_eq!(sessions.bench.pick_again(&mut rpc), to(1), "both have failed");
+}
+
+#[test]
+fn a75_47_who_waits_for_the_child_is_woken_by_its_own_host() {
+    let mut sessions = Sessions::new(&[&endpoints([1]), &endpoints([2])]);
+    assert_eq!(sessions.pick(&[2]), Picked::Queue);
+    sessions.bench.fail(address(2));
+    sessions.bench.close(address(1));
+    let mut rpc = OverrideHost::new([2].map(address).into(), proxyless_sans_io::Time::ZERO);
+    assert_eq!(sessions.bench.pick_again(&mut rpc), Picked::Queue, "2 has failed, and the child connects");
+    sessions.bench.take_published();
+    sessions.bench.advance(Duration::from_secs(2));
+    assert_eq!(sessions.bumps(), 1, "2 is IDLE");
+    assert_eq!(sessions.bench.pick_again(&mut rpc), Picked::Queue);
+    sessions.bench.ready(address(2));
+    assert_eq!(sessions.bench.pick_again(&mut rpc), to(2));
 }
 
 #[test]
@@ -458,9 +514,8 @@ fn an_ejected_endpoint_still_serves_its_sessions() {
     sessions.bench.update(Arc::new(config), sessions.endpoints.clone());
     sessions.bench.ready_all();
     // A call to 2 fails.
-    use proxyless_balancer::api::{CallAttributes, CallTicket, Code, OverrideHost, PickArgs, PickResult};
-    let session =
-        OverrideHost { cookie_addresses: Arc::new([address(2)]), now: sessions.bench.now(), actual: None };
+    use proxyless_balancer::api::{CallAttributes, CallTicket, Code, PickArgs, PickResult};
+    let session = OverrideHost::new(Arc::new([address(2)]), sessions.bench.now());
     let attributes = CallAttributes { override_host: Some(session), ..CallAttributes::default() };
     let (headers, mut rng) = (http::HeaderMap::new(), proxyless_sans_io::Rng::new(1));
     let mut args = PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng };
@@ -539,4 +594,28 @@ fn a75_sessions_that_begin_and_end_to_be_used_cost_no_connection() {
     assert_eq!(change(super::Sessions::Used), 1, "and now somebody does");
     sessions.bench.shutdown();
     assert_eq!(sessions.bench.tree().stats(), TreeStats::default());
+}
+
+#[test]
+fn a55_a56_sessions_that_begin_and_end_to_be_used_forget_no_failover() {
+    let mut sessions = Sessions::new(&[&endpoints([1]), &endpoints([2])]);
+    sessions.bench.close(address(1));
+    sessions.bench.advance(Duration::from_secs(10));
+    sessions.bench.ready(address(2));
+    assert_eq!(sessions.bench.picked(4), set([2]), "1 does not answer");
+    for used in [super::Sessions::Unused, super::Sessions::Used, super::Sessions::Unused] {
+        sessions.config.sessions = used;
+        sessions.update();
+        assert_eq!(sessions.bench.picked(4), set([2]), "{used:?}");
+    }
+    sessions.config.sessions = super::Sessions::Used;
+    sessions.update();
+    assert_eq!(sessions.pick(&[1]), Picked::Queue, "the state of what was there before is known: 1 connects");
+    assert_eq!(sessions.pick(&[2]), to(2));
+    // What the child lets go of, sessions keep, also if they began to be used after it was made.
+    sessions.list(&[&endpoints([9]), &endpoints([1]), &endpoints([2])]);
+    sessions.bench.ready(address(9));
+    sessions.bench.advance(Duration::from_secs(30));
+    assert_eq!(sessions.pick(&[2]), to(2));
+    assert!(sessions.bench.connected().contains(&address(2)));
 }
