@@ -83,6 +83,10 @@ impl LoadStore {
         if let Some(known) = counters.localities.get(locality) {
             return Arc::clone(&known.counter);
         }
+        // Those that nobody holds and that have nothing to report do not wait for a report that may never come.
+        counters.localities.retain(|_, counted| {
+            Arc::get_mut(&mut counted.counter).is_none() || counted.counter.totals() != counted.reported
+        });
         let counter = Arc::new(LocalityLoad::new(self.selection.clone()));
         let counted = Counted { counter: Arc::clone(&counter), reported: Totals::default() };
         counters.localities.insert(locality.clone(), counted);

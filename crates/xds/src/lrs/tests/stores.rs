@@ -147,6 +147,20 @@ fn counters_that_nobody_holds_are_forgotten_once_reported() {
 }
 
 #[test]
+fn counters_that_nobody_holds_and_that_counted_nothing_need_no_report() {
+    let store = store("c");
+    for zone in 0..10 {
+        let load = store.locality(&locality(&zone.to_string()));
+        if zone == 3 {
+            load.started();
+            load.succeeded();
+        }
+    }
+    let zones = |store: &LoadStore| store.view().localities.into_keys().collect::<Vec<_>>();
+    assert_eq!(zones(&store), [locality("3"), locality("9")], "what counted, and the newest");
+}
+
+#[test]
 fn numbers_fit_together_while_calls_run() {
     let store = store("c");
     let (mut issued, mut ended, mut last_in_progress) = (0, 0, 0);
