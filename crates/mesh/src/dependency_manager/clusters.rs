@@ -65,8 +65,7 @@ impl DependencyManager {
                 let source = Source::of(name, cluster);
                 // A27-88: another EDS resource than before, or the first of a new leaf.
                 if source.as_ref().is_some_and(|source| self.is_unreachable(source))
-                    && (self.leaf_serves(name)
-                        || (self.published_entry(name).is_none() && self.is_patient(root)))
+                    && (self.serves(name) || self.is_patient(root))
                 {
                     return Node::Leaf(LeafData::Loading);
                 }
@@ -100,7 +99,7 @@ impl DependencyManager {
     pub(super) fn leaf(&self, name: &Arc<str>, routing_note: Option<&Arc<str>>) -> Option<ClusterConfig> {
         let cluster = self.resources.cluster(name)?.ok()?;
         let source = Source::of(name, cluster)?;
-        if self.is_unreachable(&source) && self.leaf_serves(name) {
+        if self.is_unreachable(&source) && self.serves(name) {
             return None;
         }
         let (answer, trouble) = self.endpoints(&source);

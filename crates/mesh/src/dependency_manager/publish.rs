@@ -27,6 +27,8 @@ pub(super) struct Current {
     config: Arc<XdsConfig>,
     /// What it rests on: watched as long as it is in use.
     wanted: Wanted,
+    /// The clusters of its routes.
+    routed: Arc<BTreeSet<Arc<str>>>,
 }
 
 /// The clusters of a configuration.
@@ -50,10 +52,10 @@ impl DependencyManager {
         self.by_eds = None;
         let mut wanted = Wanted::default();
         let routing = self.route(&mut wanted);
-        let of_routes = match &routing {
+        let of_routes = Arc::new(match &routing {
             Routing::Ready(routes) => routes.clusters(),
             Routing::Loading | Routing::Failed(_) => BTreeSet::new(),
-        };
+        });
         let roots: BTreeSet<_> = of_routes.iter().chain(self.subscriptions.keys()).collect();
         let mut resolution = Resolution::default();
         for root in roots {
@@ -66,7 +68,7 @@ impl DependencyManager {
             Routing::Failed(why) => self.fail(why),
             Routing::Loading => self.refresh(&mut wanted),
             Routing::Ready(routes) => match self.build(&of_routes, &resolution) {
-                Some((clusters, kept)) => self.adopt(&routes, clusters, kept, &mut wanted),
+                Some((clusters, kept)) => self.adopt(&routes, of_routes, clusters, kept, &mut wanted),
                 None => self.refresh(&mut wanted),
             },
         }
@@ -131,13 +133,20 @@ impl DependencyManager {
         if !changed.is_empty() {
             let mut config = XdsConfig::clone(&current.config);
             config.clusters.append(&mut changed);
-            let wanted = current.wanted.clone();
-            self.publish(config, wanted);
+            let (wanted, routed) = (current.wanted.clone(), Arc::clone(&current.routed));
+            self.publish(config, wanted, routed);
         }
     }
 
     /// The new configuration is complete.
-    fn adopt(&mut self, routes: &Routes, clusters: Clusters, kept: Kept, wanted: &mut Wanted) {
+    fn adopt(
+        &mut self,
+        routes: &Routes,
+        routed: Arc<BTreeSet<Arc<str>>>,
+        clusters: Clusters,
+        kept: Kept,
+        wanted: &mut Wanted,
+    ) {
         if let (Published::Config(current), Kept::SomeLeafLists) = (&self.published, kept) {
             wanted.extend(&current.wanted);
         }
@@ -149,13 +158,13 @@ impl DependencyManager {
             return;
         }
         let Routes { listener, route_config, virtual_host } = routes.clone();
-        self.publish(XdsConfig { listener, route_config, virtual_host, clusters }, wanted.clone());
+        self.publish(XdsConfig { listener, route_config, virtual_host, clusters }, wanted.clone(), routed);
     }
 
-    fn publish(&mut self, config: XdsConfig, wanted: Wanted) {
+    fn publish(&mut self, config: XdsConfig, wanted: Wanted, routed: Arc<BTreeSet<Arc<str>>>) {
         let config = Arc::new(config);
         self.update = Some(Ok(Arc::clone(&config)));
-        self.published = Published::Config(Current { config, wanted });
+        self.published = Published::Config(Current { config, wanted, routed });
     }
 
     /// The clusters of the new configuration; `None` while one of the routes' clusters is loading.
@@ -283,7 +292,7 @@ impl DependencyManager {
         }
     }
 
-    pub(super) fn published_entry(&self, name: &Arc<str>) -> Option<&Result<Arc<ClusterConfig>, Arc<str>>> {
+    fn published_entry(&self, name: &Arc<str>) -> Option<&Result<Arc<ClusterConfig>, Arc<str>>> {
         match &self.published {
             Published::Config(current) => current.config.clusters.get(name),
             Published::Nothing | Published::Failed(_) => None,
@@ -291,30 +300,32 @@ impl DependencyManager {
     }
 
     /// Whether what a root needs counts as still loading while the control plane cannot be reached: as long as something
-    /// old serves. For a root that is published that is the root itself, for one of new routes it is the old routes.
+    /// old serves. For a cluster of the routes in use that is the cluster itself, for others it is those routes.
     pub(super) fn is_patient(&self, root: &Arc<str>) -> bool {
-        match (self.published_entry(root), self.published_leaves(root)) {
-            (_, Some(leaves)) => leaves.iter().any(|leaf| self.leaf_serves(leaf)),
-            (Some(_), None) => self.leaf_serves(root),
-            (None, None) => self.anything_serves(),
+        match &self.published {
+            Published::Config(current) if current.routed.contains(root) => self.serves(root),
+            _ => self.routes_serve(),
         }
     }
 
-    /// Whether RPCs to some published cluster can be served, as far as the configuration says.
-    pub(super) fn anything_serves(&self) -> bool {
+    /// Whether some cluster of the routes in use can serve.
+    pub(super) fn routes_serve(&self) -> bool {
         match &self.published {
-            Published::Config(current) => current.config.clusters.keys().any(|name| self.leaf_serves(name)),
+            Published::Config(current) => current.routed.iter().any(|name| self.serves(name)),
             Published::Nothing | Published::Failed(_) => false,
         }
     }
 
-    /// Whether a leaf is published with endpoints that could serve.
-    pub(super) fn leaf_serves(&self, name: &Arc<str>) -> bool {
-        let Some(Ok(published)) = self.published_entry(name) else { return false };
-        match &published.children {
-            ClusterChildren::Endpoints { endpoints: EndpointsState::Known(known), .. } => decides(known),
-            ClusterChildren::Endpoints { .. } | ClusterChildren::Aggregate { .. } => false,
-        }
+    /// Whether a cluster is published with endpoints that could serve, its own or those of a leaf.
+    pub(super) fn serves(&self, name: &Arc<str>) -> bool {
+        let leaf_serves = |name: &Arc<str>| {
+            let Some(Ok(published)) = self.published_entry(name) else { return false };
+            match &published.children {
+                ClusterChildren::Endpoints { endpoints: EndpointsState::Known(known), .. } => decides(known),
+                ClusterChildren::Endpoints { .. } | ClusterChildren::Aggregate { .. } => false,
+            }
+        };
+        leaf_serves(name) || self.published_leaves(name).is_some_and(|leaves| leaves.iter().any(leaf_serves))
     }
 
     fn published_leaves(&self, name: &Arc<str>) -> Option<&Arc<[Arc<str>]>> {

@@ -82,7 +82,7 @@ impl Resources {
                     news = News::Endpoints(Arc::clone(&key.1));
                 }
                 match changed {
-                    Ok(resource) => watched.answer = Some(Ok(resource)),
+                    Ok(resource) => (watched.answer, watched.unreachable) = (Some(Ok(resource)), false),
                     Err(error) => watched.fail(&error),
                 }
                 watched.ambient = None;
@@ -169,7 +169,7 @@ impl Resources {
     /// Whether nothing is known of a resource but that the control plane cannot be reached.
     pub(super) fn is_unreachable(&self, resource_type: ResourceType, name: &Arc<str>) -> bool {
         let watched = self.watched.get(&(resource_type, Arc::clone(name)));
-        watched.is_some_and(|watched| watched.unreachable && matches!(watched.answer, Some(Err(_))))
+        watched.is_some_and(|watched| watched.unreachable)
     }
 
     fn answer<'a, T>(
@@ -195,10 +195,14 @@ impl Resources {
 }
 
 impl Watched {
-    /// The resource cannot be used. Whoever cannot be reached takes back nothing of what he said before.
+    /// The resource cannot be used.
     fn fail(&mut self, error: &ResourceError) {
-        let was_stated = matches!(self.answer, Some(Err(_))) && !self.unreachable;
-        self.unreachable = matches!(error.kind, ResourceErrorKind::Transient(_)) && !was_stated;
+        let unreachable = matches!(error.kind, ResourceErrorKind::Transient(_));
+        // A server that cannot be reached takes back nothing of what it said before.
+        if unreachable && !self.unreachable && matches!(self.answer, Some(Err(_))) {
+            return;
+        }
+        self.unreachable = unreachable;
         self.answer = Some(Err(text(error)));
     }
 }

@@ -98,7 +98,7 @@ impl DependencyManager {
                     // The old routes go on until something is known of the new ones.
                     Some(Err(_))
                         if self.resources.is_unreachable(ResourceType::RouteConfiguration, name)
-                            && self.anything_serves() =>
+                            && self.routes_serve() =>
                     {
                         return Routing::Loading;
                     }

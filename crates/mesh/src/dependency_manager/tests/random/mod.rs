@@ -105,6 +105,41 @@ impl Run {
         }
     }
 
+    /// The control plane cannot be reached, also by those who have not heard anything yet. What serves goes on.
+    fn lose_the_stream(&mut self) {
+        let serving = |bed: &Bed| {
+            let Some(Ok(config)) = &bed.config else { return None };
+            let shape = shape(config);
+            let serves = |name: &str| shape.get(name).is_some_and(|text| text.starts_with("known "));
+            // Of an aggregate it is the first leaf that counts.
+            let first = |(name, text): (&String, &String)| match text.strip_prefix("leaves ") {
+                Some(leaves) => {
+                    leaves.split(' ').find(|leaf| serves(leaf)).map(|leaf| (name.clone(), leaf.into()))
+                }
+                None => serves(name).then(|| (name.clone(), text.clone())),
+            };
+            let routed = config.virtual_host.routes.iter().filter_map(|route| route.action.as_ref());
+            let routed: BTreeSet<_> = routed.flat_map(named_by).map(|name| name.to_string()).collect();
+            let routed = shape.iter().filter(|(name, _)| routed.contains(*name));
+            let serving: BTreeMap<String, String> = routed.filter_map(first).collect();
+            (!serving.is_empty()).then(|| (Arc::clone(&config.virtual_host), serving))
+        };
+        let before = serving(&self.bed);
+        let untold = self.bed.watches.iter().filter(|(_, id)| !self.told.contains_key(id));
+        for (of, name) in untold.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            if self.bed.is_watched(of, &name) {
+                self.bed.unreachable(of, &name);
+            }
+        }
+        if let Some((host, served)) = before {
+            let (host_now, serving) = serving(&self.bed).expect("something serves");
+            assert!(Arc::ptr_eq(&host, &host_now), "new routes are taken unseen");
+            for (name, text) in served {
+                assert_eq!(serving.get(&name), Some(&text), "{name}");
+            }
+        }
+    }
+
     fn step(&mut self, rng: &mut Rng) {
         match rng.below(12) {
             0..=2 => {
@@ -132,6 +167,7 @@ impl Run {
                 self.bed.manager.unsubscribe_cluster(&cluster);
                 self.bed.pump();
             }
+            7 if rng.below(2) == 0 => self.lose_the_stream(),
             7 => {
                 let told = self.bed.watches.iter().find(|(_, id)| matches!(self.told.get(id), Some(Some(_))));
                 let Some(key) = told.map(|(key, _)| key.clone()) else { return };
