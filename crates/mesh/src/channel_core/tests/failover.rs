@@ -1,7 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_xds::resource::{AggregateClusterConfig, ClusterKind, ClusterLoadAssignment, Resource};
+use proxyless_xds::resource::{
+    AggregateClusterConfig, ClusterKind, ClusterLoadAssignment, CookieSession, HttpFilter, HttpFilterConfig,
+    Resource,
+};
 
 use super::world::{Backend, Rpc, World};
 use crate::policies::fixtures::{aggregate_cluster, assignment, cluster, eds_cluster, locality};
@@ -34,6 +37,22 @@ fn a56_a_silent_primary_is_left_at_the_timer() {
     assert!(matches!(world.rpc("/s/m"), Rpc::Waits));
     world.advance(Duration::from_millis(1));
     assert!(world.rpc("/s/m") == 2);
+}
+
+#[test]
+fn a55_a56_a_session_filter_that_comes_or_goes_forgets_no_failover() {
+    let mut world = one_cluster(&[1, 2], &[(1, Backend::Silent)]);
+    world.advance(Duration::from_secs(10));
+    assert!(world.rpc("/s/m") == 2);
+    world.take_connects();
+    let session = CookieSession { name: "session".into(), path: "".into(), ttl: Duration::ZERO };
+    let config = HttpFilterConfig::StatefulSession(Some(Arc::new(session)));
+    let filter = HttpFilter { name: "session".into(), config };
+    for filters in [vec![filter.clone()], vec![], vec![filter]] {
+        world.set_filters(&[("/", "c")], filters);
+        assert!(world.rpc("/s/m") == 2, "no RPC queues because of an edit");
+        assert!(world.take_connects().is_empty() && world.take_closes().is_empty());
+    }
 }
 
 #[test]

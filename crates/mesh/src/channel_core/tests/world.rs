@@ -15,9 +15,9 @@ use proxyless_xds::Gates;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::{
-    Cluster, ClusterLoadAssignment, ClusterSpecifier, FilterOverrides, HttpConnectionManager, Listener,
-    ListenerKind, PathMatcher, Resource, ResourceType, Route, RouteAction, RouteConfiguration, RouteMatch,
-    RouteSource, VirtualHost,
+    Cluster, ClusterLoadAssignment, ClusterSpecifier, FilterOverrides, HttpConnectionManager, HttpFilter,
+    Listener, ListenerKind, PathMatcher, Resource, ResourceType, Route, RouteAction, RouteConfiguration,
+    RouteMatch, RouteSource, VirtualHost,
 };
 
 use crate::channel_core::{Activity, ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
@@ -161,6 +161,19 @@ impl World {
     /// The control plane has a new listener with these routes: path prefix to cluster.
     pub(super) fn set_routes(&mut self, routes: &[(&str, &str)]) {
         self.set("service", Resource::Listener(Arc::new(listener(routes))));
+    }
+
+    /// The same, with these filters.
+    pub(super) fn set_filters(
+        &mut self,
+        routes: &[(&str, &str)],
+        filters: impl IntoIterator<Item = HttpFilter>,
+    ) {
+        let mut listener = listener(routes);
+        if let ListenerKind::Api(manager) = &mut listener.kind {
+            manager.filters = filters.into_iter().collect();
+        }
+        self.set("service", Resource::Listener(Arc::new(listener)));
     }
 
     pub(super) fn set_cluster(&mut self, name: &str, cluster: Cluster) {

@@ -21,6 +21,7 @@ use crate::policies::fixtures::{
     aggregate, assignment, cluster, config_of_results, drop_category, eds_cluster, leaf, leaf_with_note,
     locality, settings, xds_config,
 };
+use crate::policies::override_host::Sessions;
 use crate::xds_config::{ClusterConfig, ClusterView, EndpointsState, XdsConfig};
 
 fn known(assignment: ClusterLoadAssignment) -> EndpointsState {
@@ -507,4 +508,23 @@ fn a50_a56_turning_detection_on_keeps_what_serves() {
     cds.bench.advance(Duration::from_secs(10));
     assert_eq!(cds.bench.picks(1), [address(3)]);
     assert_eq!(cds.bench.tree().stats().owners, 3);
+}
+
+#[test]
+fn a55_a56_sessions_and_detection_turned_on_and_off_together_keep_what_serves() {
+    let mut cds = Cds::with_settings(CdsSettings { sessions: Sessions::Unused, ..settings() });
+    cds.update([two_priorities(eds_cluster())]);
+    cds.bench.advance(Duration::from_secs(10));
+    cds.bench.ready(address(3));
+    for (sessions, cluster) in [
+        (Sessions::Used, detecting(5)),
+        (Sessions::Unused, eds_cluster()),
+        (Sessions::Used, eds_cluster()),
+        (Sessions::Unused, detecting(5)),
+    ] {
+        cds.settings = Arc::new(CdsSettings { sessions, ..CdsSettings::clone(&cds.settings) });
+        cds.update([two_priorities(cluster)]);
+        assert_eq!(cds.bench.picks(1), [address(3)], "{sessions:?}");
+        assert_eq!(cds.bench.state(), ConnectivityState::Ready);
+    }
 }
