@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use proxyless_balancer::api::{
-    CallAttributes, CallTicket, Code, Pick, PickArgs, PickError, PickResult, PickTarget,
+    CallAttributes, CallTicket, Code, Pick, PickArgs, PickError, PickResult, PickTarget, Waiting,
 };
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_mesh::cluster_ref::ClusterRef;
@@ -14,6 +14,7 @@ use proxyless_sans_io::{Rng, Time};
 
 use crate::ledger::{Ledger, Place};
 use crate::script::CallSpec;
+use crate::sessions::Wait;
 
 /// What a connection slot holds in the simulator.
 #[derive(Clone, Copy, Debug)]
@@ -178,8 +179,14 @@ pub struct Call {
     pub epoch: u64,
     /// Its cluster, once it is chosen; kept alive as long as the call lives.
     pub cluster: Option<Arc<ClusterRef>>,
-    /// The cookie that it last picked with: that of its session may be another since.
-    pub cookie: Arc<[SocketAddr]>,
+    /// The cookie that it has: that of its session when its cluster was chosen.
+    pub cookie: Option<Arc<[SocketAddr]>>,
+    /// What its picks tell each other.
+    pub waiting: Option<Waiting>,
+    /// Since when it waits with nothing new of its cluster.
+    pub(crate) wait: Option<Wait>,
+    /// Whether there is a snapshot that it has yet to look at.
+    pub woken: bool,
     /// The connection that it runs on.
     pub running: Option<Running>,
     /// How often it was sent.
@@ -220,7 +227,10 @@ impl Calls {
             spec,
             epoch,
             cluster: None,
-            cookie: Arc::default(),
+            cookie: None,
+            waiting: None,
+            wait: None,
+            woken: false,
             running: None,
             sent: 0,
             waits_since: now,
@@ -239,6 +249,11 @@ impl Calls {
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&Call> {
         self.live.get(&id)
+    }
+
+    /// The calls of a channel that wait, and have looked at the newest snapshot.
+    pub fn waiting_for_news(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
+        self.waiting(epoch).filter(|(_, call)| !call.woken)
     }
 
     /// The calls of a channel that wait.
@@ -313,6 +328,7 @@ impl Calls {
         if let Some(running) = call.running.take() {
             call.waits_since = now;
             call.out_of_luck = false;
+            (call.waiting, call.wait) = (None, None);
             running.flight.withdraw(&mut self.ledger);
         }
     }

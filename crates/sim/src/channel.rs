@@ -11,7 +11,7 @@ use proxyless_balancer::tree::TreeConfig;
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, DataPlane};
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
-use proxyless_sans_io::BackoffConfig;
+use proxyless_sans_io::{BackoffConfig, Time};
 use proxyless_xds::client::{WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::{EndpointHealth, LbEndpoint, Resource, ResourceType};
@@ -40,6 +40,10 @@ pub struct SimChannel {
     pub(crate) resolver: Resolver,
     /// Every address that it was ever told.
     pub told: BTreeSet<SocketAddr>,
+    /// When an attempt to connect last failed, by address.
+    pub(crate) failed: BTreeMap<SocketAddr, Time>,
+    /// The clusters whose configuration could serve at some time.
+    pub(crate) served: BTreeSet<Arc<str>>,
     /// The stores whose load it wants reported.
     pub loads: Vec<Arc<LoadStore>>,
     /// How often it published.
@@ -102,6 +106,8 @@ impl SimChannel {
             resolved: BTreeMap::new(),
             resolver: Resolver::default(),
             told: BTreeSet::new(),
+            failed: BTreeMap::new(),
+            served: BTreeSet::new(),
             loads: Vec::new(),
             publishes: 0,
             connects: 0,

@@ -177,6 +177,15 @@ impl Listener {
             kind => kind,
         }
     }
+
+    /// The same without the filter for sessions if it has one, and with one if not.
+    #[must_use]
+    pub fn toggled(self) -> Self {
+        match self {
+            Self::WithoutSessions(listener) => *listener,
+            with => Self::WithoutSessions(Box::new(with)),
+        }
+    }
 }
 
 impl Cluster {

@@ -131,9 +131,12 @@ impl Maker {
                 _ => 1_000_000,
             };
             at = at + Duration::from_millis(gap);
+            if self.settings.sessions && !self.gentle && self.one_in(15) {
+                at = self.silence(at, &mut steps);
+            }
             let action = if self.settings.load && self.one_in(8) {
                 self.load_action()
-            } else if self.settings.outliers && self.one_in(6) {
+            } else if self.settings.outliers && self.one_in(3) {
                 self.outlier_action()
             } else if self.gentle {
                 self.gentle_action()
@@ -143,6 +146,17 @@ impl Maker {
             steps.push(Step { at, action });
         }
         steps
+    }
+
+    /// RPCs of a session whose hosts have just fallen silent, and time for an attempt to connect to fail.
+    fn silence(&mut self, at: Time, steps: &mut Vec<Step>) -> Time {
+        let (channel, session) = (self.channel(), self.rng.below(3) as u8);
+        steps.push(Step { at, action: Action::SilenceHosts(channel, session) });
+        for path in PATHS {
+            let spec = CallSpec { channel, path: path.into(), session: Some(session), ..self.call() };
+            steps.push(Step { at: at + self.millis(2_000), action: Action::Call(spec) });
+        }
+        at + self.millis(30_000)
     }
 
     fn action(&mut self) -> Action {
@@ -165,8 +179,9 @@ impl Maker {
             69..72 => Action::Reset(self.address()),
             72..73 => Action::BreakDns(self.host()),
             73..75 => Action::HealDns(self.host()),
-            75..76 => Action::ExitIdle(self.channel()),
-            76..77 => Action::ResetBackoff(self.channel()),
+            75..76 if self.one_in(2) => Action::ExitIdle(self.channel()),
+            75..76 => Action::ResetBackoff(self.channel()),
+            76..77 => Action::ToggleSessions(self.channel()),
             77..80 => self.burst(),
             _ => Action::Call(self.call()),
         }
@@ -174,8 +189,13 @@ impl Maker {
 
     fn gentle_action(&mut self) -> Action {
         match self.rng.below(100) {
-            0..35 => Action::Set(self.change()),
-            35..38 => Action::SendAgain(self.resource_type()),
+            0..30 => Action::Set(self.change()),
+            30..32 => Action::CutStream(if self.one_in(2) { Loss::Everything } else { Loss::Nothing }),
+            // Nobody can be reached at once, as if the server were restarted.
+            32..33 => Action::RefuseStreams,
+            33..35 => Action::AcceptStreams,
+            35..36 => Action::ToggleSessions(self.channel()),
+            36..38 => Action::SendAgain(self.resource_type()),
             38..41 => Action::ServerDelay(self.millis(200)),
             41..45 => Action::GoAway(self.address()),
             45..49 => Action::Reset(self.address()),
@@ -402,7 +422,9 @@ impl Maker {
         match self.rng.below(10) {
             0..5 => Behaviour::Accepts(self.millis(50)),
             5 => Behaviour::Accepts(self.millis(15_000)),
-            6..9 => Behaviour::Refuses,
+            // Attempts to a host that says nothing outlast their backoff.
+            6..8 => Behaviour::Refuses,
+            8 if !self.settings.sessions => Behaviour::Refuses,
             _ => Behaviour::Silent,
         }
     }

@@ -49,7 +49,7 @@ pub(crate) fn after_event(world: &World) -> Result<(), Violation> {
 
 /// A call waits only if something is to come that may end the wait.
 fn calls_have_prospects(world: &World, channel: &SimChannel) -> Result<(), Violation> {
-    let waiting = world.calls().waiting(channel.epoch).filter(|(_, call)| !call.out_of_luck).count();
+    let waiting = world.calls().waiting_for_news(channel.epoch).filter(|(_, call)| !call.out_of_luck).count();
     if waiting == 0 || has_prospects(channel) || world.is_to_hear(channel.epoch) {
         return Ok(());
     }

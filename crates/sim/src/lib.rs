@@ -21,6 +21,7 @@ pub mod endpoints;
 mod generate;
 mod in_use;
 pub mod invariants;
+mod kept;
 pub mod ledger;
 pub mod load_server;
 pub mod minimise;

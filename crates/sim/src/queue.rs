@@ -38,6 +38,8 @@ pub(crate) enum Event {
     Wish { stream: u64, bytes: Bytes },
     /// A call has run to its end, in its so-and-so-many-th attempt.
     CallEnds { id: u64, run: u32 },
+    /// A call that was woken comes to look at the newest snapshot.
+    CallWakes(u64),
     /// A call's deadline is there.
     CallTimesOut(u64),
 }

@@ -55,7 +55,8 @@ pub enum Mood {
     /// Anything.
     #[default]
     Chaos,
-    /// Only changes after which every route still leads to a backend that accepts: no call may fail, or wait long.
+    /// Only changes after which every route still leads to a backend that accepts, and a control plane that may be away
+    /// in the middle of them: no call may fail, or wait long.
     Gentle,
 }
 
@@ -114,6 +115,8 @@ pub enum Action {
     SendGarbage,
     /// A backend behaves differently. Its connections break if it does not accept any more.
     Backend(SocketAddr, Behaviour),
+    /// The hosts of a channel's session say nothing any more: attempts to connect to them last as long as they may.
+    SilenceHosts(usize, u8),
     /// A backend says GOAWAY on all connections.
     GoAway(SocketAddr),
     /// A backend's connections break.
@@ -134,6 +137,8 @@ pub enum Action {
     LoadGarbage,
     /// The load reporting stream breaks: now, or when the next report is written and not pulled yet.
     CutLoadStream(CutTime),
+    /// A channel's listener has a filter for sessions from now on, or not any more; nothing else of it changes.
+    ToggleSessions(usize),
     /// A cluster wants its load reported from now on, or not any more.
     ToggleLoad(String),
     /// New load reporting streams fail until further notice.

@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::{ActualHost, PolicyNode};
+use proxyless_balancer::api::{ActualHost, PickResult, PolicyNode};
 use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_mesh::xds_config::ClusterConfig;
+use proxyless_sans_io::Time;
 
 use crate::calls::Picked;
 use crate::channel::SimChannel;
@@ -38,6 +40,12 @@ pub(crate) struct Sessions {
 impl Sessions {
     pub(crate) fn cookie(&self, channel: usize, session: u8, cluster: &str) -> Arc<[SocketAddr]> {
         self.cookies.get(&(channel, session, cluster.to_owned())).cloned().unwrap_or_default()
+    }
+
+    /// The hosts of a session, one for each cluster that it is in.
+    pub(crate) fn hosts(&self, channel: usize, session: u8) -> Vec<SocketAddr> {
+        let of_session = |(of, _): &(&Key, &Arc<[SocketAddr]>)| (of.0, of.1) == (channel, session);
+        self.cookies.iter().filter(of_session).filter_map(|(_, cookie)| cookie.first().copied()).collect()
     }
 
     pub(crate) fn set(&mut self, channel: usize, session: u8, cluster: &str, actual: &ActualHost) {
@@ -84,11 +92,52 @@ pub(crate) fn check_pick(
     })
 }
 
+/// That a call waits, as long as nothing is new of its cluster.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    since: Time,
+    config: Arc<ClusterConfig>,
+}
+
+/// The policy surely has a subchannel for a host this long after an RPC has wished for one: drivers may be late.
+const HEARD: Duration = Duration::from_secs(1);
+
+/// A75-52: when every host of a session has failed since its call began to wait, the call goes where others go.
+pub(crate) fn check_wait(world: &mut World, id: u64) -> Result<(), Violation> {
+    let now = world.now();
+    let Some(call) = world.calls.get_mut(id) else { return Ok(()) };
+    let (Some(cookie), Some(cluster)) = (call.cookie.clone(), call.cluster.clone()) else { return Ok(()) };
+    let (epoch, before) = (call.epoch, call.wait.take());
+    let Some(channel) = world.channels().find(|channel| channel.epoch == epoch) else { return Ok(()) };
+    let config = channel.core.xds_config().and_then(|xds| xds.clusters.get(cluster.name())?.as_ref().ok());
+    let Some(config) = config.map(Arc::clone) else { return Ok(()) };
+    let wait =
+        before.filter(|wait| Arc::ptr_eq(&wait.config, &config)).unwrap_or(Wait { since: now, config });
+    let hosts = Hosts::of(channel, cluster.name(), &cookie).map(|hosts| hosts.usable).unwrap_or_default();
+    let has_failed = |host| channel.failed.get(host).is_some_and(|&at| at > wait.since + HEARD);
+    let all_failed = !hosts.is_empty() && hosts.iter().all(has_failed);
+    let serves = all_failed && completes(world.peek(epoch, cluster.id(), 1));
+    Violation::unless(!serves, "what can serve, serves", || {
+        format!("call {id} of {cluster:?} waits since {:?}: {hosts:?} have failed, others serve", wait.since)
+    })?;
+    if let Some(call) = world.calls.get_mut(id) {
+        call.wait = Some(wait);
+    }
+    Ok(())
+}
+
+/// Whether a pick leads to a connection.
+pub(crate) fn completes(results: Vec<PickResult>) -> bool {
+    results
+        .iter()
+        .any(|result| matches!(result, PickResult::Complete(pick) if pick.target.slot.is_connected()))
+}
+
 /// A call of a session waits only for something that is under way: for its host, or for what the policy below does.
 pub(crate) fn check_waiting(world: &World, channel: &SimChannel) -> Result<(), Violation> {
-    for (id, call) in world.calls().waiting(channel.epoch) {
-        let (Some(_), Some(cluster)) = (call.spec.session, &call.cluster) else { continue };
-        let Some(Hosts { usable, ready }) = Hosts::of(channel, cluster.name(), &call.cookie) else {
+    for (id, call) in world.calls().waiting_for_news(channel.epoch) {
+        let (Some(cookie), Some(cluster)) = (&call.cookie, &call.cluster) else { continue };
+        let Some(Hosts { usable, ready }) = Hosts::of(channel, cluster.name(), cookie) else {
             continue;
         };
         if call.out_of_luck || usable.is_empty() || world.is_to_hear(channel.epoch) {
@@ -112,7 +161,12 @@ pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
         for round in 0.. {
             let Some(usable) = within_reach(world, index, &cluster, &cookie) else { break };
             let Some(routed) = routed(world, index, &cluster) else { break };
-            let request = Request { path: "/", cluster: Some(routed), cookie: Some(Cookie::Of(&cookie)) };
+            let request = Request {
+                path: "/",
+                cluster: Some(routed),
+                cookie: Some(Cookie::Of(&cookie)),
+                waiting: None,
+            };
             let wait = match world.probe_with(index, request)?.1 {
                 Outcome::Dropped(_) => break,
                 Outcome::Reached(address) if usable.contains(&address) => break,

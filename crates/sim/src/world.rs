@@ -314,6 +314,7 @@ impl World {
                 self.call_ends(id, run);
                 Ok(())
             }
+            Event::CallWakes(id) => self.call_wakes(id),
             Event::CallTimesOut(id) => self.time_out(id),
         }
     }

@@ -56,6 +56,11 @@ impl World {
                 }
             }
             Action::Backend(address, behaviour) => self.set_backend(address, behaviour),
+            Action::SilenceHosts(channel, session) => {
+                for host in self.sessions.hosts(channel, session) {
+                    self.set_backend(host, Behaviour::Silent);
+                }
+            }
             Action::GoAway(address) => self.happens_to(address, Happening::GoAway),
             Action::Reset(address) => self.happens_to(address, Happening::Broken),
             Action::BreakDns(host) => drop(self.broken_hosts.insert(host)),
@@ -67,6 +72,13 @@ impl World {
             Action::LoadGarbage => self.transmit_to_loads(Bytes::from_static(b"\xff\xff\xff")),
             Action::CutLoadStream(CutTime::Now) => self.cut_load_stream(),
             Action::CutLoadStream(CutTime::NextReport) => self.loads.cut_next_report(),
+            Action::ToggleSessions(index) => {
+                let name = format!("l{index}");
+                if let Some(listener) = self.control_plane.mesh.listeners.get(&name).cloned() {
+                    let due = self.control_plane.set(Change::Listener(name, listener.toggled()));
+                    self.prepare(due);
+                }
+            }
             Action::ToggleLoad(name) => {
                 if let Some(mut cluster) = self.control_plane.mesh.clusters.get(&name).cloned() {
                     cluster.reports_load = !cluster.reports_load;
@@ -128,7 +140,7 @@ impl World {
     fn burst(&mut self, spec: &CallSpec, count: u32) -> Result<(), Violation> {
         for _ in 0..count {
             let cookie = spec.session.map(Cookie::Session);
-            self.probe_with(spec.channel, Request { path: &spec.path, cluster: None, cookie })?;
+            self.probe_with(spec.channel, Request { path: &spec.path, cookie, ..Request::default() })?;
         }
         if self.settings.outliers { outliers::check_limits(self) } else { Ok(()) }
     }

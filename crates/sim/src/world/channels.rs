@@ -15,6 +15,7 @@ use crate::calls::{End, Wire};
 use crate::channel::{SimChannel, Watched};
 use crate::endpoints::{Behaviour, Connection, Happening, Phase};
 use crate::invariants::{self, Violation};
+use crate::kept::Before;
 use crate::queue::{Event, Lane};
 
 impl World {
@@ -52,6 +53,7 @@ impl World {
     /// Hands a channel an input, and does what it wants done. A channel that is gone hears nothing.
     pub(super) fn tell_channel(&mut self, epoch: u64, input: ChannelInput) -> Result<(), Violation> {
         let now = self.now;
+        let before = Before::of(self, epoch, &input);
         let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
         match &input {
             ChannelInput::Resource { watch, event } => channel.note(*watch, event),
@@ -79,6 +81,9 @@ impl World {
         Violation::unless(published <= 1, "an input publishes at most once", || {
             format!("{published} snapshots")
         })?;
+        if let Some(before) = before {
+            before.check(self, epoch)?;
+        }
         if let Some(channel) = self.by_epoch(epoch).filter(|_| idle) {
             invariants::after_idle(channel)?;
         }
@@ -273,7 +278,7 @@ impl World {
         attempt: u64,
         happening: Happening,
     ) -> Option<(ConnectionId, u64, ConnectionEvent)> {
-        let (backends, now) = (self.backends.clone(), self.now);
+        let (now, backends) = (self.now, self.backends.clone());
         let channel = self.by_epoch(epoch)?;
         if let Happening::Crossed { id, address } = happening {
             channel.connections.cross(id, attempt, address);
@@ -309,6 +314,9 @@ impl World {
             }
             _ => return None,
         };
+        if matches!(event, ConnectionEvent::Failed(_)) {
+            channel.failed.insert(address, now);
+        }
         self.log.line(self.now, format_args!("channel {epoch}: attempt {attempt} to {address}: {event:?}"));
         if hangs_up {
             let event = Event::Connection { epoch, attempt, happening: Happening::Broken };

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::{CallAttributes, Code, OverrideHost, PickResult};
+use proxyless_balancer::api::{CallAttributes, Code, OverrideHost, PickResult, Waiting};
 use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_sans_io::Rng;
 
@@ -46,6 +46,8 @@ pub(crate) struct Request<'a> {
     pub(crate) cluster: Option<Arc<ClusterRef>>,
     /// The cookie of its session, if it has one; empty at first.
     pub(crate) cookie: Option<Cookie<'a>>,
+    /// What the pick before for the same RPC left.
+    pub(crate) waiting: Option<Waiting>,
 }
 
 /// Where the cookie of an RPC comes from.
@@ -53,8 +55,26 @@ pub(crate) struct Request<'a> {
 pub(crate) enum Cookie<'a> {
     /// From this session.
     Session(u8),
+    /// From this session, some time ago.
+    Kept(u8, &'a Arc<[SocketAddr]>),
     /// It names these addresses.
     Of(&'a Arc<[SocketAddr]>),
+}
+
+/// What came of routing and picking.
+struct Attempt {
+    cluster: Option<Arc<ClusterRef>>,
+    /// The cookie that the RPC had, if it belongs to a session.
+    cookie: Option<Arc<[SocketAddr]>>,
+    waiting: Option<Waiting>,
+    picked: Picked,
+}
+
+impl Attempt {
+    /// One that had no cookie to pick with.
+    fn without_cookie(cluster: Option<Arc<ClusterRef>>, picked: Picked) -> Self {
+        Self { cluster, cookie: None, waiting: None, picked }
+    }
 }
 
 impl World {
@@ -87,8 +107,17 @@ impl World {
     }
 
     fn fail_call(&mut self, id: u64, why: String) -> Result<(), Violation> {
+        // While nothing was ever known of its cluster, an unreachable control plane is a good reason.
+        let is_new = self.calls.get(id).is_some_and(|call| {
+            let channel = self.channels().find(|channel| channel.epoch == call.epoch);
+            let served = channel.map(|channel| &channel.served);
+            served.is_none_or(|served| match &call.cluster {
+                Some(cluster) => !served.contains(cluster.name()),
+                None => served.is_empty(),
+            })
+        });
         let gentle = self.settings.mood == Mood::Gentle;
-        Violation::unless(!gentle, "updates alone make no call fail", || {
+        Violation::unless(!gentle || is_new, "updates alone make no call fail", || {
             let cluster = self.calls.get(id).and_then(|call| call.cluster.as_ref());
             format!("{cluster:?}: {why}")
         })?;
@@ -96,31 +125,56 @@ impl World {
         Ok(())
     }
 
-    /// There is a new snapshot: what waits picks again.
+    /// There is a new snapshot: what waits picks again, some of it later than others.
     pub(super) fn pick_again(&mut self, epoch: u64) -> Result<(), Violation> {
-        let mut waiting: Vec<u64> = self.calls.waiting(epoch).map(|(id, _)| id).collect();
+        let mut waiting: Vec<u64> = self.calls.waiting_for_news(epoch).map(|(id, _)| id).collect();
         self.rng.shuffle(&mut waiting);
-        waiting.into_iter().try_for_each(|id| self.try_call(id))
+        for id in waiting {
+            if self.rng.below(2) == 0 {
+                self.try_call(id)?;
+            } else if let Some(call) = self.calls.get_mut(id) {
+                // Its task comes to run when much may have happened.
+                call.woken = true;
+                let at = self.now + self.local_delay();
+                self.queue.push(at, Event::CallWakes(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// A call looks at the snapshot that it was woken for, or at a newer one.
+    pub(super) fn call_wakes(&mut self, id: u64) -> Result<(), Violation> {
+        match self.calls.get_mut(id).filter(|call| call.running.is_none()) {
+            Some(call) => {
+                call.woken = false;
+                self.try_call(id)
+            }
+            None => Ok(()),
+        }
     }
 
     fn try_call(&mut self, id: u64) -> Result<(), Violation> {
-        let Some(call) = self.calls.get(id) else { return Ok(()) };
-        let (epoch, spec) = (call.epoch, call.spec.clone());
-        let cookie = spec.session.map(Cookie::Session);
-        let request = Request { path: &spec.path, cluster: call.cluster.clone(), cookie };
-        let (cluster, picked) = self.pick(epoch, request)?;
+        let Some(call) = self.calls.get_mut(id) else { return Ok(()) };
+        let (epoch, spec, had, waiting) =
+            (call.epoch, call.spec.clone(), call.cookie.clone(), call.waiting.take());
+        let cookie = spec.session.map(|session| match &had {
+            Some(had) => Cookie::Kept(session, had),
+            None => Cookie::Session(session),
+        });
+        let request = Request { path: &spec.path, cluster: call.cluster.clone(), cookie, waiting };
+        let Attempt { cluster, cookie, waiting, picked } = self.pick(epoch, request)?;
         let name = cluster.as_ref().map_or("no cluster", |cluster| cluster.name());
         self.log.line(self.now, format_args!("call {id}: {name}: {}", picked.describe()));
         let unsent = matches!(picked, Picked::Started { .. }) && self.rng.below(UNSENT) == 0;
-        let cookie = spec.session.zip(cluster.as_ref()).zip(self.channels().find(|of| of.epoch == epoch));
-        let cookie = cookie.map(|((session, cluster), channel)| {
-            self.sessions.cookie(channel.index, session, cluster.name())
-        });
         let Some(call) = self.calls.get_mut(id) else { return Ok(()) };
         call.cluster = cluster;
-        call.cookie = cookie.unwrap_or_default();
+        call.cookie = cookie.or(had);
+        call.waiting = waiting;
         match picked {
-            Picked::Waits => call.out_of_luck = false,
+            Picked::Waits => {
+                call.out_of_luck = false;
+                return sessions::check_wait(self, id);
+            }
             Picked::Fails(_) if spec.wait_for_ready => call.out_of_luck = true,
             Picked::Fails(why) | Picked::Dropped(why) => return self.fail_call(id, why),
             Picked::Started { flight, attempt, address } => {
@@ -180,7 +234,7 @@ impl World {
         let Some(epoch) = self.channel(channel).map(|channel| channel.epoch) else {
             return Ok((None, Outcome::Failed("the channel is closed".into())));
         };
-        let (cluster, picked) = self.pick(epoch, request)?;
+        let Attempt { cluster, picked, .. } = self.pick(epoch, request)?;
         let outcome = match picked {
             Picked::Waits => Outcome::Waits,
             Picked::Fails(why) => Outcome::Failed(why),
@@ -196,25 +250,26 @@ impl World {
     }
 
     /// Routes and picks, and looks closely at what came of it.
-    fn pick(
-        &mut self,
-        epoch: u64,
-        request: Request<'_>,
-    ) -> Result<(Option<Arc<ClusterRef>>, Picked), Violation> {
+    fn pick(&mut self, epoch: u64, request: Request<'_>) -> Result<Attempt, Violation> {
         self.use_channel(epoch);
         let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) else {
-            return Ok((request.cluster, Picked::Waits));
+            return Ok(Attempt::without_cookie(request.cluster, Picked::Waits));
         };
-        let Some(plane) = &channel.plane else { return Ok((request.cluster, Picked::Waits)) };
+        let Some(plane) = &channel.plane else {
+            return Ok(Attempt::without_cookie(request.cluster, Picked::Waits));
+        };
         let cluster = match calls::route(plane, request.cluster, request.path, &mut self.rng) {
             Ok(cluster) => cluster,
-            Err(why) => return Ok((None, Picked::Fails(why))),
+            Err(why) => return Ok(Attempt::without_cookie(None, Picked::Fails(why))),
         };
         let cookie = request.cookie.as_ref().map(|cookie| match cookie {
             Cookie::Session(session) => self.sessions.cookie(channel.index, *session, cluster.name()),
-            Cookie::Of(addresses) => Arc::clone(addresses),
+            Cookie::Kept(_, addresses) | Cookie::Of(addresses) => Arc::clone(addresses),
         });
-        let override_host = cookie.clone().map(|addresses| OverrideHost::new(addresses, self.now));
+        let override_host = cookie.clone().map(|cookie_addresses| OverrideHost {
+            waiting: request.waiting,
+            ..OverrideHost::new(cookie_addresses, self.now)
+        });
         let attributes = CallAttributes {
             cluster: cluster.id(),
             hash: self.rng.next_u64(),
@@ -234,9 +289,13 @@ impl World {
         if let Some(cookie) = &cookie {
             sessions::check_pick(channel, cluster.name(), cookie, &picked)?;
         }
-        let actual = attributes.override_host.and_then(|session| session.actual);
-        if let (Some(Cookie::Session(session)), Some(actual), Picked::Started { .. }) =
-            (request.cookie, actual, &picked)
+        let (actual, waiting) =
+            attributes.override_host.map_or((None, None), |session| (session.actual, session.waiting));
+        if let (
+            Some(Cookie::Session(session) | Cookie::Kept(session, _)),
+            Some(actual),
+            Picked::Started { .. },
+        ) = (request.cookie, actual, &picked)
         {
             self.sessions.set(channel.index, session, cluster.name(), &actual);
         }
@@ -262,7 +321,7 @@ impl World {
                 (Counted::Issued(_), _) => {}
             }
         }
-        Ok((Some(cluster), picked))
+        Ok(Attempt { cluster: Some(cluster), cookie, waiting, picked })
     }
 
     /// Asks a channel's picker `times` times without sending anything: the results.

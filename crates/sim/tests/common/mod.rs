@@ -1,4 +1,5 @@
 //! A world with one channel, for scenarios.
+#![allow(dead_code)] // each test file uses some of it
 
 use std::time::Duration;
 
