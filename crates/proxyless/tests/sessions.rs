@@ -208,6 +208,32 @@ async fn a75_51_many_waiting_rpcs_have_one_connection_made_to_a_lower_priority()
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a75_52_rpcs_leave_a_host_that_never_answers() -> TestResult {
+    let (a, b) = (Backend::start("a").await?, Backend::start("b").await?);
+    let plane = session_mesh(&[&a, &b]).await;
+    // An attempt takes as long as its backoff, so that the next one follows at once.
+    let channel = builder(&plane).connect_timeout(Duration::from_millis(1)).build()?;
+    let cookie = cookie_of(&channel, "b").await;
+    b.kill().await;
+    let silent = tokio::net::TcpListener::bind(b.address()).await?;
+    let mut held = vec![silent.accept().await?];
+    // While one attempt after another gets no answer, each RPC waits for one of them at most.
+    while held.len() < 3 {
+        let rpcs: Vec<_> = (0..40)
+            .map(|_| {
+                let (channel, cookie) = (channel.clone(), cookie.clone());
+                tokio::spawn(async move { ask_with(&channel, Some(&cookie)).await })
+            })
+            .collect();
+        held.push(silent.accept().await?);
+        for rpc in rpcs {
+            assert_eq!(rpc.await??.0, "a");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a75_52_when_the_endpoint_dies_the_session_moves_with_a_new_cookie_and_comes_back() -> TestResult {
     let (a, b) = (Backend::start("a").await?, Backend::start("b").await?);
