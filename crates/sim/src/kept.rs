@@ -1,4 +1,4 @@
-//! What must survive news of the control plane: what serves goes on, unless something was said about it.
+//! What updates must not break: a cluster that serves goes on serving, unless the control plane says something about it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Before {
         let mut wanted: BTreeSet<_> = self.served.iter().filter(|name| unchanged(name)).cloned().collect();
         wanted.retain(|name| clusters_of(&config.virtual_host).contains(name));
         let served = served(world, epoch);
-        Violation::unless(wanted.is_subset(&served), "what does not change serves on", || {
+        Violation::unless(wanted.is_subset(&served), "an unchanged cluster keeps serving", || {
             format!("{:?} do not", wanted.difference(&served).collect::<Vec<_>>())
         })
     }
@@ -78,7 +78,7 @@ impl Before {
             Arc::ptr_eq(&now.virtual_host, &self.config.virtual_host)
                 && served.iter().all(|name| serves(now, name))
         });
-        Violation::unless(kept, "who cannot be reached takes nothing away", || {
+        Violation::unless(kept, "an unreachable control plane takes nothing away", || {
             let lost = served.iter().filter(|name| now.is_none_or(|now| !serves(now, name)));
             format!("{served:?} could serve, but no longer {:?}", lost.collect::<Vec<_>>())
         })
@@ -90,7 +90,7 @@ impl Before {
             .clusters
             .iter()
             .find(|(name, entry)| serves(&self.config, name) && !serves(now, name) && blames_the_way(entry));
-        Violation::unless(lost.is_none(), "who cannot be reached takes nothing away", || {
+        Violation::unless(lost.is_none(), "an unreachable control plane takes nothing away", || {
             format!("{:?}", lost.map(|(name, _)| name))
         })
     }

@@ -117,7 +117,7 @@ pub(crate) fn check_wait(world: &mut World, id: u64) -> Result<(), Violation> {
     let has_failed = |host| channel.failed.get(host).is_some_and(|&at| at > wait.since + HEARD);
     let all_failed = !hosts.is_empty() && hosts.iter().all(has_failed);
     let serves = all_failed && completes(world.peek(epoch, cluster.id(), 1));
-    Violation::unless(!serves, "what can serve, serves", || {
+    Violation::unless(!serves, "no RPC waits while an endpoint could take it", || {
         format!("call {id} of {cluster:?} waits since {:?}: {hosts:?} have failed, others serve", wait.since)
     })?;
     if let Some(call) = world.calls.get_mut(id) {
