@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::route::v3::Route;
-use proxyless::ConnectivityState;
+use proxyless::ChannelState;
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, BlackHole, CDS, ControlPlane, EDS, LDS, RDS, Resource};
 use tonic::Code;
@@ -165,7 +165,7 @@ async fn a37_20_a_cluster_that_never_came_fails_its_rpcs_when_the_server_is_lost
     let status = call.next().await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert!(status.message().contains("Cluster root: management server unreachable"), "{status:?}");
-    assert_eq!(channel.state(), ConnectivityState::TransientFailure);
+    assert_eq!(channel.state(), ChannelState::TransientFailure);
     Ok(())
 }
 
@@ -394,9 +394,13 @@ async fn a37_50_the_limit_is_1024_unless_told() -> TestResult {
     until_only(&channel, &names).await;
     backends.iter().for_each(Backend::hang);
     let _held = hold(&channel, 1024);
-    for backend in &backends {
-        backend.wait_in_flight(128).await?;
-    }
+    // Calls that start at the same time may take their turns unevenly, so only the sum is certain.
+    let all = async {
+        while backends.iter().map(Backend::in_flight).sum::<usize>() < 1024 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), all).await?;
     let status = ask(&channel).await.unwrap_err();
     assert!(status.message().contains("max_requests 1024 of cluster root"), "{status:?}");
     Ok(())
