@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use proxyless_balancer::api::{
-    CallAttributes, CallTicket, Code, Pick, PickArgs, PickError, PickResult, PickTarget, Waiting,
+    CallAttributes, CallTicket, Code, HostWait, Pick, PickArgs, PickError, PickResult, PickTarget,
 };
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_mesh::cluster_ref::ClusterRef;
@@ -182,7 +182,7 @@ pub struct Call {
     /// The cookie that it has: that of its session when its cluster was chosen.
     pub cookie: Option<Arc<[SocketAddr]>>,
     /// What its picks tell each other.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<HostWait>,
     /// Since when it waits with nothing new of its cluster.
     pub(crate) wait: Option<Wait>,
     /// Whether there is a snapshot that it has yet to look at.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::xds_config::{ClusterChildren, ClusterEntry, EndpointsState, XdsConfig};
-use proxyless_xds::client::{ResourceErrorKind, WatchEvent};
+use proxyless_xds::client::WatchEvent;
 use proxyless_xds::resource::{ClusterLoadAssignment, ClusterSpecifier, EndpointHealth, VirtualHost};
 
 use crate::invariants::Violation;
@@ -34,7 +34,7 @@ impl Before {
     pub(crate) fn of(world: &mut World, epoch: u64, input: &ChannelInput) -> Option<Self> {
         let is_transient = |event: &WatchEvent| match event {
             WatchEvent::Changed(Err(error)) | WatchEvent::Ambient(Some(error)) => {
-                matches!(error.kind, ResourceErrorKind::Transient(_))
+                error.kind.is_about_server()
             }
             WatchEvent::Changed(Ok(_)) | WatchEvent::Ambient(None) => false,
         };

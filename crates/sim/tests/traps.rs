@@ -5,7 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    PATH, Result, Scenario as _, add_cluster, failed, idle_world, one_cluster, reached, world, world_of_seed, world_with,
+    PATH, Result, Scenario as _, add_cluster, failed, idle_world, one_cluster, reached, world, world_of_seed,
+    world_with,
 };
 use proxyless_sim::config::{
     Assignment, Cluster, Endpoint, Health, Listener, Locality, Mesh, backend, route,

@@ -43,7 +43,7 @@ pub use fields::Fields;
 pub use handle::{Id, Releases, Subchannel, Timer};
 pub use intercept::{Intercept, InterceptCx, Lent};
 pub use metrics::BackendMetrics;
-pub use override_host::{ActualHost, Failures, OverrideHost, Waiting};
+pub use override_host::{ActualHost, Failures, HostWait, OverrideHost};
 pub use picker::{
     CallAttributes, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickResult, Picker, QueuePicker,
 };

@@ -17,7 +17,7 @@ pub struct OverrideHost {
     pub actual: Option<ActualHost>,
     /// In and out: since when the RPC waits for its host. Nothing at first; whoever picks again for the same attempt of the
     /// same RPC hands back what the pick before left here.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<HostWait>,
 }
 
 impl OverrideHost {
@@ -44,12 +44,12 @@ impl Failures {
 /// A host may be CONNECTING again by the time that the RPC picks again: only by this it learns that the attempt which it
 /// waited for has failed.
 #[derive(Clone, Debug)]
-pub struct Waiting {
+pub struct HostWait {
     failures: Arc<Failures>,
     since: u64,
 }
 
-impl Waiting {
+impl HostWait {
     /// An RPC begins to wait.
     #[must_use]
     pub fn begin(failures: &Arc<Failures>) -> Self {

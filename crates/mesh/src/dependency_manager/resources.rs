@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
+use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
 use proxyless_xds::resource::{
     AggregateClusterConfig, Cluster, ClusterLoadAssignment, Listener, Resource, ResourceType,
     RouteConfiguration,
@@ -197,7 +197,7 @@ impl Resources {
 impl Watched {
     /// The resource cannot be used.
     fn fail(&mut self, error: &ResourceError) {
-        let unreachable = matches!(error.kind, ResourceErrorKind::Transient(_));
+        let unreachable = error.kind.is_about_server();
         // A server that cannot be reached takes back nothing of what it said before.
         if unreachable && !self.unreachable && matches!(self.answer, Some(Err(_))) {
             return;

@@ -318,10 +318,10 @@ impl<'a> Call<'a> {
         deadline.arm(&self.shared.calls.runtime);
         // A31: the RPC is committed. Nothing is picked for it any more, so its cluster may go, with `routed`.
         let cluster = Arc::clone(routed.cluster.name());
-        let (throttle, in_use) = (throttle.cloned(), self.in_use.take());
+        let (throttle, _in_use) = (throttle.cloned(), self.in_use.take());
         Response::from_parts(
             head,
-            XdsBody::new(Live { inner: body, ticket, deadline, cluster, throttle, in_use }),
+            XdsBody::new(Live { inner: body, ticket, deadline, cluster, throttle, _in_use }),
         )
     }
 }

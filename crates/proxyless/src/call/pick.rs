@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ActualHost, CallAttributes, Pick, PickArgs, PickResult, Waiting};
+use proxyless_balancer::api::{ActualHost, CallAttributes, HostWait, Pick, PickArgs, PickResult};
 use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_xds::resource::RetryPolicy;
 use tonic::Status;
@@ -87,7 +87,7 @@ impl Call<'_> {
         &mut self,
         snapshot: &Snapshot,
         routed: &Routed,
-        waiting: &mut Option<Waiting>,
+        waiting: &mut Option<HostWait>,
     ) -> Result<Step<Result<Picked, Status>>, Status> {
         let Some(data) = &snapshot.data else { return Ok(Step::Wait) };
         let session = routed.session.as_ref();

@@ -27,7 +27,7 @@ pub(super) struct Live {
     pub(super) cluster: Arc<str>,
     pub(super) throttle: Option<Arc<RetryThrottle>>,
     /// Keeps the channel from going IDLE.
-    pub(super) in_use: Option<InUse>,
+    pub(super) _in_use: Option<InUse>,
 }
 
 impl XdsBody {

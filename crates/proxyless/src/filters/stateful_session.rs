@@ -12,7 +12,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
-use proxyless_balancer::api::{ActualHost, OverrideHost, Waiting};
+use proxyless_balancer::api::{ActualHost, HostWait, OverrideHost};
 use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_mesh::route_table::Selection;
 use proxyless_sans_io::Time;
@@ -60,7 +60,7 @@ impl Session {
     }
 
     /// What pickers are told, with what the pick before for the same attempt left there.
-    pub(crate) fn override_host(&self, now: Time, waiting: Option<Waiting>) -> OverrideHost {
+    pub(crate) fn override_host(&self, now: Time, waiting: Option<HostWait>) -> OverrideHost {
         OverrideHost { waiting, ..OverrideHost::new(Arc::clone(&self.addresses), now) }
     }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::{CallAttributes, Code, OverrideHost, PickResult, Waiting};
+use proxyless_balancer::api::{CallAttributes, Code, HostWait, OverrideHost, PickResult};
 use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_sans_io::Rng;
 
@@ -47,7 +47,7 @@ pub(crate) struct Request<'a> {
     /// The cookie of its session, if it has one; empty at first.
     pub(crate) cookie: Option<Cookie<'a>>,
     /// What the pick before for the same RPC left.
-    pub(crate) waiting: Option<Waiting>,
+    pub(crate) waiting: Option<HostWait>,
 }
 
 /// Where the cookie of an RPC comes from.
@@ -66,7 +66,7 @@ struct Attempt {
     cluster: Option<Arc<ClusterRef>>,
     /// The cookie that the RPC had, if it belongs to a session.
     cookie: Option<Arc<[SocketAddr]>>,
-    waiting: Option<Waiting>,
+    waiting: Option<HostWait>,
     picked: Picked,
 }
 

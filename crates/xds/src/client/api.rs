@@ -223,3 +223,11 @@ pub enum ResourceErrorKind {
     #[error("the management server has no ADS service (is it the right port?): {0}")]
     NoAdsService(String),
 }
+
+impl ResourceErrorKind {
+    /// Whether it says something about the server only, and nothing about the resource.
+    #[must_use]
+    pub fn is_about_server(&self) -> bool {
+        matches!(self, Self::Transient(_) | Self::NoAdsService(_))
+    }
+}

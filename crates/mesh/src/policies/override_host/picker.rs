@@ -4,8 +4,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::Sender;
 
 use proxyless_balancer::api::{
-    ActualHost, ConnectivityState, Failures, OverrideHost, Pick, PickArgs, PickResult, PickTarget, Picker,
-    SignalRaiser, Waiting,
+    ActualHost, ConnectivityState, Failures, HostWait, OverrideHost, Pick, PickArgs, PickResult, PickTarget,
+    Picker, SignalRaiser,
 };
 
 use super::live::Live;
@@ -118,7 +118,7 @@ impl HostTable {
     fn await_change(&self, session: &mut OverrideHost) -> Choice<'_> {
         let since = session.waiting.as_ref().and_then(|waiting| waiting.since(&self.failures));
         let since = since.unwrap_or_else(|| {
-            let waiting = session.waiting.insert(Waiting::begin(&self.failures));
+            let waiting = session.waiting.insert(HostWait::begin(&self.failures));
             waiting.since(&self.failures).unwrap_or(u64::MAX)
         });
         self.usable(&session.cookie_addresses).for_each(|row| row.live.await_change());
