@@ -42,7 +42,7 @@ async fn a_channel_without_rpcs_gives_up_all_and_the_next_rpc_brings_it_back() -
         assert_eq!((report.calls.started, report.calls.succeeded), (round, round), "what was counted stays");
         assert!(report.tree.root.is_none() && report.tree.routes.is_empty());
         let shown = report.tree.to_string();
-        assert!(shown.contains("IDLE") && shown.contains("the next RPC connects"), "{shown}");
+        assert!(shown.contains("the next RPC connects"), "{shown}");
     }
     // What changed meanwhile counts.
     let other = Backend::start("b").await?;

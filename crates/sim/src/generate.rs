@@ -190,6 +190,8 @@ impl Maker {
     fn gentle_action(&mut self) -> Action {
         match self.rng.below(100) {
             0..30 => Action::Set(self.change()),
+            // A channel that left IDLE has nothing to serve with while the control plane is away.
+            30..35 if self.settings.idle_timeout.is_some() => Action::SendAgain(self.resource_type()),
             30..32 => Action::CutStream(if self.one_in(2) { Loss::Everything } else { Loss::Nothing }),
             // Nobody can be reached at once, as if the server were restarted.
             32..33 => Action::RefuseStreams,

@@ -38,7 +38,7 @@ fn seeds_that_once_failed() {
 fn same_seed_same_effects() {
     let (mut calls, mut publishes, mut load_reports) = (0, 0, 0);
     let (mut kept_sessions, mut ejections, mut idles) = (0, 0, 0);
-    for seed in 100..160 {
+    for seed in 100..200 {
         let script = script(seed);
         let (first, second) = (run(&script, Trace::Off), run(&script, Trace::On));
         let (first, second) = (first.expect("runs"), second.expect("runs"));
