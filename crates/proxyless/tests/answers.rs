@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::future::{Future as _, pending, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use common::raw::{self, END_STREAM, RawServer, Received, Reply};
@@ -116,5 +119,37 @@ async fn a50_error_pages_count_for_outlier_detection() -> TestResult {
     let channel = channel(&plane);
     until_failure(&channel, "HTTP status 503").await;
     until_only(&channel, &["a", "b"]).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn cancelled_after_the_deadline_is_deadline_exceeded() -> TestResult {
+    const CANCEL: u32 = 8;
+    let replies: [fn(u32) -> Vec<u8>; 4] = [
+        |stream| {
+            let fields = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-status", "1")];
+            raw::headers(stream, END_STREAM, &fields)
+        },
+        |stream| raw::reset(stream, CANCEL),
+        |stream| {
+            [raw::grpc_headers(stream), raw::headers(stream, END_STREAM, &[("grpc-status", "1")])].concat()
+        },
+        |stream| [raw::grpc_headers(stream), raw::reset(stream, CANCEL)].concat(),
+    ];
+    for (case, reply) in replies.into_iter().enumerate() {
+        let (server, _plane, channel) = answering(reply).await?;
+        channel.ready().await?;
+        let timeout = Duration::from_millis(200);
+        let well_past = tokio::time::Instant::now() + 2 * timeout;
+        let mut call = pin!(ask_within(&channel, timeout));
+        // The answer is there when the deadline has passed, and nobody has looked at either before.
+        while server.received().is_empty() {
+            assert!(poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await.is_pending());
+            tokio::task::yield_now().await;
+        }
+        let _ = tokio::time::timeout_at(well_past, pending::<()>()).await;
+        let failed = call.await.unwrap_err();
+        assert_eq!(failed.code(), Code::DeadlineExceeded, "case {case}: {failed:?}");
+    }
     Ok(())
 }

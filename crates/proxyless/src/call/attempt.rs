@@ -135,6 +135,11 @@ impl<'a> Call<'a> {
             };
             let delay = match sent {
                 Ok(response) => match Answer::of(&response) {
+                    // A server that gives up at the deadline may call that CANCELLED.
+                    Answer::Ended(Code::Cancelled) if self.deadline.is_past() => {
+                        ticket.finish(Code::DeadlineExceeded);
+                        return Err(self.expired(Waiting::Response { cluster: &routed.cluster }));
+                    }
                     Answer::Begun => {
                         replay.commit();
                         return Ok(self.respond(response, None, ticket, routed, actual.as_ref()));
@@ -180,7 +185,12 @@ impl<'a> Call<'a> {
                     if let Some(status) = replay.error() {
                         return Err(status);
                     }
-                    let status = status::of_send(&error, peer);
+                    let status = match status::of_send(&error, peer) {
+                        status if status.code() == tonic::Code::Cancelled && self.deadline.is_past() => {
+                            self.expired(Waiting::Response { cluster: &routed.cluster })
+                        }
+                        status => status,
+                    };
                     ticket.finish(status::code(status.code() as i32));
                     self.next_attempt(&mut retries, &replay, status, &HeaderMap::new())?
                 }

@@ -80,10 +80,19 @@ impl Body for XdsBody {
                     let Some(code) = status::in_headers(trailers) else {
                         return self.fail(tonic::Code::Unknown, "the trailers have no grpc-status");
                     };
+                    // A server that gives up at the deadline may call that CANCELLED.
+                    if code == Code::Cancelled && live.deadline.is_past() {
+                        return self.late();
+                    }
                     let metrics = live.ticket.as_ref().and_then(|ticket| orca::metrics(ticket, trailers));
                     self.finish(code, metrics);
                 }
                 Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error)))
+                if status::code_of_body(&error) == tonic::Code::Cancelled && live.deadline.is_past() =>
+            {
+                self.late()
             }
             Poll::Ready(Some(Err(error))) => self.fail(status::code_of_body(&error), &error.to_string()),
             // A call that ended with its headers has nothing more to say.
