@@ -219,6 +219,26 @@ async fn a_deadline_while_connecting_names_the_addresses_and_the_last_error() ->
 }
 
 #[tokio::test]
+async fn a_deadline_while_connecting_does_not_name_an_error_of_the_past() -> TestResult {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let plane = mesh_of(&[silent.local_addr()?]).await;
+    plane.remove(LDS, SERVICE);
+    let channel = builder(&plane).resource_timeout(Duration::from_millis(50)).build()?;
+    let mut request = Request::new(EchoRequest::new("patient"));
+    request.extensions_mut().insert(WaitForReady);
+    request.set_timeout(Duration::from_secs(2));
+    let mut client = EchoClient::new(channel.clone());
+    let waiting = tokio::spawn(async move { client.unary(request).await });
+    until_failure(&channel, "does not exist").await;
+    plane.set(listener(SERVICE, "route"));
+    let late = waiting.await?.unwrap_err();
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late:?}");
+    assert!(late.message().contains("waiting for a connection"), "{late:?}");
+    assert!(!late.message().contains(&format!("Listener {SERVICE}")), "{late:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_deadline_ends_a_stream_whose_reader_never_waits() -> TestResult {
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;

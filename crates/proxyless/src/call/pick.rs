@@ -78,6 +78,8 @@ impl Call<'_> {
             PolicyRetries::Disabled => None,
         };
         self.deadline.limit(self.start, limit);
+        // There are routes now: why there were none does not explain a wait for a connection.
+        self.pick_error = None;
         Ok(Step::Done(Routed { cluster, retry_policy, attributes, session }))
     }
 
