@@ -2,7 +2,8 @@
 //!
 //! IDLE –connect→ CONNECTING –ready→ READY –lost→ IDLE; CONNECTING –failed→ TRANSIENT_FAILURE –backoff over→ IDLE.
 //! A connection that is lost before it has proved itself does not reset the backoff, so that a server which hangs up
-//! right after its SETTINGS is not stormed: from the second such loss on, READY –lost→ TRANSIENT_FAILURE. Inputs are the wish to connect, the answers of the driver and the end of the backoff. Owners, effects and timers are
+//! right after its SETTINGS is not stormed: from the second such loss on, READY –lost→ TRANSIENT_FAILURE.
+//! Inputs are the wish to connect, the answers of the driver and the end of the backoff. Owners, effects and timers are
 //! the [pool](crate::pool)'s.
 
 use std::net::SocketAddr;

@@ -54,7 +54,7 @@ pub struct XdsChannel {
 /// What all clones and all RPCs of a channel share.
 pub(crate) struct Shared {
     pub(crate) target: Arc<str>,
-    /// The default `:authority` (A27-62); `None` if the name is no valid one.
+    /// The default `:authority` (A27-62); `None` if the name is not a valid one.
     pub(crate) authority: Option<Authority>,
     /// The management server and the node's id, for error messages.
     pub(crate) server: Arc<str>,
@@ -70,7 +70,7 @@ impl XdsChannel {
     /// A channel to an `xds:` target, with the bootstrap that the environment names.
     ///
     /// # Errors
-    /// If the target is no xds target, if the bootstrap is missing or broken (every problem is listed), or if the
+    /// If the target is not an xds target, if the bootstrap is missing or invalid (every problem is listed), or if the
     /// caller is not inside a tokio runtime.
     pub fn connect(target: &str) -> Result<Self, ConnectError> {
         Self::builder(target).build()
@@ -173,7 +173,7 @@ impl XdsChannel {
             ChannelState::Shutdown => return self.shared.check_ended().err(),
             ChannelState::Idle => {
                 let why = match published.load().data {
-                    None => "nobody uses it",
+                    None => "it is not in use",
                     Some(_) => "its policies connect when there is an RPC to send",
                 };
                 return Some(Status::unavailable(format!("{target} is IDLE: {why}")));
@@ -193,7 +193,7 @@ impl XdsChannel {
         Some(Status::unavailable(match report.as_ref().and_then(ChannelReport::failure) {
             Some(failure) => format!("{target} is {state}: {failure}"),
             None if missing.is_empty() => format!("{target} is {state}"),
-            None => format!("{target} is {state}{missing} (server {server}, node {node})"),
+            None => format!("{target} is {state}{missing} (management server {server}, node {node})"),
         }))
     }
 

@@ -7,10 +7,10 @@ use proxyless_xds::bootstrap::BootstrapError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The target is no xds target.
+    /// The target is not an xds target.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The bootstrap is missing or broken.
+    /// The bootstrap is missing or invalid.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// The caller is not inside a tokio runtime, where the channel's tasks would run.

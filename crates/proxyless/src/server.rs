@@ -73,7 +73,7 @@ impl ServerChannel {
             .authority(self.target.authority())
             .path_and_query(method)
             .build();
-        // An authority that is no URI authority cannot come out of a validated bootstrap; the path alone still works.
+        // An authority that is not a URI authority cannot come out of a validated bootstrap; the path alone still works.
         *request.uri_mut() = uri.unwrap_or_else(|_| http::Uri::from_static("http://localhost"));
         let headers = request.headers_mut();
         headers.insert("content-type", http::HeaderValue::from_static("application/grpc"));

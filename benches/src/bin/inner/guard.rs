@@ -124,7 +124,7 @@ fn compare(report: &mut Report, path: &Path, counted: &[Counted]) -> Result<bool
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     let Bounds { bounds } = serde_json::from_str(&text)
-        .map_err(|error| format!("{} is no list of bounds: {error}", path.display()))?;
+        .map_err(|error| format!("{} is not a list of bounds: {error}", path.display()))?;
     let mut good = true;
     for Counted { measure, value, .. } in counted {
         let bound = bounds.iter().find(|bound| bound.measure == *measure);

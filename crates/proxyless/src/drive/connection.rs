@@ -62,7 +62,7 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         // An attempt that the core has given up is not known any more, and this report passed over.
         if !self.ended {
-            self.ended(ConnectionEvent::Failed("the task of the connection ended before it".into()));
+            self.ended(ConnectionEvent::Failed("the task of the connection ended unexpectedly".into()));
         }
     }
 }

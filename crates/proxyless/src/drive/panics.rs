@@ -1,5 +1,5 @@
-//! Panics of drivers: bugs, in proxyless or in what the program plugs into it. They are told, and end no more than they
-//! must.
+//! Panics of drivers: bugs, in proxyless or in what the program plugs into it. They are logged, and end no more than
+//! they must.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;

@@ -72,8 +72,10 @@ impl Streams {
             RequestStream { requests: request_inbox, reporter: reporter.clone(), _uploading: uploading };
         let (server, method) = (self.server.clone(), self.method);
         let task = tokio::spawn(async move {
-            let mut end =
-                ReportDown { reporter, end: End::from("the task of the stream ended before it".to_owned()) };
+            let mut end = ReportDown {
+                reporter,
+                end: End::from("the task of the stream ended unexpectedly".to_owned()),
+            };
             end.end =
                 run(server, method, body, Reads { permits: read_inbox, upload_end }, &end.reporter).await;
             debug!(target: "xds_client", method, stream, reason = %end.end.reason, "stream ended");

@@ -271,7 +271,6 @@ impl Driver {
             Command::TokenReleased { id } => self.release(id),
             Command::RegisterLoad { channel, store } => self.load_reports.register(channel, store),
             Command::UnregisterLoad { channel, store } => self.load_reports.unregister(channel, store),
-            // Whoever asked may have given up.
             Command::Dump { answer } => {
                 let updates = self.core.update_counts().clone();
                 // Whoever asked may have given up.

@@ -44,7 +44,7 @@ where
     /// Reads the messages of `response`.
     ///
     /// # Errors
-    /// The response is no gRPC response, or it is over already with a status other than OK.
+    /// The response is not a gRPC response, or it is over already with a status other than OK.
     pub fn new(response: Response<T>) -> Result<Self, Status> {
         let (head, body) = response.into_parts();
         let status = Status::from_headers(&head.headers);
