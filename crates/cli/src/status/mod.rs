@@ -122,7 +122,8 @@ impl View<'_> {
         let Some(ProcessReport { name, pid, version, uptime, .. }) = self.port.process().await else {
             return String::new();
         };
-        let uptime = table::age(Duration::from_secs_f64(uptime.max(0.0)).as_secs());
+        // The cast saturates, whatever the port says.
+        let uptime = table::age(uptime as u64);
         format!("{} pid {pid}, proxyless {}, up {uptime}\n\n", self.style.bold(&safe(&name)), safe(&version))
     }
 

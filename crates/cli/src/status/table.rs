@@ -123,7 +123,9 @@ impl<'a> Table<'a> {
     fn age(&self, time: Option<&Timestamp>) -> String {
         let Some(time) = time else { return "-".to_owned() };
         let since = Duration::new(u64::try_from(time.seconds).unwrap_or(0), time.nanos.unsigned_abs());
-        age(self.now.duration_since(UNIX_EPOCH + since).unwrap_or_default().as_secs())
+        // A time that the clock cannot hold is in the future.
+        let time = UNIX_EPOCH.checked_add(since).unwrap_or(self.now);
+        age(self.now.duration_since(time).unwrap_or_default().as_secs())
     }
 }
 
@@ -192,6 +194,16 @@ mod tests {
         assert!(text.contains("\x1b[32mACKED \x1b[0m"), "{text}");
         assert!(text.contains("\x1b[31mNACKED\x1b[0m"), "{text}");
         assert_eq!(Style::Colours.states("a READY"), "a \x1b[32mREADY\x1b[0m");
+    }
+
+    #[test]
+    fn a_time_that_no_clock_can_hold_is_now() {
+        let mut client = client();
+        for resource in &mut client.generic_xds_configs {
+            resource.last_updated = Some(Timestamp { seconds: i64::MAX, nanos: i32::MIN });
+        }
+        let text = Table::new(&[client], UNIX_EPOCH).to_text(Style::Plain);
+        assert!(text.contains(" 0 s "), "{text}");
     }
 
     #[test]
