@@ -106,14 +106,14 @@ impl XdsChannel {
 
     /// Connects if the channel is IDLE, and completes when it is READY.
     ///
-    /// It waits as long as that takes: a service that does not exist yet may come. [`Self::ready_within`] gives up and
-    /// says why; with a timeout of your own, ask [`Self::why_not_ready`]. READY means that RPCs have a connection now; the
-    /// next moment may bring another state, so RPCs need not be preceded by this.
+    /// It waits as long as that takes: a service that does not exist yet may appear. [`Self::ready_within`] gives up and
+    /// says why; with a timeout of your own, ask [`Self::why_not_ready`]. RPCs wait for a connection themselves, so this
+    /// need not be called before them.
     ///
-    /// A policy that connects only to serve RPCs (ring_hash) stays IDLE until there is one, and this waits for it.
+    /// A policy that connects only for RPCs (ring_hash) stays IDLE until there is one, and this waits until then.
     ///
     /// # Errors
-    /// UNAVAILABLE if the channel never will be READY because the runtime in which it was made has ended.
+    /// UNAVAILABLE if the channel will never be READY: it is [`ChannelState::Shutdown`].
     ///
     /// ```no_run
     /// # async fn example(channel: proxyless::XdsChannel) -> Result<(), tonic::Status> {
@@ -197,8 +197,8 @@ impl XdsChannel {
         }))
     }
 
-    /// All that there is to see of the channel: calls, routes, policies, connections, events. `None` only if the runtime
-    /// that the channel was made in has ended.
+    /// All that there is to see of the channel: calls, routes, policies, connections, events. `None` only if the channel
+    /// is [`ChannelState::Shutdown`].
     ///
     /// Costs RPCs nothing: the channel's task answers between two events.
     pub async fn report(&self) -> Option<ChannelReport> {
