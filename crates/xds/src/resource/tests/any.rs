@@ -67,8 +67,8 @@ fn x_06_a_wrapper_inside_a_wrapper_is_rejected() {
 }
 
 #[test]
-fn x_06_a_wrapper_without_a_resource_is_rejected() {
-    // With a name it is a heartbeat, which is no resource for whoever wants one.
+fn x_06_a_wrapper_without_a_resource_is_not_a_resource() {
+    // With a name it is a heartbeat, which the client accepts; here a resource is asked for.
     let wrapper = Wrapper { name: "cluster".into(), ..Default::default() };
     let decoded = decode_wrapped(ResourceType::Cluster, &wrapper.encode_to_vec());
     assert_bad(decoded, Some("cluster"), "resource", "must be set");
