@@ -5,6 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::{PATH, Result, Scenario as _, add_cluster, failed, one_cluster, reached, world};
+use http::HeaderMap;
+use proxyless_balancer::api::{CallAttributes, PickArgs, PickResult};
+use proxyless_sans_io::Rng;
 use proxyless_sim::config::{Cluster, Listener, Mesh, backend, route};
 use proxyless_sim::endpoints::Behaviour;
 use proxyless_sim::script::{Action, CallSpec, Change, Loss, Script, Settings};
@@ -133,5 +136,41 @@ fn a57_what_is_known_to_be_missing_is_not_waited_for() -> Result {
     world.act(Action::AcceptStreams)?;
     world.run_secs(60.0)?;
     failed(&world.rpc()?, "does not exist");
+    Ok(())
+}
+
+/// The simulator picks on one thread. Threads that pick at once from the tree of a world must not drop each other's RPCs.
+#[test]
+fn a32_picks_of_several_threads_that_wait_are_not_dropped_at_a_small_limit() -> Result {
+    for limit in 1..=2 {
+        let mut mesh = one_cluster(&[&[1], &[2]]);
+        let cluster = mesh.clusters.get_mut("c0").expect("it is there");
+        cluster.max_requests = Some(limit);
+        let mut world = world(mesh);
+        world.behave(1, Behaviour::Silent)?;
+        world.start()?;
+        world.run_secs(1.0)?;
+        let plane =
+            world.channel(0).and_then(|channel| channel.plane.clone()).expect("it has its configuration");
+        let routes = plane.routes.as_ref().expect("it has routes");
+        let headers = HeaderMap::new();
+        let cluster = routes.select(PATH, &headers, &mut Rng::new(1)).expect("there is a route").cluster.id();
+        let pick = |rng: &mut Rng| {
+            let attributes = CallAttributes { cluster, ..CallAttributes::default() };
+            plane.picker.pick(&mut PickArgs { path: PATH, headers: &headers, attributes, rng })
+        };
+        std::thread::scope(|threads| {
+            for seed in 0..4 {
+                threads.spawn(move || {
+                    let mut rng = Rng::new(seed);
+                    for _ in 0..20_000 {
+                        assert!(matches!(pick(&mut rng), PickResult::Queue), "limit {limit}");
+                    }
+                });
+            }
+        });
+        drop(plane);
+        world.shut_down()?;
+    }
     Ok(())
 }
