@@ -15,7 +15,7 @@ pub mod dependency_manager;
 pub mod dns;
 pub mod endpoints;
 pub mod graph;
-mod listing;
+pub mod listing;
 pub mod policies;
 pub mod route_table;
 pub mod virtual_host;

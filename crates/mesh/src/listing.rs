@@ -8,7 +8,8 @@ const MOST: usize = 5;
 const LONGEST: usize = 500;
 
 /// The first entries, separated like this, and how many more there are.
-pub(crate) fn listing<'a>(entries: impl IntoIterator<Item = &'a str>, separator: &str) -> String {
+#[must_use]
+pub fn listing<'a>(entries: impl IntoIterator<Item = &'a str>, separator: &str) -> String {
     let mut text = String::new();
     let mut more = 0usize;
     for (number, entry) in entries.into_iter().enumerate() {

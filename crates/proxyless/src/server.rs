@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Version};
+use proxyless_mesh::listing::listing;
 use proxyless_transport::{Address, ConnectOptions, Connection, connect_any, dns};
 use proxyless_xds::bootstrap::ServerTarget;
 use tokio::sync::Mutex;
@@ -58,7 +59,7 @@ impl ServerChannel {
             }
             Err(failures) => {
                 let failures: Vec<_> = failures.iter().map(ToString::to_string).collect();
-                Err(failures.join("; "))
+                Err(listing(failures.iter().map(String::as_str), "; "))
             }
         }
     }
