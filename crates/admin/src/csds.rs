@@ -104,14 +104,14 @@ fn generic(resource: ResourceDump, dump: &ClientDump, contents: Contents) -> Gen
         type_url: resource.resource_type.type_url().to_owned(),
         client_status: status(resource.status).into(),
         name: resource.name.as_ref().to_owned(),
-        version_info: resource.version,
+        version_info: resource.version.to_string(),
         last_updated: resource.updated.map(|time| timestamp(dump.wall_time(time))),
         // A40-34: the bytes as they came.
         xds_config: resource.raw.filter(|_| contents == Contents::Shown).map(any),
         error_state: resource.error.map(|error| UpdateFailureState {
             last_update_attempt: Some(timestamp(dump.wall_time(error.time))),
             details: error.reason,
-            version_info: error.version,
+            version_info: error.version.to_string(),
             ..Default::default()
         }),
         ..Default::default()

@@ -93,10 +93,10 @@ impl ResourceLine {
             kind: resource.resource_type.name().to_owned(),
             name: resource.name.as_ref().to_owned(),
             status: csds::status(resource.status).as_str_name().to_owned(),
-            version: resource.version.clone(),
+            version: resource.version.to_string(),
             updated: resource.updated.map(|time| unix_seconds(dump.wall_time(time))),
             error: resource.error.as_ref().map(|error| ResourceFault {
-                version: error.version.clone(),
+                version: error.version.to_string(),
                 time: unix_seconds(dump.wall_time(error.time)),
                 reason: error.reason.clone(),
             }),

@@ -11,10 +11,10 @@ use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_transport::dns::{Resolve, SystemResolver};
 use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
-use proxyless_xds::Gates;
 use proxyless_xds::XdsTarget;
 use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::NackMode;
+use proxyless_xds::{Gates, Limits};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -54,6 +54,7 @@ pub struct XdsChannelBuilder {
     pool: Option<ClientPool>,
     nack_mode: NackMode,
     gates: Option<Gates>,
+    limits: Limits,
     resource_timeout: Option<Duration>,
     failover_timeout: Duration,
     connect_timeout: Duration,
@@ -75,6 +76,7 @@ impl XdsChannelBuilder {
             pool: None,
             nack_mode: NackMode::default(),
             gates: None,
+            limits: Limits::default(),
             resource_timeout: None,
             failover_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(20),
@@ -115,6 +117,14 @@ impl XdsChannelBuilder {
     /// Gated behaviour; by default as the environment says.
     pub fn gates(mut self, gates: Gates) -> Self {
         self.gates = Some(gates);
+        self
+    }
+
+    /// How much of what the management server sends is accepted; by default far more than meshes need.
+    ///
+    /// Channels with other limits do not share a client.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -273,6 +283,7 @@ impl XdsChannelBuilder {
                 target: (self.sharing == ClientSharing::PerTarget).then(|| Arc::clone(&uri)),
                 nack_mode: self.nack_mode,
                 gates,
+                limits: self.limits,
                 resource_timeout: self.resource_timeout,
             },
         };

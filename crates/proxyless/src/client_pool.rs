@@ -5,10 +5,10 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use proxyless_xds::Gates;
 use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::{NackMode, XdsCoreConfig};
 use proxyless_xds::lrs::LrsCoreConfig;
+use proxyless_xds::{Gates, Limits};
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 use tokio::time::{Instant, timeout_at};
 
@@ -57,6 +57,7 @@ pub(crate) struct ClientKey {
     pub(crate) target: Option<Arc<str>>,
     pub(crate) nack_mode: NackMode,
     pub(crate) gates: Gates,
+    pub(crate) limits: Limits,
     pub(crate) resource_timeout: Option<Duration>,
 }
 
@@ -143,6 +144,7 @@ impl ClientKey {
     fn start(&self) -> io::Result<Arc<XdsClient>> {
         let mut config = XdsCoreConfig::new(&self.bootstrap, self.gates, clock::seed());
         config.nack_mode = self.nack_mode;
+        config.limits = self.limits;
         if let Some(timeout) = self.resource_timeout {
             config.resource_timeout = timeout;
         }

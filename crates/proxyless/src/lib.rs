@@ -61,10 +61,10 @@ pub use proxyless_transport::dns::{
     Answer, Resolve, ResolveError, ResolveErrorKind, Resolving, SystemResolver,
 };
 pub use proxyless_transport::{Address, BoxedIo, Connecting, Connector, Io, TcpConnector};
-pub use proxyless_xds::Gates;
 pub use proxyless_xds::bootstrap::{
     Bootstrap, BootstrapBuilder, BootstrapError, BootstrapProblem, ServerFeatures,
 };
 pub use proxyless_xds::client::NackMode;
 pub use proxyless_xds::resource::Locality;
+pub use proxyless_xds::{Gates, Limits};
 pub use state::ChannelState;

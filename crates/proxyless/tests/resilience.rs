@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use envoy_types::pb::google::protobuf::Any;
+use proxyless::Limits;
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, ControlPlane, EDS, LDS};
 
@@ -164,5 +165,22 @@ async fn a_resource_that_could_not_be_read_is_not_called_missing_only() -> TestR
     for part in ["Listener", "the last Listener response", "was rejected", "does not decode"] {
         assert!(status.message().contains(part), "{part} is not in {:?}", status.message());
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_of_a_channel_bound_messages_and_resources() -> TestResult {
+    let backend = Backend::start("a").await?;
+    let plane = mesh(&[&backend]).await;
+    let mut limits = Limits::default();
+    limits.message_bytes = 20;
+    let refused = builder(&plane).limits(limits).build()?;
+    until_failure(&refused, "is longer than the limit of 20 bytes").await;
+    let mut limits = Limits::default();
+    limits.endpoints_per_assignment = 1;
+    let refused = builder(&plane).limits(limits).build()?;
+    until_failure(&refused, "more than 1 endpoints, the limit").await;
+    // Others are not concerned.
+    assert_eq!(ask(&channel(&plane)).await?, "a");
     Ok(())
 }

@@ -21,7 +21,7 @@ async fn a_request_gets_its_response_and_trailers() {
     server.write(DATA, 0, stream, &grpc::frame(b"pong")).await;
     server.end(stream).await;
     let response = sent.await.expect("no panic").expect("a response");
-    let mut messages = MessageReader::new(response).expect("a gRPC response");
+    let mut messages = MessageReader::new(response, usize::MAX).expect("a gRPC response");
     assert_eq!(messages.next().await, Ok(Some(Bytes::from_static(b"pong"))));
     assert_eq!(messages.next().await, Ok(None));
 }

@@ -8,10 +8,12 @@
 pub mod bootstrap;
 pub mod client;
 mod gates;
+mod limits;
 pub mod lrs;
 pub mod orca;
 pub mod resource;
 mod target;
 
 pub use gates::Gates;
+pub use limits::Limits;
 pub use target::{TargetError, XdsTarget};

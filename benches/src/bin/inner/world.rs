@@ -10,8 +10,8 @@ use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, Ch
 use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::Time;
-use proxyless_xds::Gates;
 use proxyless_xds::client::{Effect, Input, NackMode, WatchEvent, WatchId, XdsCore, XdsCoreConfig};
+use proxyless_xds::{Gates, Limits};
 
 use crate::alloc::allocations;
 use crate::clock::cpu;
@@ -202,6 +202,7 @@ fn xds_config() -> XdsCoreConfig {
         node_id: "bench".into(),
         nack_mode: NackMode::default(),
         gates: Gates::default(),
+        limits: Limits::default(),
         resource_timeout: Duration::from_secs(15),
         seed: 1,
     }

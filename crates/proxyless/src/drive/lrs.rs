@@ -23,9 +23,9 @@ pub(super) struct LoadReports {
 }
 
 impl LoadReports {
-    /// Reports to this server (A27-48); opens nothing yet.
-    pub(super) fn new(config: LrsCoreConfig, server: ServerChannel) -> Self {
-        let (streams, events) = Streams::new(server, METHOD);
+    /// Reports to this server (A27-48), which may send messages of so many bytes; opens nothing yet.
+    pub(super) fn new(config: LrsCoreConfig, server: ServerChannel, max_message: usize) -> Self {
+        let (streams, events) = Streams::new(server, METHOD, max_message);
         Self { core: LrsCore::new(config), streams, events, registered: BTreeMap::new() }
     }
 

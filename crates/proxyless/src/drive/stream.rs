@@ -45,6 +45,7 @@ pub(crate) enum StreamEventKind {
 pub(crate) struct Streams {
     server: ServerChannel,
     method: &'static str,
+    max_message: usize,
     events: UnboundedSender<StreamEvent>,
     current: Option<Running>,
 }
@@ -57,10 +58,14 @@ struct Running {
 }
 
 impl Streams {
-    /// Streams to `method`, and what they report.
-    pub(crate) fn new(server: ServerChannel, method: &'static str) -> (Self, UnboundedReceiver<StreamEvent>) {
+    /// Streams to `method`, and what they report. A message of more than `max_message` bytes ends its stream.
+    pub(crate) fn new(
+        server: ServerChannel,
+        method: &'static str,
+        max_message: usize,
+    ) -> (Self, UnboundedReceiver<StreamEvent>) {
         let (events, inbox) = unbounded_channel();
-        (Self { server, method, events, current: None }, inbox)
+        (Self { server, method, max_message, events, current: None }, inbox)
     }
 
     pub(crate) fn open(&mut self, stream: u64) {
@@ -71,13 +76,13 @@ impl Streams {
         let body =
             RequestStream { requests: request_inbox, reporter: reporter.clone(), _uploading: uploading };
         let (server, method) = (self.server.clone(), self.method);
+        let gate = Reads { permits: read_inbox, upload_end, max_message: self.max_message };
         let task = tokio::spawn(async move {
             let mut end = ReportDown {
                 reporter,
                 end: End::from("the task of the stream ended unexpectedly".to_owned()),
             };
-            end.end =
-                run(server, method, body, Reads { permits: read_inbox, upload_end }, &end.reporter).await;
+            end.end = run(server, method, body, gate, &end.reporter).await;
             debug!(target: "xds_client", method, stream, reason = %end.end.reason, "stream ended");
         });
         self.replace(Some(Running { stream, requests, reads, task: task.abort_handle() }));
@@ -137,9 +142,10 @@ impl From<grpc::Status> for End {
     }
 }
 
-/// When to read, and what else may end the wait for that.
+/// When to read and how much, and what else may end the wait for that.
 struct Reads {
     permits: UnboundedReceiver<()>,
+    max_message: usize,
     /// An error once HTTP/2 has let go of the requests: the stream was reset, or its connection is gone.
     upload_end: oneshot::Receiver<Infallible>,
 }
@@ -168,7 +174,7 @@ async fn run(
         Ok(response) => response,
         Err(error) => return error.to_string().into(),
     };
-    let mut messages = match grpc::MessageReader::new(response) {
+    let mut messages = match grpc::MessageReader::new(response, reads.max_message) {
         Ok(messages) => messages,
         Err(status) => return status.into(),
     };

@@ -207,12 +207,13 @@ impl Driver {
         server: ServerChannel,
         tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
     ) -> Self {
-        let (streams, stream_events) = Streams::new(server.clone(), METHOD);
+        let max_message = config.limits.message_bytes;
+        let (streams, stream_events) = Streams::new(server.clone(), METHOD, max_message);
         Self {
             core: XdsCore::new(config),
             streams,
             stream_events,
-            load_reports: LoadReports::new(lrs_config, server),
+            load_reports: LoadReports::new(lrs_config, server, max_message),
             tokens,
             channels: BTreeMap::new(),
             watches: BTreeMap::new(),

@@ -11,8 +11,6 @@ use super::status::Status;
 use crate::body::{Body, BodyError};
 
 const PREFIX: usize = 5;
-/// Management servers send tens of megabytes; a gigabyte is a mistake.
-const MAX_MESSAGE: usize = 1 << 30;
 
 /// A message with its prefix: not compressed, and its length.
 ///
@@ -35,17 +33,19 @@ pub struct MessageReader<T = Body> {
     partial: BytesMut,
     /// The result, once the stream has ended.
     end: Option<Result<(), Status>>,
+    /// How long a message may be.
+    max_message: usize,
 }
 
 impl<T> MessageReader<T>
 where
     T: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
 {
-    /// Reads the messages of `response`.
+    /// Reads the messages of `response`. One that is longer than `max_message` bytes ends the stream.
     ///
     /// # Errors
     /// The response is not a gRPC response, or it is over already with a status other than OK.
-    pub fn new(response: Response<T>) -> Result<Self, Status> {
+    pub fn new(response: Response<T>, max_message: usize) -> Result<Self, Status> {
         let (head, body) = response.into_parts();
         let status = Status::from_headers(&head.headers);
         if head.status != StatusCode::OK {
@@ -63,7 +63,7 @@ where
         }
         // Trailers-only: the status is in the headers, and nothing follows.
         let end = status.map(Status::result).transpose()?.map(Ok);
-        Ok(Self { body, chunk: Bytes::new(), partial: BytesMut::new(), end })
+        Ok(Self { body, chunk: Bytes::new(), partial: BytesMut::new(), end, max_message })
     }
 
     /// The next message; `None` when the stream has ended with status OK.
@@ -119,7 +119,7 @@ where
         loop {
             if self.partial.is_empty() {
                 // The common case: the message lies within one chunk and is not copied.
-                let wanted = wanted(&self.chunk)?;
+                let wanted = self.wanted(&self.chunk)?;
                 if self.chunk.len() >= wanted {
                     let mut message = self.chunk.split_to(wanted);
                     let _prefix = message.split_to(PREFIX);
@@ -129,32 +129,33 @@ where
             if self.chunk.is_empty() {
                 return Ok(None);
             }
-            let missing = wanted(&self.partial)? - self.partial.len();
+            let missing = self.wanted(&self.partial)? - self.partial.len();
             let part = self.chunk.split_to(missing.min(self.chunk.len()));
             self.partial.extend_from_slice(&part);
-            if self.partial.len() >= PREFIX && self.partial.len() == wanted(&self.partial)? {
+            if self.partial.len() >= PREFIX && self.partial.len() == self.wanted(&self.partial)? {
                 let mut message = self.partial.split().freeze();
                 let _prefix = message.split_to(PREFIX);
                 return Ok(Some(message));
             }
         }
     }
-}
 
-/// How long the message that begins with `start` is with its prefix, or the prefix alone while that is incomplete.
-fn wanted(start: &[u8]) -> Result<usize, Status> {
-    let Some((&[compressed, a, b, c, d], _)) = start.split_first_chunk::<PREFIX>() else { return Ok(PREFIX) };
-    if compressed != 0 {
-        return Err(Status::internal("the server sent a compressed message without being asked to"));
+    /// How long the message that begins with `start` is with its prefix, or the prefix alone while that is incomplete.
+    fn wanted(&self, start: &[u8]) -> Result<usize, Status> {
+        let Some((&[compressed, a, b, c, d], _)) = start.split_first_chunk::<PREFIX>() else {
+            return Ok(PREFIX);
+        };
+        if compressed != 0 {
+            return Err(Status::internal("the server sent a compressed message without being asked to"));
+        }
+        let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+        if length > self.max_message {
+            let limit = self.max_message;
+            let why = format!("a message of {length} bytes is longer than the limit of {limit} bytes");
+            return Err(Status::new(codes::RESOURCE_EXHAUSTED, why));
+        }
+        Ok(length.saturating_add(PREFIX))
     }
-    let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-    if length > MAX_MESSAGE {
-        return Err(Status::new(
-            codes::RESOURCE_EXHAUSTED,
-            format!("a message of {length} bytes is too long"),
-        ));
-    }
-    Ok(PREFIX + length)
 }
 
 #[cfg(test)]

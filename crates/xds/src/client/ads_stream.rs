@@ -35,7 +35,7 @@ pub(super) struct AdsStream {
     /// The nonce of each type's newest response.
     nonces: BTreeMap<ResourceType, String>,
     /// When each version of a type was NACKed, if that is not long ago.
-    nacked: BTreeMap<(ResourceType, String), Time>,
+    nacked: BTreeMap<(ResourceType, Arc<str>), Time>,
     /// NACKs that wait because the same version was NACKed a moment ago, and until when. At most one per type.
     braked: BTreeMap<ResourceType, (Time, Answer)>,
     reading: bool,
@@ -54,7 +54,7 @@ pub(super) struct Pending {
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The version in use: the response's own for an ACK, the one before for a NACK.
-    pub(super) version: String,
+    pub(super) version: Arc<str>,
     pub(super) nonce: String,
     pub(super) rejected: Option<Rejected>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Rejected {
     /// The version of the rejected response.
-    pub(super) version: String,
+    pub(super) version: Arc<str>,
     /// Why.
     pub(super) why: String,
 }
@@ -198,7 +198,7 @@ impl AdsStream {
         let resource_names = names.iter().map(ToString::to_string).collect();
         self.asked.insert(resource_type, names);
         let (version_info, response_nonce, rejected) = match answer {
-            Some(Answer { version, nonce, rejected }) => (version, nonce, rejected),
+            Some(Answer { version, nonce, rejected }) => (version.to_string(), nonce, rejected),
             None => (version.to_owned(), self.nonces.get(&resource_type).cloned().unwrap_or_default(), None),
         };
         self.sending = Some(resource_type);

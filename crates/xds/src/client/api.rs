@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use prost::Message as _;
 
-use crate::Gates;
 use crate::bootstrap::Bootstrap;
 use crate::resource::{Resource, ResourceType};
+use crate::{Gates, Limits};
 
 /// Names a watch; chosen by the watcher, unique among the watches of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +46,8 @@ pub struct XdsCoreConfig {
     pub nack_mode: NackMode,
     /// Gated behaviour.
     pub gates: Gates,
+    /// How much of what the server sends is accepted.
+    pub limits: Limits,
     /// How long a resource may take to come before it is said not to exist (gRFC A57): 15 s, or 30 s where the timer
     /// is a transient error (gRFC A88).
     pub resource_timeout: Duration,
@@ -69,6 +71,7 @@ impl XdsCoreConfig {
             node_id: bootstrap.node_id().into(),
             nack_mode: NackMode::default(),
             gates,
+            limits: Limits::default(),
             resource_timeout: Duration::from_secs(if slow_timer { 30 } else { 15 }),
             seed,
         }
@@ -200,10 +203,10 @@ pub enum ResourceErrorKind {
     /// What the server sent is invalid (NACKed).
     #[error("rejected version {version:?}: {why}")]
     Invalid {
-        /// The version of the rejected response.
-        version: String,
-        /// Every violation.
-        why: String,
+        /// The version of the rejected response; the beginning of a very long one.
+        version: Arc<str>,
+        /// The violations; of very many only the first ones.
+        why: Arc<str>,
     },
     /// The server did not send it in time, which with this server means that it is slow (gRFC A88).
     #[error("no answer in time: {0}")]

@@ -41,6 +41,11 @@ impl TypeCache {
         (data.raw.type_url == any.type_url).then(|| name.clone())
     }
 
+    /// Whether the resource is wanted, or was a moment ago.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.resources.contains_key(name)
+    }
+
     /// The resource in use.
     pub(super) fn resource(&self, name: &str) -> Option<&Resource> {
         self.resources.get(name)?.data.as_ref().map(|data| &data.resource)
@@ -104,7 +109,7 @@ impl Cache {
         kind: ResourceType,
         name: &Arc<str>,
         (resource, raw): (Resource, Any),
-        version: &str,
+        version: &Arc<str>,
         now: Time,
     ) {
         let Some(of_type) = self.types.get_mut(&kind) else { return };
@@ -263,7 +268,7 @@ mod tests {
         let accept = |cache: &mut Cache, bytes: &'static [u8]| {
             let resource = Resource::ClusterLoadAssignment(Arc::new(ClusterLoadAssignment::default()));
             let raw = Any { type_url: String::new(), value: Bytes::from_static(bytes) };
-            cache.accept(kind, &name, (resource, raw), "1", Time::ZERO);
+            cache.accept(kind, &name, (resource, raw), &"1".into(), Time::ZERO);
         };
         let indexed = |cache: &Cache| cache.types[&kind].by_bytes.keys().cloned().collect::<Vec<_>>();
         cache.get_or_insert(kind, &name);

@@ -12,7 +12,7 @@ use super::api::{Effect, Input, ResourceError, ResourceErrorKind, WatchId, XdsCo
 use super::cache::Cache;
 use super::dump::{ResourceDump, ResourceStatus, UpdateCounts};
 use super::resource_state::{DataError, Wait};
-use crate::resource::ResourceType;
+use crate::resource::{ResourceType, cut};
 
 /// A stream that had a response and lived shorter than this is followed by the next after a pause: a server that ends
 /// its streams (or crashes on a request) must not be stormed. After a longer life the next stream follows at once.
@@ -29,7 +29,7 @@ pub struct XdsCore {
     pub(super) cache: Cache,
     watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
     /// The last accepted version of each type. Outlives streams, unlike nonces.
-    pub(super) versions: BTreeMap<ResourceType, String>,
+    pub(super) versions: BTreeMap<ResourceType, Arc<str>>,
     /// What was wrong with the newest response of each type, if it was rejected.
     pub(super) rejections: BTreeMap<ResourceType, Rejection>,
     pub(super) stream: Option<AdsStream>,
@@ -48,9 +48,9 @@ pub struct XdsCore {
 /// A response that was rejected.
 #[derive(Debug)]
 pub(super) struct Rejection {
-    pub(super) version: String,
+    pub(super) version: Arc<str>,
     pub(super) time: Time,
-    /// Every violation.
+    /// The violations; of very many only the first ones.
     pub(super) why: String,
     /// Whether one of its resources could not be named, so that it may be any that was asked for.
     pub(super) unnamed: bool,
@@ -58,9 +58,15 @@ pub(super) struct Rejection {
 
 impl Rejection {
     pub(super) fn text(&self, resource_type: ResourceType) -> String {
-        let Self { version, why, .. } = self;
+        let (version, why) = (shown(&self.version), &self.why);
         format!("the last {} response, version {version:?}, was rejected: {why}", resource_type.name())
     }
+}
+
+/// The version as far as it is shown to people: a server can make it as long as a message.
+pub(super) fn shown(version: &Arc<str>) -> Arc<str> {
+    const MAX_SHOWN: usize = 256;
+    if version.len() <= MAX_SHOWN { Arc::clone(version) } else { cut(version.to_string(), MAX_SHOWN).into() }
 }
 
 /// Whether an event comes from a response, so that the next is read only after watchers have acted on it.
@@ -276,7 +282,7 @@ impl XdsCore {
             } else {
                 ResourceErrorKind::DoesNotExist(why)
             };
-            self.set_error(now, resource_type, &name, "", kind);
+            self.set_error(now, resource_type, &name, &Arc::default(), kind);
             self.tell(resource_type, &name, Cause::Other);
         }
     }
@@ -302,13 +308,13 @@ impl XdsCore {
         now: Time,
         of: ResourceType,
         name: &Arc<str>,
-        version: &str,
+        version: &Arc<str>,
         kind: ResourceErrorKind,
     ) {
         let error = self.error(of, name, kind);
         let Some(state) = self.cache.get_mut(of, name) else { return };
         let before = state.status();
-        state.error = Some(DataError { version: version.to_owned(), time: now, error: error.clone() });
+        state.error = Some(DataError { version: Arc::clone(version), time: now, error: error.clone() });
         // Once per change, not once per response. The log of the response tells what of it was rejected.
         let status = state.status();
         if status != before && status != ResourceStatus::Nacked {
@@ -372,7 +378,7 @@ impl XdsCore {
             if !stream.has_asked(resource_type) && !self.cache.holds_all(resource_type) {
                 self.versions.remove(&resource_type);
             }
-            let version = self.versions.get(&resource_type).map_or("", String::as_str);
+            let version = self.versions.get(&resource_type).map_or("", |version| version);
             if let Some(request) = stream.request(pending, names, version, &self.config.node) {
                 tracing::debug!(
                     target: "xds_client", stream = stream.id(), type_url = request.type_url, names = ?request.resource_names,

@@ -22,7 +22,7 @@ pub struct ResourceDump {
     /// How it is.
     pub status: ResourceStatus,
     /// The version in use; empty if none is (A40-26).
-    pub version: String,
+    pub version: Arc<str>,
     /// When the resource in use came (A40-27).
     pub updated: Option<Time>,
     /// The resource in use (A40-06), as it was received (A40-34).
@@ -46,7 +46,7 @@ pub struct RawResource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorDump {
     /// The version that it is about; empty if no response caused it.
-    pub version: String,
+    pub version: Arc<str>,
     /// When it came up.
     pub time: Time,
     /// Why, for people.
@@ -86,7 +86,7 @@ impl ResourceDump {
         // The status stays REQUESTED: it is not known that the resource was in that response.
         let unreadable = rejection.filter(|rejection| rejection.unnamed && data.is_none());
         let unreadable = unreadable.map(|rejection| ErrorDump {
-            version: rejection.version.clone(),
+            version: Arc::clone(&rejection.version),
             time: rejection.time,
             reason: rejection.text(resource_type),
         });

@@ -8,6 +8,7 @@ mod api;
 mod cache;
 mod core;
 mod dump;
+mod faults;
 mod resource_state;
 mod response;
 #[cfg(test)]

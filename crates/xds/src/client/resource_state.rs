@@ -43,7 +43,7 @@ pub(super) struct Data {
     pub(super) resource: Resource,
     /// As it came, wrapper included.
     pub(super) raw: Any,
-    pub(super) version: String,
+    pub(super) version: Arc<str>,
     pub(super) updated: Time,
     /// Counts the changes, so that what was told can be compared cheaply.
     generation: u64,
@@ -51,7 +51,7 @@ pub(super) struct Data {
 
 #[derive(Debug)]
 pub(super) struct DataError {
-    pub(super) version: String,
+    pub(super) version: Arc<str>,
     pub(super) time: Time,
     pub(super) error: Arc<ResourceError>,
 }
@@ -79,27 +79,27 @@ struct Told {
 
 impl ResourceState {
     /// Takes a good resource into use. One that is equal to the last is not new to watchers.
-    pub(super) fn accept(&mut self, resource: Resource, raw: Any, version: &str, now: Time) {
+    pub(super) fn accept(&mut self, resource: Resource, raw: Any, version: &Arc<str>, now: Time) {
         let (resource, generation) = match self.data.take() {
             Some(old) if old.resource == resource => (old.resource, old.generation),
             Some(old) => (resource, old.generation + 1),
             None => (resource, self.told.generation.unwrap_or(0) + 1),
         };
-        self.data = Some(Data { resource, raw, version: version.to_owned(), updated: now, generation });
+        self.data = Some(Data { resource, raw, version: Arc::clone(version), updated: now, generation });
         self.error = None;
     }
 
     /// The very same bytes came again.
-    pub(super) fn confirm(&mut self, version: &str, now: Time) {
+    pub(super) fn confirm(&mut self, version: &Arc<str>, now: Time) {
         if let Some(data) = &mut self.data {
-            version.clone_into(&mut data.version);
+            data.version = Arc::clone(version);
             data.updated = now;
         }
         self.error = None;
     }
 
     /// The very same bytes came again. Does nothing, and says so, if that puts an end to a wait or an error.
-    pub(super) fn confirm_settled(&mut self, version: &str, now: Time) -> bool {
+    pub(super) fn confirm_settled(&mut self, version: &Arc<str>, now: Time) -> bool {
         let settled = self.wait == Wait::Over && self.error.is_none();
         if settled {
             self.confirm(version, now);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::api::NackMode;
 use super::cache::TypeCache;
+use super::faults::{Faults, MAX_ERROR_BYTES};
 use super::wire::{Any, DiscoveryResponse};
-use crate::resource::{DecodeContext, Resource, ResourceType, Update, decode_update};
+use crate::resource::{DecodeContext, Resource, ResourceType, Update, cut, decode_update};
 
 /// What was found in a response.
 #[derive(Debug, Default)]
@@ -15,7 +16,7 @@ pub(super) struct Verdict {
     /// By name; also of resources that nobody asked for.
     pub(super) outcomes: BTreeMap<Arc<str>, Judged>,
     /// A40-08: every bad resource and its reason. Any makes the answer a NACK.
-    pub(super) violations: Vec<String>,
+    pub(super) faults: Faults,
     /// Whether a bad resource could not be named.
     pub(super) unnamed: bool,
     /// Whether absence from the response is deletion. Not if one of its resources could not be named, since that may
@@ -40,8 +41,10 @@ pub(super) enum Outcome {
     Heartbeat,
     /// Good.
     Valid(Resource),
+    /// Good, and not kept: nobody asked for it.
+    Unasked,
     /// Bad, and why.
-    Invalid(String),
+    Invalid(Arc<str>),
     /// The server says that it cannot send it (gRFC A88, xRFC TP3).
     Reported { code: i32, message: String },
 }
@@ -70,9 +73,8 @@ impl Judge<'_> {
                 let name = error.resource_name.map(|name| name.name).unwrap_or_default();
                 let status = error.error_detail.unwrap_or_default();
                 if name.is_empty() || status.code == 0 {
-                    verdict
-                        .violations
-                        .push(format!("resource_errors[{i}]: must have a name and a status other than OK"));
+                    let why = "must have a name and a status other than OK";
+                    verdict.faults.push(format_args!("resource_errors[{i}]: {why}"));
                 } else {
                     let outcome = Outcome::Reported { code: status.code, message: status.message };
                     let reported = Judged { outcome, raw: Any::default() };
@@ -80,7 +82,7 @@ impl Judge<'_> {
                 }
             }
         }
-        if self.nack_mode == NackMode::WholeResponse && !verdict.violations.is_empty() {
+        if self.nack_mode == NackMode::WholeResponse && !verdict.faults.is_empty() {
             verdict.reject_all();
         }
         verdict
@@ -97,7 +99,9 @@ impl Judge<'_> {
                     Update::Resource(decoded) => {
                         let outcome = match decoded.resource {
                             Ok(resource) => Outcome::Valid(resource),
-                            Err(violations) => Outcome::Invalid(violations.to_string()),
+                            Err(violations) => {
+                                Outcome::Invalid(cut(violations.to_string(), MAX_ERROR_BYTES).into())
+                            }
                         };
                         match decoded.name {
                             Some(name) => (name.into(), outcome),
@@ -110,44 +114,65 @@ impl Judge<'_> {
         match verdict.outcomes.entry(name) {
             Entry::Vacant(place) => {
                 if let Outcome::Invalid(why) = &outcome {
-                    verdict.violations.push(format!("resource {i} ({}): {why}", place.key()));
+                    verdict.faults.push(format_args!("resource {i} ({}): {why}", place.key()));
                 }
+                let outcome = self.worth_keeping(place.key(), outcome);
                 place.insert(Judged { outcome, raw: any });
             }
             // A heartbeat says nothing beside the resource itself.
             Entry::Occupied(_) if matches!(outcome, Outcome::Heartbeat) => {}
             Entry::Occupied(mut first) if matches!(first.get().outcome, Outcome::Heartbeat) => {
                 if let Outcome::Invalid(why) = &outcome {
-                    verdict.violations.push(format!("resource {i} ({}): {why}", first.key()));
+                    verdict.faults.push(format_args!("resource {i} ({}): {why}", first.key()));
                 }
+                let outcome = self.worth_keeping(first.key(), outcome);
                 first.insert(Judged { outcome, raw: any });
             }
             // The same twice does no harm, and is named once if it is bad.
             Entry::Occupied(first) if first.get().raw == any => {}
             Entry::Occupied(mut first) => {
-                let why = "occurs twice in the response, with different content".to_owned();
-                verdict.violations.push(format!("resource {i} ({}): {why}", first.key()));
-                first.get_mut().outcome = Outcome::Invalid(why);
+                let why = "occurs twice in the response, with different content";
+                verdict.faults.push(format_args!("resource {i} ({}): {why}", first.key()));
+                first.get_mut().outcome = Outcome::Invalid(why.into());
             }
+        }
+    }
+
+    /// The outcome without what only matters to those who asked for the resource.
+    fn worth_keeping(&self, name: &str, outcome: Outcome) -> Outcome {
+        let asked = self.cached.is_some_and(|cached| cached.contains(name));
+        match outcome {
+            Outcome::Valid(_) if !asked => Outcome::Unasked,
+            Outcome::Invalid(_) if !asked => Outcome::Invalid(Arc::default()),
+            outcome => outcome,
         }
     }
 }
 
 impl Verdict {
+    /// Of a response of which nothing is looked at.
+    pub(super) fn unread(why: &str) -> Self {
+        let mut verdict = Self { unnamed: true, ..Self::default() };
+        verdict.faults.push(format_args!("{why}"));
+        verdict
+    }
+
     /// A resource whose name cannot be read.
     fn unnamed(&mut self, i: usize, outcome: Outcome) {
-        let why = if let Outcome::Invalid(why) = outcome { why } else { "has no name".to_owned() };
-        self.violations.push(format!("resource {i}: {why}"));
+        let why = if let Outcome::Invalid(why) = &outcome { why } else { "has no name" };
+        self.faults.push(format_args!("resource {i}: {why}"));
         self.unnamed = true;
         self.absence_is_deletion = false;
     }
 
     /// A40-11, A40-13: the error is every resource's.
     fn reject_all(&mut self) {
-        let why = self.violations.join("; ");
+        // One text for all of them.
+        let why = format!("nothing of the response is used: {}", self.faults.text());
+        let why = Arc::<str>::from(cut(why, MAX_ERROR_BYTES));
         for Judged { outcome, .. } in self.outcomes.values_mut() {
-            if matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
-                *outcome = Outcome::Invalid(format!("nothing of the response is used: {why}"));
+            if matches!(outcome, Outcome::Unchanged | Outcome::Valid(_) | Outcome::Unasked) {
+                *outcome = Outcome::Invalid(Arc::clone(&why));
             }
         }
         self.absence_is_deletion = false;

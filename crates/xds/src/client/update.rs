@@ -8,16 +8,22 @@ use proxyless_sans_io::Time;
 
 use super::ads_stream::{Answer, Rejected};
 use super::api::ResourceErrorKind;
-use super::core::{Cause, Rejection, XdsCore};
+use super::core::{Cause, Rejection, XdsCore, shown};
+use super::faults::MAX_ERROR_BYTES;
 use super::resource_state::Standing;
 use super::response::{Judge, Judged, Outcome, Verdict};
-use super::wire::DiscoveryResponse;
-use crate::resource::{DecodeContext, Resource, ResourceType};
+use super::wire::{DiscoveryResponse, ResponseHead};
+use crate::resource::{DecodeContext, Resource, ResourceType, cut, has_more_resources};
 
-/// No error that is sent or told is longer than this.
-const MAX_ERROR_BYTES: usize = 8 * 1024;
 /// The codes by which a server says that a resource is not to be had (gRFC A88): NOT_FOUND and PERMISSION_DENIED.
 const DATA_ERROR_CODES: [i32; 2] = [5, 7];
+
+/// A response, as far as it is decoded.
+enum Response {
+    Whole(DiscoveryResponse),
+    /// It has more resources than the limit.
+    TooLarge(ResponseHead),
+}
 
 impl XdsCore {
     pub(super) fn message(&mut self, now: Time, bytes: Bytes) {
@@ -26,38 +32,67 @@ impl XdsCore {
         }
         // A40-09: what is no response changes nothing; nor does one of a type that we do not know, which there is no
         // subscription to answer for. The next message may be better.
-        let response = match DiscoveryResponse::decode(bytes) {
+        let response = match self.decode(bytes) {
             Ok(response) => response,
             Err(error) => {
                 tracing::warn!(target: "xds_client", server = %self.config.server_uri, %error, "not a DiscoveryResponse, ignored");
                 return;
             }
         };
-        match ResourceType::from_type_url(&response.type_url) {
+        let type_url = match &response {
+            Response::Whole(response) => &response.type_url,
+            Response::TooLarge(head) => &head.type_url,
+        };
+        match ResourceType::from_type_url(type_url) {
             Some(resource_type) => self.response(now, resource_type, response),
             None => {
-                let type_url = response.type_url;
                 tracing::warn!(target: "xds_client", server = %self.config.server_uri, type_url, "response of an unknown type, ignored");
             }
         }
     }
 
-    fn response(&mut self, now: Time, resource_type: ResourceType, response: DiscoveryResponse) {
-        let (version, nonce) = (response.version_info.clone(), response.nonce.clone());
+    /// What has too many resources is not decoded: each may take a hundred times the memory that it has on the wire.
+    fn decode(&self, bytes: Bytes) -> Result<Response, prost::DecodeError> {
+        if has_more_resources(&bytes, self.config.limits.resources_per_response) {
+            return ResponseHead::decode(bytes).map(Response::TooLarge);
+        }
+        DiscoveryResponse::decode(bytes).map(Response::Whole)
+    }
+
+    fn response(&mut self, now: Time, resource_type: ResourceType, response: Response) {
+        let (version, nonce, count) = match &response {
+            Response::Whole(response) => {
+                (&response.version_info, &response.nonce, Some(response.resources.len()))
+            }
+            Response::TooLarge(head) => (&head.version_info, &head.nonce, None),
+        };
+        let (version, nonce) = (Arc::<str>::from(version.as_str()), nonce.clone());
         tracing::debug!(
-            target: "xds_client", server = %self.config.server_uri, type_url = response.type_url, version, nonce,
-            count = response.resources.len(), "ADS response"
+            target: "xds_client", server = %self.config.server_uri, type_url = resource_type.type_url(), version = &*version, nonce,
+            count, "ADS response"
         );
-        let cx =
-            DecodeContext { gates: self.config.gates, trusted_xds_server: self.config.trusted_xds_server };
+        let cx = DecodeContext {
+            gates: self.config.gates,
+            trusted_xds_server: self.config.trusted_xds_server,
+            limits: self.config.limits,
+        };
         let cached = self.cache.of_type(resource_type);
         let judge = Judge { resource_type, cached, cx: &cx, nack_mode: self.config.nack_mode };
-        let Verdict { outcomes, violations, unnamed, absence_is_deletion } = judge.judge(response);
+        let verdict = match response {
+            Response::Whole(response) => judge.judge(response),
+            Response::TooLarge(_) => {
+                let limit = cx.limits.resources_per_response;
+                Verdict::unread(&format!("more than {limit} resources, the limit"))
+            }
+        };
+        let Verdict { outcomes, faults, unnamed, absence_is_deletion } = verdict;
 
-        let good = |judged: &&Judged| matches!(judged.outcome, Outcome::Unchanged | Outcome::Valid(_));
+        let good = |judged: &&Judged| {
+            matches!(judged.outcome, Outcome::Unchanged | Outcome::Valid(_) | Outcome::Unasked)
+        };
         let counts = self.updates.entry(resource_type).or_default();
         counts.valid += outcomes.values().filter(good).count() as u64;
-        counts.invalid += violations.len() as u64;
+        counts.invalid += faults.count();
 
         let deleted: Vec<_> = if absence_is_deletion {
             self.cache.names(resource_type).into_iter().filter(|name| !outcomes.contains_key(name)).collect()
@@ -87,16 +122,16 @@ impl XdsCore {
         } else {
             touched.iter().for_each(|name| self.tell(resource_type, name, Cause::Response));
         }
-        let rejection = (!violations.is_empty()).then(|| Rejection {
-            version: version.clone(),
+        let rejection = (!faults.is_empty()).then(|| Rejection {
+            version: Arc::clone(&version),
             time: now,
-            why: capped(violations.join("; ")),
+            why: faults.text(),
             unnamed,
         });
         self.answer(now, resource_type, version, nonce, rejection);
     }
 
-    fn apply(&mut self, now: Time, of: ResourceType, name: &Arc<str>, judged: Judged, version: &str) {
+    fn apply(&mut self, now: Time, of: ResourceType, name: &Arc<str>, judged: Judged, version: &Arc<str>) {
         let Judged { outcome, raw } = judged;
         // A heartbeat of what is not there does not end the wait for it.
         if !matches!(outcome, Outcome::Heartbeat) {
@@ -105,7 +140,7 @@ impl XdsCore {
         let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
         if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
             // A53: the end of an ignored deletion shows in the log, too.
-            tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version, "deleted {} is back", of.name());
+            tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version = &**version, "deleted {} is back", of.name());
         }
         match outcome {
             Outcome::Unchanged => {
@@ -113,7 +148,7 @@ impl XdsCore {
                     state.confirm(version, now);
                 }
             }
-            Outcome::Heartbeat => {}
+            Outcome::Heartbeat | Outcome::Unasked => {}
             Outcome::Valid(resource) => {
                 self.warn_of_unapplied(of, name, &resource);
                 self.cache.accept(of, name, (resource, raw), version, now);
@@ -123,14 +158,14 @@ impl XdsCore {
                 if self.fails_on_data_errors() {
                     self.cache.drop_data(of, name);
                 }
-                let kind = ResourceErrorKind::Invalid { version: version.to_owned(), why: capped(why) };
+                let kind = ResourceErrorKind::Invalid { version: shown(version), why };
                 self.set_error(now, of, name, version, kind);
             }
             Outcome::Reported { code, message } => {
                 if self.fails_on_data_errors() && DATA_ERROR_CODES.contains(&code) {
                     self.cache.drop_data(of, name);
                 }
-                let kind = ResourceErrorKind::Reported { code, message: capped(message) };
+                let kind = ResourceErrorKind::Reported { code, message: cut(message, MAX_ERROR_BYTES) };
                 self.set_error(now, of, name, version, kind);
             }
         }
@@ -146,7 +181,7 @@ impl XdsCore {
     }
 
     /// a Listener or Cluster that is not in a response any more is deleted.
-    fn delete(&mut self, now: Time, of: ResourceType, name: &Arc<str>, version: &str) {
+    fn delete(&mut self, now: Time, of: ResourceType, name: &Arc<str>, version: &Arc<str>) {
         let Some(state) = self.cache.get_mut(of, name) else { return };
         // Nobody wants it, and the server has it no more or knows of that.
         if state.watchers.is_empty() && state.limbo.is_some() {
@@ -171,7 +206,7 @@ impl XdsCore {
             self.cache.drop_data(of, name);
         }
         // A53: the log is where an ignored deletion shows.
-        let why = format!("deleted by the server: version {version:?} does not have it any more");
+        let why = format!("deleted by the server: version {:?} does not have it any more", shown(version));
         self.set_error(now, of, name, version, ResourceErrorKind::DoesNotExist(why));
     }
 
@@ -185,7 +220,7 @@ impl XdsCore {
         &mut self,
         now: Time,
         resource_type: ResourceType,
-        version: String,
+        version: Arc<str>,
         nonce: String,
         rejection: Option<Rejection>,
     ) {
@@ -196,7 +231,7 @@ impl XdsCore {
         }
         let rejected = rejection
             .as_ref()
-            .map(|Rejection { why, .. }| Rejected { version: version.clone(), why: why.clone() });
+            .map(|Rejection { why, .. }| Rejected { version: Arc::clone(&version), why: why.clone() });
         match rejection {
             None => {
                 self.rejections.remove(&resource_type);
@@ -209,11 +244,11 @@ impl XdsCore {
                 let known = self.rejections.get(&resource_type);
                 if known.is_some_and(|known| (&known.version, &known.why) == (&version, error)) {
                     tracing::debug!(
-                        target: "xds_client", server = %self.config.server_uri, version, nonce, "{} response rejected again", resource_type.name()
+                        target: "xds_client", server = %self.config.server_uri, version = &*version, nonce, "{} response rejected again", resource_type.name()
                     );
                 } else {
                     tracing::warn!(
-                        target: "xds_client", server = %self.config.server_uri, version, nonce, error, "{} response rejected", resource_type.name()
+                        target: "xds_client", server = %self.config.server_uri, version = &*version, nonce, error, "{} response rejected", resource_type.name()
                     );
                 }
                 self.rejections.insert(resource_type, rejection);
@@ -224,16 +259,4 @@ impl XdsCore {
             stream.answer(now, resource_type, Answer { version, nonce, rejected });
         }
     }
-}
-
-/// The text, cut at a character's boundary if it is too long.
-fn capped(mut text: String) -> String {
-    const CUT: &str = " ... (cut)";
-    if text.len() > MAX_ERROR_BYTES {
-        let end =
-            (0..=MAX_ERROR_BYTES - CUT.len()).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-        text.truncate(end);
-        text.push_str(CUT);
-    }
-    text
 }

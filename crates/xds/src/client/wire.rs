@@ -37,6 +37,17 @@ pub(super) struct DiscoveryResponse {
     pub(super) resource_errors: Vec<ReportedError>,
 }
 
+/// A `DiscoveryResponse` of which the resources are passed over.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ResponseHead {
+    #[prost(string, tag = "1")]
+    pub(super) version_info: String,
+    #[prost(string, tag = "4")]
+    pub(super) type_url: String,
+    #[prost(string, tag = "5")]
+    pub(super) nonce: String,
+}
+
 /// `google.protobuf.Any`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Any {

@@ -10,8 +10,8 @@ use prost::{Message, Name};
 
 use super::extension::message_name;
 use super::field::{self, Field};
-use super::{Resource, ResourceType, Violations, cluster, endpoint};
-use crate::Gates;
+use super::{Resource, ResourceType, Violations, cluster, elements, endpoint};
+use crate::{Gates, Limits};
 
 /// What validation depends on besides the bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,6 +20,8 @@ pub struct DecodeContext {
     pub gates: Gates,
     /// Whether the server has the feature `trusted_xds_server`: only then `auto_host_rewrite` counts (gRFC A81).
     pub trusted_xds_server: bool,
+    /// How much is accepted.
+    pub limits: Limits,
 }
 
 /// The outcome for one resource of a response.
@@ -102,6 +104,9 @@ fn decode_unwrapped(
         let why = format!("{type_url:?} in a response of type {:?}", expected.type_url());
         return Decoded::bad(wrapper_name, "type_url", why);
     }
+    if let Some((path, why)) = elements::excess(expected, value, &cx.limits) {
+        return Decoded::bad(wrapper_name.or_else(|| own_name(value)), path, why);
+    }
     match expected {
         ResourceType::Listener => {
             decode_named(config::listener::v3::Listener::decode(value), wrapper_name, cx, known)
@@ -117,6 +122,16 @@ fn decode_unwrapped(
         }
         ResourceType::AggregateClusterConfig => decode_cluster_config(value, wrapper_name, cx),
     }
+}
+
+/// The name of a resource whose first field is its name, read without the rest.
+fn own_name(value: &[u8]) -> Option<String> {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Named {
+        #[prost(string, tag = "1")]
+        name: String,
+    }
+    Named::decode(value).ok().map(|named| named.name).filter(|name| !name.is_empty())
 }
 
 /// A message that is a resource with its own name.

@@ -7,26 +7,26 @@
 use std::cell::RefCell;
 use std::fmt::{self, Write};
 
-use super::{DecodeContext, Violation, Violations};
+use super::{DecodeContext, Violations};
 
-/// Runs a validator on a whole resource: its outcome, or every violation that it recorded.
+/// Runs a validator on a whole resource: its outcome, or the violations that it recorded.
 pub(crate) fn validate<T>(
     cx: &DecodeContext,
     validator: impl FnOnce(&Field<'_>) -> Option<T>,
 ) -> Result<T, Violations> {
-    let found = RefCell::default();
+    let found = RefCell::<Violations>::default();
     let outcome = validator(&Field { cx, found: &found, parent: None, step: Step::Root });
     match (outcome, found.into_inner()) {
         (Some(outcome), found) if found.is_empty() => Ok(outcome),
         (None, found) if found.is_empty() => Err(Violations::one("", "not valid")),
-        (_, found) => Err(Violations(found)),
+        (_, found) => Err(found),
     }
 }
 
 /// A place in a resource.
 pub(crate) struct Field<'a> {
     cx: &'a DecodeContext,
-    found: &'a RefCell<Vec<Violation>>,
+    found: &'a RefCell<Violations>,
     parent: Option<&'a Field<'a>>,
     step: Step<'a>,
 }
@@ -61,8 +61,7 @@ impl<'a> Field<'a> {
 
     /// Records that a rule is broken here.
     pub(crate) fn reject(&self, why: impl Into<String>) {
-        let path = self.to_string();
-        self.found.borrow_mut().push(Violation { path, why: why.into() });
+        self.found.borrow_mut().push(self, why);
     }
 
     /// The value here, which must be set.

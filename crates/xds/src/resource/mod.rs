@@ -5,6 +5,7 @@
 
 mod any;
 mod cluster;
+mod elements;
 mod endpoint;
 mod error;
 mod extension;
@@ -29,9 +30,11 @@ pub use cluster::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, FailurePercentageEjection, ListedMetrics,
     LrsServer, MetricSelection, OutlierDetection, OverrideHostStatus, SuccessRateEjection,
 };
+pub(crate) use elements::has_more_resources;
 pub use endpoint::{
     ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,
 };
+pub(crate) use error::cut;
 pub use error::{Violation, Violations};
 pub use filter::{FilterOverrides, HttpFilter, HttpFilterConfig};
 pub use lb_config::LbPolicy;

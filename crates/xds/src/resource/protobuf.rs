@@ -15,7 +15,7 @@ pub(crate) trait Message<'a>: Default {
     /// Reads a whole message.
     fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut message = Self::default();
-        Reader { rest: bytes, depth: MAX_DEPTH }.merge(&mut message)?;
+        Reader::new(bytes).merge(&mut message)?;
         Ok(message)
     }
 }
@@ -45,6 +45,17 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Reads a message from its first field on.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, depth: MAX_DEPTH }
+    }
+
+    /// The key of the next field, if there is one.
+    #[inline]
+    pub(crate) fn next_key(&mut self) -> Result<Option<Key>, Malformed> {
+        if self.rest.is_empty() { Ok(None) } else { self.key().map(Some) }
+    }
+
     /// A number of any of the types that are a varint on the wire: a smaller type gets the lower bits.
     #[inline]
     pub(crate) fn varint(&mut self, key: Key) -> Result<u64, Malformed> {

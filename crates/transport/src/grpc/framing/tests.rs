@@ -4,6 +4,8 @@ use http_body::Frame;
 
 use super::*;
 
+const MAX_MESSAGE: usize = 10_000;
+
 /// A response body that plays a script.
 #[derive(Default)]
 struct Script(VecDeque<Result<Frame<Bytes>, BodyError>>);
@@ -27,7 +29,8 @@ fn trailers(status: &'static str) -> Frame<Bytes> {
 }
 
 fn reader(frames: impl IntoIterator<Item = Result<Frame<Bytes>, BodyError>>) -> MessageReader<Script> {
-    MessageReader::new(Response::new(Script(frames.into_iter().collect()))).expect("a good response")
+    MessageReader::new(Response::new(Script(frames.into_iter().collect())), MAX_MESSAGE)
+        .expect("a good response")
 }
 
 /// All messages, and how the stream ended.
@@ -98,8 +101,13 @@ async fn a_compressed_message_is_an_error() {
 
 #[tokio::test]
 async fn a_monstrous_length_is_refused_before_it_arrives() {
-    let (_, end) = read(reader([Ok(Frame::data(Bytes::from_static(&[0, 0x40, 0, 0, 1])))])).await;
-    assert_eq!(end.map_err(|status| status.code), Err(codes::RESOURCE_EXHAUSTED));
+    let (_, end) = read(reader([Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 0x27, 0x11])))])).await;
+    let why = "a message of 10001 bytes is longer than the limit of 10000 bytes";
+    assert_eq!(end, Err(Status::new(codes::RESOURCE_EXHAUSTED, why)));
+    // The longest that is allowed.
+    let longest = Bytes::from(vec![7; MAX_MESSAGE]);
+    let (messages, end) = read(reader([Ok(Frame::data(frame(&longest))), Ok(trailers("0"))])).await;
+    assert_eq!((messages, end), (vec![longest], Ok(())));
 }
 
 #[tokio::test]
@@ -115,18 +123,21 @@ async fn broken_bodies_get_the_code_of_their_reset() {
 #[tokio::test]
 async fn trailers_only_responses_end_at_once() {
     let response = |status: &str| Response::builder().header("grpc-status", status).body(Script::default());
-    let failed = MessageReader::new(response("14").expect("a response"));
+    let failed = MessageReader::new(response("14").expect("a response"), MAX_MESSAGE);
     assert_eq!(failed.map(drop).map_err(|status| status.code), Err(codes::UNAVAILABLE));
-    let ok = MessageReader::new(response("0").expect("a response")).expect("status OK");
+    let ok = MessageReader::new(response("0").expect("a response"), MAX_MESSAGE).expect("status OK");
     assert_eq!(read(ok).await, (vec![], Ok(())));
 }
 
 #[test]
 fn responses_that_are_not_grpc_are_refused() {
     let http = Response::builder().status(503).body(Script::default()).expect("a response");
-    assert_eq!(MessageReader::new(http).map(drop).map_err(|status| status.code), Err(codes::UNAVAILABLE));
+    assert_eq!(
+        MessageReader::new(http, MAX_MESSAGE).map(drop).map_err(|status| status.code),
+        Err(codes::UNAVAILABLE)
+    );
     let html =
         Response::builder().header("content-type", "text/html").body(Script::default()).expect("a response");
-    let status = MessageReader::new(html).map(drop).expect_err("HTML is not gRPC");
+    let status = MessageReader::new(html, MAX_MESSAGE).map(drop).expect_err("HTML is not gRPC");
     assert_eq!(status.to_string(), "UNKNOWN: the server answered with content-type text/html");
 }

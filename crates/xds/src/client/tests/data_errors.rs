@@ -96,7 +96,7 @@ fn a88_fail_on_data_errors_drops_deleted_and_rejected_resources() {
     h.respond(CDS, "2", &[bad_cluster("b")]);
     h.expect_told(&["2: err*rejected", "1: err*deleted"]);
     let dump = h.dump_of("b");
-    assert_eq!((dump.status, dump.raw, dump.version), (ResourceStatus::Nacked, None, String::new()));
+    assert_eq!((dump.status, dump.raw, dump.version), (ResourceStatus::Nacked, None, "".into()));
     // The bytes that were dropped are news when they come back.
     h.respond(CDS, "3", &[cluster("a", ""), cluster("b", "")]);
     h.expect_told(&["1: ok", "2: ok"]);

@@ -12,17 +12,14 @@ fn a40_41_43_requested_then_acked_with_version_time_and_content() {
     let requested = h.dump_of("e");
     assert_eq!((requested.resource_type, requested.status), (EDS, ResourceStatus::Requested));
     assert_eq!(
-        (requested.version.as_str(), requested.updated, requested.raw, requested.error),
+        (&*requested.version, requested.updated, requested.raw, requested.error),
         ("", None, None, None)
     );
     h.advance(Duration::from_secs(3));
     let sent = assignment("e", 1);
     h.respond(EDS, "1", std::slice::from_ref(&sent));
     let acked = h.dump_of("e");
-    assert_eq!(
-        (acked.status, acked.version.as_str(), acked.updated),
-        (ResourceStatus::Acked, "1", Some(at(3)))
-    );
+    assert_eq!((acked.status, &*acked.version, acked.updated), (ResourceStatus::Acked, "1", Some(at(3))));
     assert_eq!(acked.raw, Some(RawResource { type_url: sent.type_url, value: sent.value }));
     assert_eq!(acked.error, None);
 }
@@ -34,17 +31,14 @@ fn a40_16_21_22_23_44_nacked_shows_the_last_good_and_the_error() {
     h.advance(Duration::from_secs(5));
     h.respond(EDS, "2", &[bad_assignment("e")]);
     let dump = h.dump_of("e");
-    assert_eq!(
-        (dump.status, dump.version.as_str(), dump.updated),
-        (ResourceStatus::Nacked, "1", Some(at(0)))
-    );
+    assert_eq!((dump.status, &*dump.version, dump.updated), (ResourceStatus::Nacked, "1", Some(at(0))));
     assert_eq!(dump.raw.unwrap().value, assignment("e", 1).value);
     let error = dump.error.unwrap();
-    assert_eq!((error.version.as_str(), error.time), ("2", at(5)));
+    assert_eq!((&*error.version, error.time), ("2", at(5)));
     assert!(error.reason.contains("priorit"), "{}", error.reason);
     h.respond(EDS, "3", &[assignment("e", 3)]);
     let dump = h.dump_of("e");
-    assert_eq!((dump.status, dump.version.as_str(), dump.error), (ResourceStatus::Acked, "3", None));
+    assert_eq!((dump.status, &*dump.version, dump.error), (ResourceStatus::Acked, "3", None));
 }
 
 #[test]
@@ -52,8 +46,8 @@ fn a40_45_nacked_from_the_start_has_no_content() {
     let mut h = Harness::started(config(), &[(EDS, "e")]);
     h.respond(EDS, "1", &[bad_assignment("e")]);
     let dump = h.dump_of("e");
-    assert_eq!((dump.status, dump.version.as_str(), dump.raw), (ResourceStatus::Nacked, "", None));
-    assert_eq!(dump.error.unwrap().version, "1");
+    assert_eq!((dump.status, &*dump.version, dump.raw), (ResourceStatus::Nacked, "", None));
+    assert_eq!(*dump.error.unwrap().version, *"1");
 }
 
 #[test]
@@ -63,9 +57,9 @@ fn a40_41_requested_shows_why_the_last_response_could_not_be_read() {
     h.advance(Duration::from_secs(2));
     h.respond(EDS, "2", &[garbage(EDS)]);
     let dump = h.dump_of("e");
-    assert_eq!((dump.status, dump.version.as_str()), (ResourceStatus::Requested, ""));
+    assert_eq!((dump.status, &*dump.version), (ResourceStatus::Requested, ""));
     let error = dump.error.expect("details of the last NACK");
-    assert_eq!((error.version.as_str(), error.time), ("2", at(2)));
+    assert_eq!((&*error.version, error.time), ("2", at(2)));
     assert!(error.reason.contains("response, version \"2\", was rejected: resource 0"), "{}", error.reason);
     // Not those that are in use, nor other types.
     assert_eq!((h.dump_of("cached").status, h.dump_of("cached").error), (ResourceStatus::Acked, None));
@@ -107,7 +101,7 @@ fn a40_14_to_20_the_table_under_a46() {
         })
     };
     use ResourceStatus::{Acked, Nacked};
-    let acked = |version: &str| (Acked, version.to_owned(), None);
+    let acked = |version: &str| (Acked, version.into(), None);
     h.respond(EDS, "1", &[assignment("a", 1), assignment("b", 1), assignment("c", 1)]);
     assert_eq!(shown(&h), [acked("1"), acked("1"), acked("1")]);
     h.respond(EDS, "2", &[assignment("a", 2), bad_assignment("b")]);

@@ -65,7 +65,7 @@ fn resource_wanted_again_before_its_unsubscription_was_sent_is_still_there() {
     h.respond(EDS, "2", &[assignment("e", 2)]);
     h.watch(4, EDS, "e");
     h.expect_told(&["4: ok"]);
-    assert_eq!(h.dump_of("e").version, "2");
+    assert_eq!(*h.dump_of("e").version, *"2");
     h.send_done();
     let names: Vec<_> = h.take_requests().into_iter().map(|r| r.resource_names).collect();
     assert!(names.iter().all(|names| *names == ["e", "f", "g"]), "{names:?}");
@@ -104,7 +104,7 @@ fn resource_that_comes_after_its_unsubscription_was_sent_counts() {
     assert_eq!(h.request().resource_names, ["b"], "the ACK repeats the unsubscription");
     h.watch(3, EDS, "a");
     h.expect_told(&["3: ok"]);
-    assert_eq!(h.dump_of("a").version, "2");
+    assert_eq!(*h.dump_of("a").version, *"2");
     // Wanted and let go before a request could say so changes nothing.
     h.hold_sends = true;
     h.unwatch(3);

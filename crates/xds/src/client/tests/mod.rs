@@ -3,6 +3,7 @@
 mod data_errors;
 mod dump;
 mod flow;
+mod limits;
 mod logs;
 mod model;
 mod nacks;
@@ -11,6 +12,7 @@ mod timers;
 mod updates;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -17,7 +17,7 @@ fn decode_wrapped(expected: ResourceType, value: &[u8]) -> Decoded {
 #[track_caller]
 fn assert_bad(decoded: Decoded, name: Option<&str>, path: &str, why: &str) {
     assert_eq!(decoded.name.as_deref(), name);
-    let found = decoded.resource.expect_err("a violation").0;
+    let found = decoded.resource.expect_err("a violation").first;
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].path, path);
     assert!(found[0].why.contains(why), "{found:?}");
@@ -187,7 +187,17 @@ fn a40_08_all_violations_are_collected() {
 #[test]
 fn very_many_violations_are_not_all_written_out() {
     let one = Violation { path: "a.b".into(), why: "is wrong".into() };
-    assert_eq!(Violations(vec![one.clone(); 2]).to_string(), "a.b: is wrong; a.b: is wrong");
-    let many = Violations(vec![one; 1_000_000]).to_string();
-    assert!(many.len() < 1000 && many.ends_with("; and 999950 more"), "{many}");
+    let found = |count| {
+        let mut found = Violations::default();
+        (0..count).for_each(|_| found.push("a.b", "is wrong"));
+        found
+    };
+    assert_eq!(found(2), Violations { first: vec![one.clone(); 2], more: 0 });
+    assert_eq!(found(2).to_string(), "a.b: is wrong; a.b: is wrong");
+    let many = found(1_000_000);
+    assert_eq!(many, Violations { first: vec![one; 50], more: 999_950 });
+    assert!(many.to_string().ends_with("; and 999950 more"), "{many}");
+    // Text of the resource is not repeated at any length.
+    let long = Violations::one("é".repeat(10_000), "x".repeat(10_000)).to_string();
+    assert!(long.len() < 8200 && long.starts_with("éé") && long.ends_with(" ... (cut)"), "{long}");
 }

@@ -42,7 +42,7 @@ fn mutated_bytes_never_panic() {
             match decode(expected, &valid.type_url, &value, &cx).resource {
                 Ok(_) => good += 1,
                 Err(found) => {
-                    assert!(!found.0.is_empty());
+                    assert!(!found.first.is_empty());
                     bad += 1;
                 }
             }
@@ -75,7 +75,7 @@ fn deep_recursion_is_an_error() {
     let value = [0x12, 0x0a, 0x32].into_iter().fold(value, nest);
     let expected = ResourceType::Listener;
     let decoded = decode(expected, expected.type_url(), &value, &Default::default());
-    let why = &decoded.resource.expect_err("too deep").0[0].why;
+    let why = &decoded.resource.expect_err("too deep").first[0].why;
     assert!(why.contains("recursion"), "{why}");
 }
 

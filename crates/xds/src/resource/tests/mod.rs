@@ -35,7 +35,7 @@ fn decode_message_with<M: Message + Name>(
 ) -> Result<Resource, Vec<(String, String)>> {
     let expected = ResourceType::from_type_url(&M::type_url()).expect("a resource type");
     let decoded = decode(expected, expected.type_url(), &message.encode_to_vec(), cx);
-    decoded.resource.map_err(|found| found.0.into_iter().map(|one| (one.path, one.why)).collect())
+    decoded.resource.map_err(|found| found.first.into_iter().map(|one| (one.path, one.why)).collect())
 }
 
 /// The message breaks exactly one rule: at this path, with a text that contains this.

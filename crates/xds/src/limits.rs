@@ -1,0 +1,31 @@
+//! Bounds on what a management server can make the client hold.
+
+/// How much of what a management server sends is accepted. What is beyond a limit is rejected, and the rejection says so.
+///
+/// The defaults are far above what meshes need, and low enough that a server gone wrong does not take all memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The length of a message in bytes. A longer one ends the stream. 200 MiB by default.
+    pub message_bytes: usize,
+    /// The number of resources in a response, errors of resources included. A response with more is rejected as a whole
+    /// without being decoded. 100,000 by default.
+    pub resources_per_response: usize,
+    /// The number of endpoints in a ClusterLoadAssignment, together with its localities, additional addresses and drop
+    /// categories. 250,000 by default.
+    pub endpoints_per_assignment: usize,
+    /// The number of routes in a RouteConfiguration, together with its virtual hosts, header matchers and weighted
+    /// clusters. 100,000 by default.
+    pub routes_per_configuration: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes: 200 << 20,
+            resources_per_response: 100_000,
+            endpoints_per_assignment: 250_000,
+            routes_per_configuration: 100_000,
+        }
+    }
+}

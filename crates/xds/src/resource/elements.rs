@@ -1,0 +1,101 @@
+//! How many elements the large lists of a message have, counted without decoding it: an element of two bytes becomes a
+//! hundred when decoded, so what is beyond a limit must be found before.
+
+use super::ResourceType;
+use super::protobuf::{Malformed, Reader};
+use crate::Limits;
+
+/// The shortest element of a list: its key and a length of zero.
+const SHORTEST: usize = 2;
+
+/// A field to look into.
+struct Nested {
+    number: u32,
+    /// Whether each occurrence is an element.
+    kind: Kind,
+    fields: &'static [Nested],
+}
+
+enum Kind {
+    List,
+    Message,
+}
+
+const fn list(number: u32, fields: &'static [Nested]) -> Nested {
+    Nested { number, kind: Kind::List, fields }
+}
+
+const fn message(number: u32, fields: &'static [Nested]) -> Nested {
+    Nested { number, kind: Kind::Message, fields }
+}
+
+/// Of a ClusterLoadAssignment: localities, their endpoints, their additional addresses; drop categories.
+const ENDPOINTS: &[Nested] =
+    &[list(2, &[list(2, &[message(1, &[list(4, &[])])])]), message(4, &[list(2, &[])])];
+
+/// Of a RouteConfiguration: virtual hosts, their routes, their header matchers, weighted clusters and hash policies.
+const ROUTES: &[Nested] = &[list(
+    2,
+    &[list(3, &[message(1, &[list(6, &[])]), message(2, &[message(3, &[list(1, &[])]), list(15, &[])])])],
+)];
+
+/// Of a DiscoveryResponse: resources, and errors of resources.
+const RESOURCES: &[Nested] = &[list(2, &[]), list(7, &[])];
+
+/// What is wrong with the resource, if it has more elements than the limit.
+pub(super) fn excess(of: ResourceType, value: &[u8], limits: &Limits) -> Option<(&'static str, String)> {
+    let (field, lists, what, limit) = match of {
+        ResourceType::ClusterLoadAssignment => {
+            ("endpoints", ENDPOINTS, "endpoints", limits.endpoints_per_assignment)
+        }
+        ResourceType::RouteConfiguration => {
+            ("virtual_hosts", ROUTES, "routes", limits.routes_per_configuration)
+        }
+        _ => return None,
+    };
+    exceeds(value, lists, limit).then(|| (field, format!("more than {limit} {what}, the limit")))
+}
+
+/// Whether a DiscoveryResponse has more resources than the limit.
+pub(crate) fn has_more_resources(response: &[u8], limit: usize) -> bool {
+    exceeds(response, RESOURCES, limit)
+}
+
+fn exceeds(bytes: &[u8], lists: &[Nested], limit: usize) -> bool {
+    // So few bytes cannot have so many elements, which is the rule.
+    if bytes.len() / SHORTEST <= limit {
+        return false;
+    }
+    let mut left = limit;
+    // What is malformed is no longer read by those who decode it either.
+    matches!(count(bytes, lists, &mut left), Err(Stop::Excess))
+}
+
+enum Stop {
+    Excess,
+    Malformed,
+}
+
+impl From<Malformed> for Stop {
+    fn from(Malformed: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+fn count(bytes: &[u8], lists: &[Nested], left: &mut usize) -> Result<(), Stop> {
+    let mut reader = Reader::new(bytes);
+    while let Some(key) = reader.next_key()? {
+        let Some(nested) = lists.iter().find(|nested| nested.number == key.number()) else {
+            reader.skip(key)?;
+            continue;
+        };
+        let inner = reader.bytes(key)?;
+        if let Kind::List = nested.kind {
+            *left = left.checked_sub(1).ok_or(Stop::Excess)?;
+        }
+        if !nested.fields.is_empty() {
+            count(inner, nested.fields, left)?;
+        }
+    }
+    Ok(())
+}
