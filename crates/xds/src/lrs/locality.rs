@@ -7,6 +7,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::resource::MetricSelection;
 
+/// How many names that backends chose are reported of a locality: each is kept until the next report, which may never come.
+const MAX_NAMES: usize = 100;
+/// The same for all users of the locality together.
+const MAX_MERGED: usize = 1000;
+/// How long such a name may be in bytes.
+const MAX_NAME: usize = 256;
+
 /// The load on one locality of one cluster. All numbers only grow; what was reported of them is known elsewhere.
 #[derive(Debug)]
 pub struct LocalityLoad {
@@ -141,7 +148,7 @@ impl MetricSums {
         let listed = match selection {
             // A64: all of them, as they are called.
             MetricSelection::AllNamed => {
-                report.named_metrics.iter().for_each(|(name, &value)| self.add_named(name.clone(), value));
+                report.named_metrics.iter().for_each(|(name, &value)| self.add_bounded(name, value));
                 return;
             }
             MetricSelection::Listed(listed) => listed,
@@ -158,12 +165,23 @@ impl MetricSums {
         let named = report.named_metrics.iter();
         for (name, &value) in named.filter(|(name, _)| listed.all_named || listed.named.contains(*name)) {
             // A85: the name says where the metric came from.
-            self.add_named(format!("named_metrics.{name}"), value);
+            let reported = format!("named_metrics.{name}");
+            if listed.all_named {
+                self.add_bounded(&reported, value);
+            } else {
+                // The server chose these.
+                *self.named.entry(reported).or_default() += Sum::one(value);
+            }
         }
     }
 
-    fn add_named(&mut self, name: String, value: f64) {
-        *self.named.entry(name).or_default() += Sum::one(value);
+    /// Adds to a metric whose name a backend chose, unless there are too many of those.
+    fn add_bounded(&mut self, name: &str, value: f64) {
+        if let Some(known) = self.named.get_mut(name) {
+            *known += Sum::one(value);
+        } else if self.named.len() < MAX_NAMES && name.len() <= MAX_NAME {
+            self.named.insert(name.to_owned(), Sum::one(value));
+        }
     }
 }
 
@@ -173,7 +191,10 @@ impl AddAssign for MetricSums {
         self.mem_utilization += other.mem_utilization;
         self.application_utilization += other.application_utilization;
         for (name, sum) in other.named {
-            *self.named.entry(name).or_default() += sum;
+            // Reports that cannot be sent come back again and again, with other names each time.
+            if self.named.len() < MAX_MERGED || self.named.contains_key(&name) {
+                *self.named.entry(name).or_default() += sum;
+            }
         }
     }
 }

@@ -99,6 +99,54 @@ fn a85_with_nothing_listed_no_report_of_a_backend_is_wanted() {
 }
 
 #[test]
+fn a64_backends_do_not_choose_how_much_is_remembered() {
+    let store = store_with(MetricSelection::AllNamed);
+    let mut harness = Harness::reporting(&[&store]);
+    let long = "x".repeat(257);
+    record(&store, 0.5, &[("known", 1.0), (&long, 1.0)]);
+    // A name of its own for each call.
+    (0..1000).for_each(|i| record(&store, 0.5, &[(&format!("call-{i}"), 1.0)]));
+    record(&store, 0.5, &[("known", 2.0)]);
+    let stats = harness.next_stats();
+    let reported = named(&stats[0].upstream_locality_stats[0]);
+    assert_eq!(reported.len(), 100);
+    assert_eq!(reported.last(), Some(&("known", 2, 3.0)), "names that are known go on");
+    // After a report there is place again.
+    record(&store, 0.5, &[("call-1000", 1.0)]);
+    let stats = harness.next_stats();
+    assert_eq!(named(&stats[0].upstream_locality_stats[0]), [("call-1000", 1, 1.0)]);
+}
+
+#[test]
+fn a64_reports_that_are_never_sent_do_not_add_up_names() {
+    let store = store_with(MetricSelection::AllNamed);
+    let mut harness = Harness::reporting(&[&store]);
+    for round in 0..15 {
+        (0..80).for_each(|i| record(&store, 0.5, &[(&format!("{round}-{i:02}"), 1.0)]));
+        harness.hold_sends = true;
+        harness.advance(SECOND);
+        harness.down();
+        harness.hold_sends = false;
+        harness.advance(SECOND * 200);
+        harness.up();
+        harness.message(wishes(None, SECOND));
+    }
+    let stats = harness.next_stats();
+    assert_eq!(named(&stats[0].upstream_locality_stats[0]).len(), 1000);
+}
+
+#[test]
+fn a85_listed_names_are_reported_however_many_they_are() {
+    let names: Vec<String> = (0..150).map(|i| format!("name-{i}")).collect();
+    let listed = ListedMetrics { named: names.iter().cloned().collect(), ..ListedMetrics::default() };
+    let store = store_with(MetricSelection::Listed(Arc::new(listed)));
+    let mut harness = Harness::reporting(&[&store]);
+    names.iter().for_each(|name| record(&store, 0.5, &[(name, 1.0), ("other", 1.0)]));
+    let stats = harness.next_stats();
+    assert_eq!(named(&stats[0].upstream_locality_stats[0]).len(), 150);
+}
+
+#[test]
 fn orca_reports_have_the_fields_of_the_wire() {
     // cpu_utilization 0.5, named_metrics {"k": 1.0}, application_utilization 2.0, and the deprecated field 3.
     let mut bytes = vec![0x09];
