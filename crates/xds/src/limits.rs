@@ -17,6 +17,10 @@ pub struct Limits {
     /// The number of routes in a RouteConfiguration, together with its virtual hosts, header matchers and weighted
     /// clusters. 100,000 by default.
     pub routes_per_configuration: usize,
+    /// The size in bytes that a regular expression may have when compiled. 1 MiB by default.
+    pub regex_bytes: usize,
+    /// The size in bytes that all regular expressions of a resource may have together when compiled. 32 MiB by default.
+    pub regex_bytes_per_resource: usize,
 }
 
 impl Default for Limits {
@@ -26,6 +30,8 @@ impl Default for Limits {
             resources_per_response: 100_000,
             endpoints_per_assignment: 250_000,
             routes_per_configuration: 100_000,
+            regex_bytes: 1 << 20,
+            regex_bytes_per_resource: 32 << 20,
         }
     }
 }

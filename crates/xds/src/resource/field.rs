@@ -4,7 +4,7 @@
 //! nothing; the path is written out only when a rule is broken. All places of one resource share one list of
 //! violations, so nothing stops at the first.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::{self, Write};
 
 use super::{DecodeContext, Violations};
@@ -14,9 +14,10 @@ pub(crate) fn validate<T>(
     cx: &DecodeContext,
     validator: impl FnOnce(&Field<'_>) -> Option<T>,
 ) -> Result<T, Violations> {
-    let found = RefCell::<Violations>::default();
-    let outcome = validator(&Field { cx, found: &found, parent: None, step: Step::Root });
-    match (outcome, found.into_inner()) {
+    let shared =
+        Shared { found: RefCell::default(), regex_bytes: Cell::new(cx.limits.regex_bytes_per_resource) };
+    let outcome = validator(&Field { cx, shared: &shared, parent: None, step: Step::Root });
+    match (outcome, shared.found.into_inner()) {
         (Some(outcome), found) if found.is_empty() => Ok(outcome),
         (None, found) if found.is_empty() => Err(Violations::one("", "not valid")),
         (_, found) => Err(found),
@@ -26,9 +27,16 @@ pub(crate) fn validate<T>(
 /// A place in a resource.
 pub(crate) struct Field<'a> {
     cx: &'a DecodeContext,
-    found: &'a RefCell<Violations>,
+    shared: &'a Shared,
     parent: Option<&'a Field<'a>>,
     step: Step<'a>,
+}
+
+/// What all places of one resource have in common.
+struct Shared {
+    found: RefCell<Violations>,
+    /// How large the regexes that follow may be together.
+    regex_bytes: Cell<usize>,
 }
 
 enum Step<'a> {
@@ -61,7 +69,12 @@ impl<'a> Field<'a> {
 
     /// Records that a rule is broken here.
     pub(crate) fn reject(&self, why: impl Into<String>) {
-        self.found.borrow_mut().push(self, why);
+        self.shared.found.borrow_mut().push(self, why);
+    }
+
+    /// How large the regexes may be together that this and later places have.
+    pub(crate) fn regex_bytes(&self) -> &'a Cell<usize> {
+        &self.shared.regex_bytes
     }
 
     /// The value here, which must be set.
@@ -82,7 +95,7 @@ impl<'a> Field<'a> {
     }
 
     fn child<'s>(&'s self, step: Step<'s>) -> Field<'s> {
-        Field { cx: self.cx, found: self.found, parent: Some(self), step }
+        Field { cx: self.cx, shared: self.shared, parent: Some(self), step }
     }
 }
 

@@ -82,6 +82,11 @@ fn string(kind: StringMatchKind) -> HeaderValueMatcher {
     HeaderValueMatcher::String(StringMatcher { kind, ignore_case: false })
 }
 
+/// A regex of a matcher, anchored as validation leaves it.
+fn whole(pattern: &str) -> Regex {
+    regex(&format!("^(?:{pattern})$"))
+}
+
 fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a valid pattern")
 }

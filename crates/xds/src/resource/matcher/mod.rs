@@ -24,7 +24,7 @@ pub enum PathMatcher {
         /// Whether case counts.
         case_sensitive: bool,
     },
-    /// The whole path matches this.
+    /// The whole path matches this, which is anchored at both ends.
     Regex(Regex),
 }
 
@@ -45,7 +45,7 @@ pub enum StringMatchKind {
     Prefix(String),
     Suffix(String),
     Contains(String),
-    /// The whole string matches.
+    /// The whole string matches this, which is anchored at both ends.
     Regex(Regex),
 }
 

@@ -10,8 +10,8 @@ use super::{HeaderMatcher, HeaderValueMatcher, PathMatcher, StringMatchKind, Str
 use crate::resource::field::Field;
 use crate::resource::re2;
 
-/// How large a compiled regex may become. RE2, which gRFC A28 has in mind, stops at the same size.
-const REGEX_SIZE_LIMIT: usize = 8 << 20;
+/// The size that a regex is expected to have when compiled: most are smaller.
+const COMMON_REGEX_BYTES: usize = 16 << 10;
 
 /// The path matcher of a route.
 pub(crate) fn path_matcher(at: &Field<'_>, proto: &wire::RouteMatch) -> Option<PathMatcher> {
@@ -92,7 +92,10 @@ pub(crate) fn string_matcher(at: &Field<'_>, proto: &matcher::StringMatcher) -> 
 fn full_match(at: &Field<'_>, pattern: &str) -> Option<Regex> {
     let pattern = re2::unquote(pattern);
     // Alone first: something like `a)|(b` would only be valid inside of the group that anchors it.
-    build(at, &pattern)?;
+    if let Err(error) = regex_syntax::Parser::new().parse(&pattern) {
+        at.reject(format!("is not a valid regex: {error}"));
+        return None;
+    }
     build(at, &format!("^(?:{pattern})$"))
 }
 
@@ -101,7 +104,34 @@ pub(crate) fn compile(at: &Field<'_>, pattern: &str) -> Option<Regex> {
     build(at, &re2::unquote(pattern))
 }
 
+/// Compiles a regex within the limits. Its size is not known but by trying: it is compiled with a small limit first, and
+/// with larger ones if need be, which takes the time of the last try and a third more.
 fn build(at: &Field<'_>, pattern: &str) -> Option<Regex> {
-    let regex = RegexBuilder::new(pattern).size_limit(REGEX_SIZE_LIMIT).build();
-    regex.map_err(|error| at.reject(format!("is not a valid regex: {error}"))).ok()
+    let limits = at.context().limits;
+    let left = at.regex_bytes();
+    let largest = limits.regex_bytes.min(left.get());
+    let mut size = COMMON_REGEX_BYTES.min(largest);
+    let why = loop {
+        match RegexBuilder::new(pattern).size_limit(size).build() {
+            Ok(regex) => {
+                left.set(left.get() - size);
+                return Some(regex);
+            }
+            Err(regex::Error::CompiledTooBig(_)) if size < largest => size = (size * 4).min(largest),
+            Err(regex::Error::CompiledTooBig(_)) if largest == limits.regex_bytes => {
+                break format!("is a regex of more than {largest} bytes when compiled, the limit");
+            }
+            Err(regex::Error::CompiledTooBig(_)) => {
+                // No other is compiled in vain.
+                left.set(0);
+                let limit = limits.regex_bytes_per_resource;
+                break format!(
+                    "the regexes of the resource have more than {limit} bytes when compiled, the limit"
+                );
+            }
+            Err(error) => break format!("is not a valid regex: {error}"),
+        }
+    };
+    at.reject(why);
+    None
 }

@@ -7,8 +7,8 @@ use wire::header_matcher::HeaderMatchSpecifier;
 use wire::route_match::PathSpecifier;
 
 use super::builders::routes_with_match;
-use super::{accepts, as_routes, rejects};
-use crate::resource::{HeaderMatcher, PathMatcher};
+use super::{accepts, as_routes, decode_message_with, rejects};
+use crate::resource::{DecodeContext, HeaderMatcher, PathMatcher};
 
 const MATCH: &str = "virtual_hosts[0].routes[0].match";
 
@@ -118,8 +118,45 @@ fn a28_a_huge_regex_is_rejected() {
     rejects(
         &routes_with_path(PathSpecifier::SafeRegex(huge), None),
         "virtual_hosts[0].routes[0].match.safe_regex.regex",
-        "is not a valid regex",
+        "is a regex of more than 1048576 bytes when compiled, the limit",
     );
+}
+
+#[test]
+fn a28_regexes_of_a_resource_have_a_budget() {
+    let mut cx = DecodeContext::default();
+    let pattern = |i: usize| PathSpecifier::SafeRegex(regex(&format!("/service-{i}/[a-z]+")));
+    let mut routes = routes_with_path(pattern(0), None);
+    let host = &mut routes.virtual_hosts[0];
+    let one = host.routes[0].clone();
+    host.routes = (0..20)
+        .map(|i| {
+            let mut route = one.clone();
+            route.r#match.get_or_insert_default().path_specifier = Some(pattern(i));
+            route
+        })
+        .collect();
+    assert!(decode_message_with(&routes, &cx).is_ok());
+    cx.limits.regex_bytes_per_resource = 18 * (16 << 10) + 100;
+    let found = decode_message_with(&routes, &cx).expect_err("too large together");
+    let at = |i: usize| format!("virtual_hosts[0].routes[{i}].match.safe_regex.regex");
+    assert_eq!(found.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>(), [at(18), at(19)]);
+    for (_, why) in &found {
+        assert_eq!(why, "the regexes of the resource have more than 295012 bytes when compiled, the limit");
+    }
+}
+
+#[test]
+fn a28_costly_regexes_are_rejected_before_they_are_compiled() {
+    let path = "virtual_hosts[0].routes[0].match.safe_regex.regex";
+    for costly in [r"\w{200}", r"\pL{1000}", "(?i)[^a]{10000}"] {
+        let routes = routes_with_path(PathSpecifier::SafeRegex(regex(costly)), None);
+        rejects(&routes, path, "when compiled, the limit");
+    }
+    // What routes have is far below.
+    for common in [r"/\w+/[^/]+/.*", r"(?i)/[a-z0-9-]{1,63}\.[a-z]{2,}/\d{1,10}", r"\w{5,20}"] {
+        accepts(&routes_with_path(PathSpecifier::SafeRegex(regex(common)), None));
+    }
 }
 
 #[test]
