@@ -142,6 +142,16 @@ fn virtual_hosts_without_content() {
     let routes = [field(1, b"a"), empty_fields(2, 1_000_000)].concat();
     let of = ResourceType::RouteConfiguration;
     check(of, &resource(of, &routes), NackMode::PerResource, 2, "more than 100000 routes, the limit");
+
+    // The same inside of a Listener, behind one that is replaced by it.
+    let inline = |value: &[u8]| {
+        let api = field(1, &field(2, value));
+        // The key of field 19 has two bytes.
+        [&[0x9a], &[0x01], &field(0, &api)[1..]].concat()
+    };
+    let listener = [field(1, b"a"), inline(b"\xff"), inline(&field(4, &routes))].concat();
+    let of = ResourceType::Listener;
+    check(of, &resource(of, &listener), NackMode::PerResource, 2, "more than 100000 routes, the limit");
 }
 
 #[test]

@@ -39,6 +39,9 @@ const ROUTES: &[Nested] = &[list(
     &[list(3, &[message(1, &[list(6, &[])]), message(2, &[message(3, &[list(1, &[])]), list(15, &[])])])],
 )];
 
+/// Of a Listener: the same of the routes inside of its connection manager, which is the value of an Any.
+const INLINE_ROUTES: &[Nested] = &[message(19, &[message(1, &[message(2, &[message(4, ROUTES)])])])];
+
 /// Of a DiscoveryResponse: resources, and errors of resources.
 const RESOURCES: &[Nested] = &[list(2, &[]), list(7, &[])];
 
@@ -51,7 +54,8 @@ pub(super) fn excess(of: ResourceType, value: &[u8], limits: &Limits) -> Option<
         ResourceType::RouteConfiguration => {
             ("virtual_hosts", ROUTES, "routes", limits.routes_per_configuration)
         }
-        _ => return None,
+        ResourceType::Listener => ("api_listener", INLINE_ROUTES, "routes", limits.routes_per_configuration),
+        ResourceType::Cluster | ResourceType::AggregateClusterConfig => return None,
     };
     exceeds(value, lists, limit).then(|| (field, format!("more than {limit} {what}, the limit")))
 }
@@ -67,7 +71,7 @@ fn exceeds(bytes: &[u8], lists: &[Nested], limit: usize) -> bool {
         return false;
     }
     let mut left = limit;
-    // What is malformed is no longer read by those who decode it either.
+    // Those who decode it stop where it is malformed, too.
     matches!(count(bytes, lists, &mut left), Err(Stop::Excess))
 }
 
@@ -94,7 +98,11 @@ fn count(bytes: &[u8], lists: &[Nested], left: &mut usize) -> Result<(), Stop> {
             *left = left.checked_sub(1).ok_or(Stop::Excess)?;
         }
         if !nested.fields.is_empty() {
-            count(inner, nested.fields, left)?;
+            // What is malformed inside may be another message or be replaced later; what follows is counted all the same.
+            match count(inner, nested.fields, left) {
+                Err(Stop::Excess) => return Err(Stop::Excess),
+                Ok(()) | Err(Stop::Malformed) => {}
+            }
         }
     }
     Ok(())
