@@ -8,10 +8,13 @@ use envoy_types::pb::google::protobuf;
 use crate::resource::field::Field;
 use crate::resource::wire::duration;
 
+/// Sweeps come no faster: Envoy's message allows any interval above zero, but a sweep looks at every endpoint.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
 /// When endpoints are ejected. Fields of Envoy that gRPC does not have are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutlierDetection {
-    /// The time from one sweep to the next; 10 s by default.
+    /// The time from one sweep to the next; 10 s by default, 100 ms at least.
     pub interval: Duration,
     /// How long the first ejection lasts; 30 s by default.
     pub base_ejection_time: Duration,
@@ -59,7 +62,7 @@ pub(super) fn outlier_detection(at: &Field<'_>, proto: &wire::OutlierDetection) 
     let success_rate = success_rate_ejection(at, proto);
     let failure_percentage = failure_percentage_ejection(at, proto);
     Some(OutlierDetection {
-        interval: interval?,
+        interval: interval?.max(MIN_INTERVAL),
         base_ejection_time: base?,
         max_ejection_time: max?,
         max_ejection_percent: percent?,

@@ -90,6 +90,15 @@ fn a50_every_field_counts() {
 }
 
 #[test]
+fn a50_sweeps_are_not_faster_than_every_100_ms() {
+    let interval = |interval| parsed(Wire { interval: Some(interval), ..Wire::default() }).interval;
+    for short in [seconds(0), millis(1), millis(99)] {
+        assert_eq!(interval(short), Duration::from_millis(100));
+    }
+    assert_eq!(interval(millis(101)), Duration::from_millis(101));
+}
+
+#[test]
 fn a50_enforcement_of_zero_turns_an_algorithm_off() {
     let detection = Wire {
         enforcing_success_rate: number(0),
