@@ -4,9 +4,14 @@
 //! Inputs are configurations, connection events, signals of pickers and the time; outputs are connection commands
 //! and the state and [`Picker`](api::Picker) of the root policy. No clock, no socket, no lock, no task lives here.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
+)]
 
 pub mod api;
 pub mod policies;
+#[allow(clippy::expect_used, clippy::panic, reason = "tests only")]
 pub mod testing;
 pub mod tree;
 

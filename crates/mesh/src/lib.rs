@@ -8,6 +8,10 @@
 //!
 //! No clock, no socket, no lock, no task lives here.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
+)]
 
 pub mod channel_core;
 pub mod cluster_ref;

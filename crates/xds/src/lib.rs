@@ -4,6 +4,10 @@
 //! watchers. No clock, no socket, no task lives here, and no lock but the one around the list of load counters, which
 //! calls never take.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
+)]
 
 pub mod bootstrap;
 pub mod client;

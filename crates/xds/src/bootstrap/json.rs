@@ -133,6 +133,7 @@ impl<'a> Place<'a> {
 const MAX_TYPOS: usize = 2;
 
 /// How many letters must be put in, left out or replaced to make one key of the other; case does not count.
+#[allow(clippy::indexing_slicing, reason = "`row` has one more element than `b`")]
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().map(|c| c.to_ascii_lowercase()).collect();
     // The distances of what was read of `a` so far to each beginning of `b`.

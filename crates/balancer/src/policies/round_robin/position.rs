@@ -43,8 +43,8 @@ impl Position {
     }
 
     /// The next turn.
+    #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     pub(super) fn next(&self) -> u64 {
-        // Below STRIPES by construction.
         let taken = &self.taken[own_stripe() % STRIPES].0;
         let before = taken.load(Ordering::Relaxed);
         let (turn, blocks, left) = Taken(before).parts();

@@ -101,8 +101,8 @@ impl Circuit {
     }
 
     /// Takes a place, unless `max` are taken. Never overshoots, however many ask at once.
+    #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     pub(super) fn enter(&self, max: u32) -> Option<PickPermit> {
-        // Below STRIPES by construction.
         let stripe = &self.0[own_stripe() % STRIPES];
         let entered = stripe.places.enter(stripe.line.0, max);
         entered.then(|| PickPermit::new(Arc::clone(stripe) as Arc<dyn PermitSource>))
@@ -146,6 +146,7 @@ impl Places {
         self.take_spare(stripe, max) || self.take(max) || self.find(max)
     }
 
+    #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     fn leave(&self, stripe: usize) {
         let Padded(spare) = &self.spare[stripe % STRIPES];
         if spare.count() < KEPT {
@@ -156,6 +157,7 @@ impl Places {
     }
 
     /// One that is spare with a stripe. None if the limit has fallen below what is taken: then not all may be used.
+    #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     fn take_spare(&self, stripe: usize, max: u32) -> bool {
         self.taken.0.load(Ordering::SeqCst) <= max && self.spare[stripe % STRIPES].0.take()
     }
@@ -192,8 +194,7 @@ impl Places {
     }
 
     fn spare_added(&self) -> [u32; STRIPES] {
-        // Below STRIPES by construction.
-        std::array::from_fn(|stripe| self.spare[stripe].0.added())
+        self.spare.each_ref().map(|Padded(spare)| spare.added())
     }
 }
 
