@@ -133,7 +133,8 @@ where
             let part = self.chunk.split_to(missing.min(self.chunk.len()));
             self.partial.extend_from_slice(&part);
             if self.partial.len() >= PREFIX && self.partial.len() == self.wanted(&self.partial)? {
-                let mut message = self.partial.split().freeze();
+                // All of it: `split` would leave a reference to the allocation, however large, until the stream ends.
+                let mut message = std::mem::take(&mut self.partial).freeze();
                 let _prefix = message.split_to(PREFIX);
                 return Ok(Some(message));
             }

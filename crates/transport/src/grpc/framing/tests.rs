@@ -71,6 +71,16 @@ async fn a_message_within_one_chunk_is_not_copied() {
 }
 
 #[tokio::test]
+async fn a_message_across_chunks_is_not_kept_by_the_reader() {
+    let framed = frame(&[7; 100]);
+    let parts = [framed.slice(..50), framed.slice(50..)].map(|part| Ok(Frame::data(part)));
+    let mut reader = reader(parts);
+    let message = reader.next().await.expect("no error").expect("a message");
+    assert_eq!(message, [7; 100][..]);
+    assert!(message.is_unique(), "the reader holds the allocation");
+}
+
+#[tokio::test]
 async fn trailers_give_the_status() {
     let (messages, end) = read(reader([Ok(Frame::data(frame(b"x"))), Ok(trailers("5"))])).await;
     assert_eq!(messages, [&b"x"[..]]);
