@@ -21,6 +21,8 @@ pub(crate) struct Quota {
 #[derive(Default)]
 struct Line {
     waiters: VecDeque<oneshot::Sender<()>>,
+    /// About how many of the waiters have given up.
+    gone: usize,
     closed: bool,
 }
 
@@ -47,7 +49,11 @@ impl Quota {
             return Ok(());
         }
         match self.line_up()? {
-            Some(mut turn) => (&mut turn.come).await.map_err(|_| QuotaClosed),
+            Some(mut turn) => {
+                let called = (&mut turn.come).await;
+                turn.heard = true;
+                called.map_err(|_| QuotaClosed)
+            }
             None => Ok(()),
         }
     }
@@ -102,13 +108,31 @@ impl Quota {
         }
         let (call, come) = oneshot::channel();
         line.waiters.push_back(call);
-        Ok(Some(Turn { quota: self, come }))
+        Ok(Some(Turn { quota: self, come, heard: false }))
+    }
+
+    /// A waiter has given up. The line is cleared of such once they are the greater part: it stays as short as those who
+    /// wait, at a constant cost for each.
+    fn give_up(&self) {
+        const FEW: usize = 16;
+        let mut line = self.line();
+        line.gone += 1;
+        if line.gone > FEW.max(line.waiters.len() / 2) {
+            line.waiters.retain(|waiter| !waiter.is_closed());
+            let room = 2 * FEW.max(line.waiters.len());
+            line.waiters.shrink_to(room);
+            line.gone = 0;
+            if !line.closed {
+                self.waiting.store(!line.waiters.is_empty(), SeqCst);
+            }
+        }
     }
 
     /// Gives what is free to those who wait.
     fn serve(&self, line: &mut Line) {
         while let Some(first) = line.waiters.pop_front() {
             if first.is_closed() {
+                line.gone = line.gone.saturating_sub(1);
                 continue;
             }
             if !self.try_take() {
@@ -132,14 +156,19 @@ impl Quota {
 struct Turn<'a> {
     quota: &'a Quota,
     come: oneshot::Receiver<()>,
+    heard: bool,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        if self.heard {
+            return;
+        }
         self.come.close();
-        // Called, but gone before it heard.
-        if self.come.try_recv().is_ok() {
-            self.quota.release();
+        match self.come.try_recv() {
+            // Called, but gone before it heard.
+            Ok(()) => self.quota.release(),
+            Err(_) => self.quota.give_up(),
         }
     }
 }
@@ -241,6 +270,19 @@ mod tests {
         quota.close();
         assert_eq!(poll_once(waiter.as_mut()), Poll::Ready(Err(QuotaClosed)));
         assert_eq!(poll_once(Box::pin(quota.acquire()).as_mut()), Poll::Ready(Err(QuotaClosed)));
+    }
+
+    #[test]
+    fn waiters_that_gave_up_do_not_stay_in_the_line() {
+        let quota = limited(0);
+        let mut patient = Box::pin(quota.acquire());
+        assert_eq!(poll_once(patient.as_mut()), Poll::Pending);
+        for _ in 0..10_000 {
+            assert_eq!(poll_once(Box::pin(quota.acquire()).as_mut()), Poll::Pending);
+        }
+        assert!(quota.line().waiters.len() < 100, "{}", quota.line().waiters.len());
+        quota.set_limit(1);
+        assert_eq!(poll_once(patient.as_mut()), Poll::Ready(Ok(())));
     }
 
     /// However threads interleave, the books balance in the end.
