@@ -232,10 +232,11 @@ fn builder(options: &ConnectOptions) -> h2::client::Builder {
         .initial_window_size(options.initial_stream_window)
         .initial_connection_window_size(options.initial_connection_window)
         .max_header_list_size(options.max_header_list_size)
+        .data_frame_budget(options.data_frame_budget())
         .max_send_buffer_size(1 << 20)
         // Deadlines cancel many streams at once, and their last frames still come in. h2 counts each frame of a
-        // forgotten stream as an error and gives the connection up after 1024 of them in its whole life.
+        // forgotten stream as an error and by default gives the connection up after 1024 of them in its whole life.
         .max_concurrent_reset_streams(1024)
-        .max_local_error_reset_streams(None);
+        .max_local_error_reset_streams(Some(options.max_late_frames));
     builder
 }

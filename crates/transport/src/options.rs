@@ -19,6 +19,10 @@ pub struct ConnectOptions {
     pub initial_stream_window: u32,
     /// How many bytes of all responses may be in flight or unread.
     pub initial_connection_window: u32,
+    /// How many frames for streams that are over already the server may send in the life of the connection before it is
+    /// closed with ENHANCE_YOUR_CALM; 1,048,576 by default. Each one makes this side queue a RST_STREAM (RUSTSEC-2024-0003).
+    /// Honest servers send some too: what is on its way when a deadline cancels a stream counts, unless it arrives soon.
+    pub max_late_frames: usize,
     /// The largest header block accepted from the server.
     pub max_header_list_size: u32,
     /// Where the connection's tasks are counted. Clones share the count.
@@ -33,11 +37,24 @@ impl Default for ConnectOptions {
             keepalive_timeout: Duration::from_secs(20),
             keepalive_while_idle: false,
             initial_stream_window: 1 << 20,
-            // h2 ends a connection on which more than half this many bytes of overhead (about 256 per tiny DATA
-            // frame) are unread: a paused reader of small messages must not get there.
             initial_connection_window: 16 << 20,
+            max_late_frames: 1 << 20,
             max_header_list_size: 16 << 10,
             tasks: Tasks::default(),
         }
+    }
+}
+
+impl ConnectOptions {
+    /// How many bytes of overhead h2 may spend on unread DATA frames, at 256 bytes less its length for each, before it
+    /// closes the connection. A paused reader must not get there: its window may be full of the smallest gRPC messages,
+    /// of five bytes and one frame each. There is room for sixteen such readers; with the default stream window that
+    /// is about 0.8 GiB.
+    pub(crate) fn data_frame_budget(&self) -> usize {
+        const OVERHEAD: usize = 256;
+        const SMALLEST_MESSAGE: usize = 5;
+        const READERS: usize = 16;
+        let window = usize::try_from(self.initial_stream_window).unwrap_or(usize::MAX);
+        (window / SMALLEST_MESSAGE).saturating_mul(OVERHEAD * READERS)
     }
 }

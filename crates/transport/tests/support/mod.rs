@@ -190,9 +190,20 @@ pub(crate) async fn raw_with<B>(connector: &dyn Connector, settings: &[u8]) -> (
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
+    raw_options(connector, &ConnectOptions::default(), settings).await
+}
+
+/// Like [`raw_with`], with these options.
+pub(crate) async fn raw_options<B>(
+    connector: &dyn Connector,
+    options: &ConnectOptions,
+    settings: &[u8],
+) -> (Connection<B>, Raw<TcpStream>)
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
     let (listener, address) = listen().await;
-    let options = ConnectOptions::default();
-    let client = proxyless_transport::connect_with(connector, &address, &options);
+    let client = proxyless_transport::connect_with(connector, &address, options);
     let server = async {
         let mut server = Raw::accept(&listener).await;
         server.write(SETTINGS, 0, 0, settings).await;
