@@ -13,6 +13,7 @@ const SETTINGS: u8 = 0x4;
 const GO_AWAY: u8 = 0x7;
 const ACK: u8 = 0x1;
 const MAX_CONCURRENT_STREAMS: u16 = 0x3;
+const INITIAL_WINDOW_SIZE: u16 = 0x4;
 /// The fixed part of a GOAWAY, then its debug data.
 const GO_AWAY_FIXED: usize = 8;
 const MAX_DEBUG_DATA: usize = 1024;
@@ -24,12 +25,19 @@ const SPEAKS_TLS: &str = "the server speaks TLS: it answered with a TLS alert";
 /// What the server said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// SETTINGS, with its MAX_CONCURRENT_STREAMS if it has one.
-    Settings { max_concurrent_streams: Option<u32> },
+    /// SETTINGS.
+    Settings(Settings),
     /// GOAWAY.
     GoAway(GoAway),
     /// The first frame is not SETTINGS, so this is not HTTP/2. Nothing is parsed after this.
     NotHttp2 { why: &'static str },
+}
+
+/// What SETTINGS say, as far as it is of interest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) max_concurrent_streams: Option<u32>,
+    pub(crate) initial_window_size: Option<u32>,
 }
 
 /// The parser's place in the stream of frames.
@@ -47,7 +55,7 @@ enum State {
     Settings {
         left: usize,
         setting: Partial<SETTING>,
-        max_concurrent_streams: Option<u32>,
+        settings: Settings,
     },
     GoAway {
         left: usize,
@@ -101,23 +109,25 @@ impl FrameParser {
                 }
                 (complete.and_then(|header| self.begin(header)), rest)
             }
-            State::Settings { left, setting, max_concurrent_streams } => {
+            State::Settings { left, setting, settings } => {
                 let (mut payload, rest) = split(data, *left);
                 *left -= payload.len();
                 while !payload.is_empty() {
                     let (complete, more) = setting.fill(payload);
                     payload = more;
-                    if let Some([a, b, value @ ..]) = complete
-                        && u16::from_be_bytes([a, b]) == MAX_CONCURRENT_STREAMS
-                    {
-                        // The last of several wins.
-                        *max_concurrent_streams = Some(u32::from_be_bytes(value));
+                    let Some([a, b, value @ ..]) = complete else { continue };
+                    let value = Some(u32::from_be_bytes(value));
+                    // The last of several wins.
+                    match u16::from_be_bytes([a, b]) {
+                        MAX_CONCURRENT_STREAMS => settings.max_concurrent_streams = value,
+                        INITIAL_WINDOW_SIZE => settings.initial_window_size = value,
+                        _ => {}
                     }
                 }
                 if *left > 0 {
                     return (None, rest);
                 }
-                let event = Event::Settings { max_concurrent_streams: *max_concurrent_streams };
+                let event = Event::Settings(*settings);
                 self.state = State::default();
                 (Some(event), rest)
             }
@@ -159,12 +169,12 @@ impl FrameParser {
         self.state = match (is_settings, kind, length) {
             (_, _, 0) => State::default(),
             (true, ..) => {
-                State::Settings { left: length, setting: Partial::default(), max_concurrent_streams: None }
+                State::Settings { left: length, setting: Partial::default(), settings: Settings::default() }
             }
             (_, GO_AWAY, _) => State::GoAway { left: length, payload: Vec::new() },
             _ => State::Skip(length),
         };
-        (is_settings && length == 0).then_some(Event::Settings { max_concurrent_streams: None })
+        (is_settings && length == 0).then_some(Event::Settings(Settings::default()))
     }
 }
 
@@ -237,6 +247,10 @@ mod tests {
         [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()
     }
 
+    fn settings(max_concurrent_streams: Option<u32>, initial_window_size: Option<u32>) -> Event {
+        Event::Settings(Settings { max_concurrent_streams, initial_window_size })
+    }
+
     fn go_away_payload(last: u32, code: u32, debug: &[u8]) -> Vec<u8> {
         [&last.to_be_bytes()[..], &code.to_be_bytes(), debug].concat()
     }
@@ -267,9 +281,9 @@ mod tests {
         ]
         .concat();
         let events = vec![
-            Event::Settings { max_concurrent_streams: None },
-            Event::Settings { max_concurrent_streams: Some(7) },
-            Event::Settings { max_concurrent_streams: None },
+            settings(None, None),
+            settings(Some(7), Some(1 << 20)),
+            settings(None, Some(9)),
             Event::GoAway(GoAway {
                 last_stream_id: 5,
                 code: 11,
@@ -354,20 +368,14 @@ mod tests {
 
     #[test]
     fn settings_of_a_wrong_length_are_ignored() {
-        assert_eq!(
-            parse([&frame(4, 0, &[0; 7])[..], &frame(4, 0, &[])]),
-            [Event::Settings { max_concurrent_streams: None }]
-        );
+        assert_eq!(parse([&frame(4, 0, &[0; 7])[..], &frame(4, 0, &[])]), [settings(None, None)]);
     }
 
     #[test]
     fn a_goaway_too_short_to_be_one_is_ignored() {
         assert_eq!(
             parse([&frame(4, 0, &[])[..], &frame(7, 0, &[0; 7]), &frame(4, 0, &setting(3, 1))]),
-            [
-                Event::Settings { max_concurrent_streams: None },
-                Event::Settings { max_concurrent_streams: Some(1) }
-            ]
+            [settings(None, None), settings(Some(1), None)]
         );
     }
 }

@@ -59,7 +59,7 @@ impl FrameTap {
         let shared = &self.shared;
         shared.on_read();
         self.received.push(bytes, |event| match event {
-            Event::Settings { max_concurrent_streams } => shared.on_settings(max_concurrent_streams),
+            Event::Settings(settings) => shared.on_settings(settings),
             Event::GoAway(go_away) => shared.on_go_away(go_away),
             Event::NotHttp2 { why } => shared.on_io_end(why.into()),
         });

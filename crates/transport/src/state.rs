@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::frame_parser::Settings;
 use crate::go_away::GoAway;
 use crate::options::ConnectOptions;
 use crate::quota::Quota;
@@ -78,6 +79,8 @@ pub(crate) struct Shared {
     /// The last stream whose HEADERS the socket has taken.
     last_written: AtomicU32,
     last_read: Option<LastRead>,
+    /// How much of a request the server takes before it has given more window.
+    initial_send_window: AtomicU32,
     /// What is not taken from the server, for errors.
     pub(crate) max_header_list_size: u32,
 }
@@ -122,6 +125,8 @@ impl Shared {
             facts: Mutex::default(),
             last_written: AtomicU32::new(0),
             last_read: options.keepalive_interval.map(|_| last_read()),
+            // RFC 9113, section 6.9.2.
+            initial_send_window: AtomicU32::new(65_535),
             max_header_list_size: options.max_header_list_size,
         }
     }
@@ -146,9 +151,13 @@ impl Shared {
         }
     }
 
-    pub(crate) fn on_settings(&self, max_concurrent_streams: Option<u32>) {
-        if let Some(limit) = max_concurrent_streams {
+    pub(crate) fn on_settings(&self, settings: Settings) {
+        if let Some(limit) = settings.max_concurrent_streams {
             self.quota.set_limit(limit);
+        }
+        if let Some(window) = settings.initial_window_size {
+            // No other memory is ordered by it.
+            self.initial_send_window.store(window, Ordering::Relaxed);
         }
         self.facts().settings_seen = true;
         self.advance(ConnectionState::Open);
@@ -255,6 +264,11 @@ impl Shared {
     /// The last stream whose HEADERS may have left this process.
     pub(crate) fn last_written(&self) -> u32 {
         self.last_written.load(Ordering::Acquire)
+    }
+
+    /// How much of a request the server takes before it has given more window.
+    pub(crate) fn initial_send_window(&self) -> usize {
+        usize::try_from(self.initial_send_window.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
     /// When the server was last heard. Only known if there is keepalive.

@@ -1,7 +1,11 @@
 //! The body of a request on its way to h2.
 //!
-//! A body that is there at once, as that of a unary call, is handed over in the caller's own poll. Only one that makes
-//! us wait gets a task: its stream must go on also while the caller polls nothing.
+//! A body that is there at once and fits the window of its stream, as that of most unary calls, is handed over in the
+//! caller's own poll. Only one that makes us wait gets a task: its stream must go on also while the caller polls nothing.
+//!
+//! h2 is never given more than the window of the stream allows. What it holds beyond that, it holds until the server gives
+//! more window, also after the response has ended; a server that has answered early never does, and the stream would
+//! count against the server's limit for the life of the connection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -19,8 +23,8 @@ pub(crate) struct Upload<B> {
     stream: SendStream<Bytes>,
     /// Read, but not handed over.
     chunk: Option<Bytes>,
-    /// Something has been handed over.
-    begun: bool,
+    /// How much need not wait for the window of the stream: all of it, before anything is handed over.
+    free: usize,
 }
 
 /// What is left of an upload after its first poll. Dropping it gives the rest up.
@@ -49,7 +53,8 @@ where
 {
     /// Begins to upload: does what can be done at once, and gives the rest to a task.
     pub(crate) fn begin(body: B, stream: SendStream<Bytes>, cx: &mut Context<'_>, shared: &Shared) -> Rest {
-        let mut upload = Self { body, stream, chunk: None, begun: false };
+        let free = shared.initial_send_window();
+        let mut upload = Self { body, stream, chunk: None, free };
         match Pin::new(&mut upload).poll(cx) {
             Poll::Ready(()) => Rest::none(),
             Poll::Pending => Rest(Some(shared.spawn(upload))),
@@ -68,14 +73,34 @@ where
         Pin::new(&mut self.body).poll_frame(cx)
     }
 
-    /// Waits until the server takes more. `false` if it never will.
-    fn poll_window(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        // The least that makes h2 tell: a claim on more than one needs would keep other streams waiting.
-        self.stream.reserve_capacity(1);
-        while self.stream.capacity() == 0 {
-            if !matches!(ready!(self.stream.poll_capacity(cx)), Some(Ok(_))) {
+    /// Waits until the server takes some of `wanted` bytes. Returns how many; `None` if it never will.
+    fn poll_window(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Option<usize>> {
+        // No more than is there to be sent: a claim on more than one needs would keep other streams waiting.
+        self.stream.reserve_capacity(wanted);
+        loop {
+            match self.stream.capacity() {
+                0 if matches!(ready!(self.stream.poll_capacity(cx)), Some(Ok(_))) => {}
+                0 => return Poll::Ready(None),
+                room => return Poll::Ready(Some(room)),
+            }
+        }
+    }
+
+    /// Hands over what the window does not cover, piece by piece, until the rest of the chunk fits. `false` if the stream
+    /// or the connection is over.
+    fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        while let Some(length) = self.chunk.as_ref().map(Bytes::len)
+            && length > self.free
+        {
+            let Some(room) = ready!(self.poll_window(cx, length)) else { return Poll::Ready(false) };
+            if room >= length {
+                break;
+            }
+            let piece = self.chunk.as_mut().map(|chunk| chunk.split_to(room)).unwrap_or_default();
+            if self.stream.send_data(piece, false).is_err() {
                 return Poll::Ready(false);
             }
+            self.free = 0;
         }
         Poll::Ready(true)
     }
@@ -100,8 +125,7 @@ where
         let this = &mut *self;
         // Whatever fails below fails because the stream or the connection is over, and the response says why.
         loop {
-            // The first chunk need not wait for the window: here or in h2, it takes the same memory.
-            if this.begun && this.chunk.is_some() && !ready!(this.poll_window(cx)) {
+            if !ready!(this.poll_pieces(cx)) {
                 return Poll::Ready(());
             }
             // One frame ahead, so that the last one carries END_STREAM.
@@ -111,7 +135,7 @@ where
                 if this.stream.send_data(chunk, last).is_err() || last {
                     return Poll::Ready(());
                 }
-                this.begun = true;
+                this.free = 0;
             }
             match next {
                 Poll::Pending => {

@@ -2,9 +2,13 @@
 
 mod support;
 
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use proxyless_transport::{Body, ConnectOptions, Connection, TcpConnector};
-use support::{ACK, DATA, Raw, SETTINGS, TestBody, ping, raw, raw_options};
+use support::{
+    ACK, DATA, END_STREAM, RST_STREAM, Raw, SETTINGS, TestBody, WINDOW_UPDATE, max_concurrent_streams, ping,
+    raw, raw_options, request,
+};
 use tokio::net::TcpStream;
 
 /// A response that has begun.
@@ -58,4 +62,36 @@ async fn a_server_that_goes_on_sending_on_streams_that_are_over_is_given_up() {
     let reason = connection.closed().await;
     assert!(reason.contains("excessive load"), "{reason}");
     assert_eq!(ConnectOptions::default().max_late_frames, 1 << 20);
+}
+
+/// The server answers without reading the request, and without resetting the stream.
+#[tokio::test]
+async fn requests_that_are_answered_early_hold_no_places() {
+    let (connection, mut server) = raw(&max_concurrent_streams(2)).await;
+    for _ in 0..5 {
+        let sent = tokio::spawn(connection.send(request(TestBody::of(&[7; 100_000]))));
+        let stream = server.next_request().await;
+        server.respond(stream, END_STREAM).await;
+        sent.await.expect("no panic").expect("a response");
+        let reset = server.read_kind(RST_STREAM).await;
+        assert_eq!((reset.stream, &reset.payload[..]), (stream, &8_u32.to_be_bytes()[..]));
+        // What has come is given back to the connection, as every server does.
+        server.write(WINDOW_UPDATE, 0, 0, &65_535_u32.to_be_bytes()).await;
+    }
+    call(&connection, &mut server).await;
+    // A second piece of a stream of requests is no different.
+    let (feed, body) = TestBody::open();
+    let sent = tokio::spawn(connection.send(request(body)));
+    feed.send(Bytes::from_static(b"first")).expect("open");
+    let stream = server.next_request().await;
+    server.read_kind(DATA).await;
+    feed.send(Bytes::from_static(&[7; 100_000])).expect("open");
+    drop(feed);
+    server.read_kind(DATA).await;
+    server.respond(stream, END_STREAM).await;
+    sent.await.expect("no panic").expect("a response");
+    assert_eq!(server.read_kind(RST_STREAM).await.stream, stream);
+    // And the connection can end.
+    drop(connection);
+    server.drained().await;
 }

@@ -96,13 +96,31 @@ async fn no_body_ends_with_the_headers() {
 }
 
 #[tokio::test]
-async fn a_body_larger_than_the_window_needs_no_task_either() {
+async fn a_body_larger_than_the_window_waits_in_a_task() {
     let (connection, mut server) = raw(&[]).await;
     let sent = tokio::spawn(connection.send(request(TestBody::of(&[7; 200_000]))));
     let stream = server.next_request().await;
     assert_eq!(read_data(&mut server, 65_535).await, 0);
+    assert_eq!(connection.tasks().live(), 2);
+    // Exactly what is missing: the end must not wait for more.
+    widen(&mut server, stream, 200_000 - 65_535).await;
+    assert_eq!(read_data(&mut server, 200_000 - 65_535).await, END_STREAM);
+    server.respond(stream, END_STREAM).await;
+    sent.await.expect("no panic").expect("a response");
+    assert!(server.sync().await.iter().all(|frame| frame.kind != RST_STREAM));
     assert_eq!(connection.tasks().live(), 1);
-    widen(&mut server, stream, 200_000).await;
+}
+
+#[tokio::test]
+async fn a_body_within_a_window_that_the_server_has_widened_needs_no_task() {
+    // INITIAL_WINDOW_SIZE; that of the connection is another matter, which the server must widen in any case.
+    let settings = [&4_u16.to_be_bytes()[..], &200_000_u32.to_be_bytes()].concat();
+    let (connection, mut server) = raw(&settings).await;
+    let sent = tokio::spawn(connection.send(request(TestBody::of(&[7; 200_000]))));
+    let stream = server.next_request().await;
+    assert_eq!(read_data(&mut server, 65_535).await, 0);
+    assert_eq!(connection.tasks().live(), 1);
+    server.write(WINDOW_UPDATE, 0, 0, &200_000_u32.to_be_bytes()).await;
     assert_eq!(read_data(&mut server, 200_000 - 65_535).await, END_STREAM);
     server.respond(stream, END_STREAM).await;
     sent.await.expect("no panic").expect("a response");
@@ -136,12 +154,12 @@ async fn a_stream_of_requests_waits_for_the_window() {
     let stream = server.next_request().await;
     read_data(&mut server, 65_535).await;
     server.sync().await;
-    // Two fill the window, one waits.
-    assert_eq!(pulled.load(Ordering::SeqCst), 3);
+    // One and a part of the second fill the window.
+    assert_eq!(pulled.load(Ordering::SeqCst), 2);
     widen(&mut server, stream, 40_000).await;
     read_data(&mut server, 40_000).await;
     server.sync().await;
-    assert_eq!(pulled.load(Ordering::SeqCst), 4);
+    assert_eq!(pulled.load(Ordering::SeqCst), 3);
     server.reset(stream, 8).await;
     sent.await.expect("no panic").expect_err("reset");
     drop(connection);
