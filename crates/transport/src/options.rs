@@ -17,7 +17,8 @@ pub struct ConnectOptions {
     pub keepalive_while_idle: bool,
     /// How many bytes of one response may be in flight or unread.
     pub initial_stream_window: u32,
-    /// How many bytes of all responses may be in flight or unread.
+    /// How many bytes of all responses may be in flight or unread; it grows with the number of open streams to what their
+    /// windows add up to (2 GiB at most), so that responses that nobody reads do not hold up others.
     pub initial_connection_window: u32,
     /// How many frames for streams that are over already the server may send in the life of the connection before it is
     /// closed with ENHANCE_YOUR_CALM; 1,048,576 by default. Each one makes this side queue a RST_STREAM (RUSTSEC-2024-0003).

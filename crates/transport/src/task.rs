@@ -19,7 +19,9 @@ pub(crate) fn run(
     shared: Arc<Shared>,
 ) -> impl Future<Output = ()> + Send + 'static {
     let keepalive = Keepalive::new(options, http2.ping_pong());
-    let driver = Driver { http2, keepalive, shared: Arc::clone(&shared) };
+    let window =
+        Window { stream: options.initial_stream_window, connection: options.initial_connection_window };
+    let driver = Driver { http2, keepalive, window, shared: Arc::clone(&shared) };
     let shared = CloseOnDrop(shared);
     async move {
         let CloseOnDrop(shared) = &shared;
@@ -33,7 +35,31 @@ pub(crate) fn run(
 struct Driver {
     http2: h2::client::Connection<FrameTap, Bytes>,
     keepalive: Option<Keepalive>,
+    window: Window,
     shared: Arc<Shared>,
+}
+
+/// What the server may send before it is read.
+struct Window {
+    stream: u32,
+    connection: u32,
+}
+
+impl Window {
+    /// The window of the connection, if it must grow so that every open stream has its own: responses that nobody reads
+    /// must not keep the server from sending others.
+    fn grown(&mut self, streams: usize) -> Option<u32> {
+        /// RFC 9113, section 6.9.1.
+        const MOST: u32 = (1 << 31) - 1;
+        let streams = u32::try_from(streams).unwrap_or(u32::MAX);
+        let needed = self.stream.saturating_mul(streams);
+        // Twice as much each time, so that it rarely happens.
+        let next = needed.checked_next_power_of_two().unwrap_or(MOST).min(MOST);
+        (needed > self.connection && next > self.connection).then(|| {
+            self.connection = next;
+            next
+        })
+    }
 }
 
 impl Future for Driver {
@@ -41,6 +67,10 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        // Before h2 tells the server of new streams.
+        if let Some(size) = this.window.grown(this.shared.quota.in_use()) {
+            this.http2.set_target_window_size(size);
+        }
         let polled = Pin::new(&mut this.http2).poll(cx);
         // Not where the tap sees the end, but here, where h2 is not at work.
         this.shared.release_sender_if_ending();

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use proxyless_transport::{Body, ConnectOptions, Connection, TcpConnector};
 use support::{
-    ACK, DATA, END_STREAM, RST_STREAM, Raw, SETTINGS, TestBody, WINDOW_UPDATE, max_concurrent_streams, ping,
-    raw, raw_options, request,
+    ACK, DATA, END_STREAM, HEADERS, RST_STREAM, Raw, SETTINGS, TestBody, WINDOW_UPDATE,
+    max_concurrent_streams, ping, raw, raw_options, request,
 };
 use tokio::net::TcpStream;
 
@@ -94,4 +94,37 @@ async fn requests_that_are_answered_early_hold_no_places() {
     // And the connection can end.
     drop(connection);
     server.drained().await;
+}
+
+#[tokio::test]
+async fn paused_readers_do_not_hold_up_other_calls() {
+    let (connection, mut server) = raw(&[]).await;
+    // The stream windows count from then on.
+    server.write(SETTINGS, ACK, 0, &[]).await;
+    let mut paused = Vec::new();
+    // What the server may send in all, as far as it knows.
+    let mut window = 65_535_u64;
+    for number in 0..40 {
+        let sent = tokio::spawn(connection.send(ping()));
+        let stream = loop {
+            let frame = server.read().await.expect("the client is there");
+            if frame.kind == HEADERS {
+                break frame.stream;
+            } else if frame.kind == WINDOW_UPDATE && frame.stream == 0 {
+                let by = frame.payload.try_into().map(u32::from_be_bytes).expect("four bytes");
+                window += u64::from(by);
+            }
+        };
+        server.respond(stream, 0).await;
+        paused.push((stream, sent.await.expect("no panic").expect("a response").into_body()));
+        for _ in 0..64 {
+            assert!(window >= 16_384, "{window} bytes left with {number} paused readers");
+            window -= 16_384;
+            server.write(DATA, 0, stream, &[7; 16_384]).await;
+        }
+    }
+    for (stream, body) in paused {
+        server.end(stream).await;
+        assert_eq!(body.collect().await.expect("no error").to_bytes().len(), 1 << 20);
+    }
 }
