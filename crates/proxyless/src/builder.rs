@@ -64,6 +64,7 @@ pub struct XdsChannelBuilder {
     dns: DnsConfig,
     resolver: Arc<dyn Resolve>,
     retries: RetryOptions,
+    write_timeout: Option<Duration>,
     max_header_list_size: Option<u32>,
 }
 
@@ -86,6 +87,7 @@ impl XdsChannelBuilder {
             dns: DnsConfig::default(),
             resolver: Arc::new(SystemResolver::new()),
             retries: RetryOptions::default(),
+            write_timeout: ConnectOptions::default().write_timeout,
             max_header_list_size: None,
         }
     }
@@ -232,6 +234,15 @@ impl XdsChannelBuilder {
         self
     }
 
+    /// How long the socket of a backend may take nothing while there is something to send before its connection is given
+    /// up; 20 seconds by default, at least 100 milliseconds, and `None` for as long as the system allows. RPCs that have
+    /// not left go to another connection. A connection that has nothing to send is not affected.
+    pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        const SHORTEST: Duration = Duration::from_millis(100);
+        self.write_timeout = timeout.into().map(|timeout| timeout.max(SHORTEST));
+        self
+    }
+
     /// How large the headers of a response may be (names, values and 32 bytes for each); 16 KiB by default. A response
     /// with more fails with RESOURCE_EXHAUSTED.
     pub fn max_header_list_size(mut self, bytes: u32) -> Self {
@@ -292,6 +303,7 @@ impl XdsChannelBuilder {
             options.keepalive_interval = Some(interval);
             options.keepalive_timeout = timeout;
         }
+        options.write_timeout = self.write_timeout;
         if let Some(bytes) = self.max_header_list_size {
             options.max_header_list_size = bytes;
         }

@@ -154,8 +154,7 @@ impl<B> Connection<B> {
 
     /// Completes when no new stream can be opened any more.
     pub async fn left_open(&self) -> Lost {
-        let left = |state: &Option<_>| !matches!(state, None | Some(ConnectionState::Open));
-        match self.shared.wait_for(left).await {
+        match self.shared.left_open().await {
             ConnectionState::Closed { reason } => Lost::Closed(reason),
             ConnectionState::GoingAway { reason } => Lost::GoAway(reason),
             // Not reached: the wait is for the other two.

@@ -31,6 +31,8 @@ pub(crate) struct FrameTap {
     /// Set when a write failed. What the server sent before it closed (a GOAWAY says which requests it never saw) is
     /// still to be read, so h2 learns of the failure from the read side, within this time.
     drain: Option<Pin<Box<Sleep>>>,
+    /// Runs while the socket takes nothing of what there is to write.
+    stalled: Option<Pin<Box<Sleep>>>,
     /// Writing has begun: it goes on until all is written.
     writing: bool,
 }
@@ -44,6 +46,7 @@ impl FrameTap {
             shared,
             deaf: false,
             drain: None,
+            stalled: None,
             writing: false,
         }
     }
@@ -81,6 +84,24 @@ impl FrameTap {
         // A task that wakes itself runs after all others that are ready.
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Waits for the socket to take something, but not for ever: a peer that hangs leaves its window closed, and what
+    /// callers send and cancel meanwhile would fill the memory.
+    fn poll_unstalled<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        outcome: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.stalled = None;
+            return outcome;
+        }
+        let Some(timeout) = self.shared.write_timeout else { return Poll::Pending };
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        ready!(timer.as_mut().poll(cx));
+        let reason = format!("the socket has taken nothing for {timeout:?}");
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 
     /// Passes a write's outcome on, unless it failed: then the bytes count as written, and reading goes on to the end.
@@ -130,7 +151,8 @@ impl AsyncWrite for FrameTap {
             return Poll::Ready(Ok(buf.len()));
         }
         ready!(self.poll_gather(cx));
-        let result = ready!(Pin::new(&mut self.io).poll_write(cx, buf));
+        let outcome = Pin::new(&mut self.io).poll_write(cx, buf);
+        let result = ready!(self.poll_unstalled(cx, outcome));
         let left = *result.as_ref().unwrap_or(&buf.len());
         self.observe_sent(split(buf, left).0);
         self.wrote(cx, result, buf.len())
@@ -141,13 +163,15 @@ impl AsyncWrite for FrameTap {
             return Poll::Ready(Ok(()));
         }
         self.writing = false;
-        let result = ready!(Pin::new(&mut self.io).poll_flush(cx));
+        let outcome = Pin::new(&mut self.io).poll_flush(cx);
+        let result = ready!(self.poll_unstalled(cx, outcome));
         self.wrote(cx, result, ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // A failure here says nothing new: whoever shuts down knows why.
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let outcome = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.poll_unstalled(cx, outcome)
     }
 
     fn poll_write_vectored(
@@ -160,7 +184,8 @@ impl AsyncWrite for FrameTap {
             return Poll::Ready(Ok(all));
         }
         ready!(self.poll_gather(cx));
-        let result = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, bufs));
+        let outcome = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        let result = ready!(self.poll_unstalled(cx, outcome));
         let mut left = *result.as_ref().unwrap_or(&all);
         for buf in bufs {
             let (written, _) = split(buf, left);

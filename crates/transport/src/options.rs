@@ -15,6 +15,9 @@ pub struct ConnectOptions {
     pub keepalive_timeout: Duration,
     /// Whether to probe also while no stream is open. Many servers punish that.
     pub keepalive_while_idle: bool,
+    /// How long the socket may take nothing while there is something to write before the connection counts as dead;
+    /// 20 seconds by default. `None`: for ever. The peer of such a connection hangs, or does not read.
+    pub write_timeout: Option<Duration>,
     /// How many bytes of one response may be in flight or unread.
     pub initial_stream_window: u32,
     /// How many bytes of all responses may be in flight or unread; it grows with the number of open streams to what their
@@ -37,6 +40,7 @@ impl Default for ConnectOptions {
             keepalive_interval: None,
             keepalive_timeout: Duration::from_secs(20),
             keepalive_while_idle: false,
+            write_timeout: Some(Duration::from_secs(20)),
             initial_stream_window: 1 << 20,
             initial_connection_window: 16 << 20,
             max_late_frames: 1 << 20,

@@ -81,6 +81,7 @@ pub(crate) struct Shared {
     last_read: Option<LastRead>,
     /// How much of a request the server takes before it has given more window.
     initial_send_window: AtomicU32,
+    pub(crate) write_timeout: Option<Duration>,
     /// What is not taken from the server, for errors.
     pub(crate) max_header_list_size: u32,
 }
@@ -127,6 +128,7 @@ impl Shared {
             last_read: options.keepalive_interval.map(|_| last_read()),
             // RFC 9113, section 6.9.2.
             initial_send_window: AtomicU32::new(65_535),
+            write_timeout: options.write_timeout,
             max_header_list_size: options.max_header_list_size,
         }
     }
@@ -213,7 +215,7 @@ impl Shared {
 
     /// Lets go of the sender if the connection takes no more requests.
     pub(crate) fn release_sender_if_ending(&self) {
-        if self.rank() > OPEN && self.sender.load().is_some() {
+        if self.is_ending() && self.sender.load().is_some() {
             self.sender.store(None);
         }
     }
@@ -256,6 +258,11 @@ impl Shared {
         self.rank() == OPEN
     }
 
+    /// Whether the connection takes no more streams. (Before SETTINGS it is only beginning.)
+    pub(crate) fn is_ending(&self) -> bool {
+        self.rank() > OPEN
+    }
+
     fn rank(&self) -> u8 {
         // Only a hint: who finds it open may still be refused.
         self.rank.load(Ordering::Relaxed)
@@ -290,6 +297,11 @@ impl Shared {
         // `self` owns the sender, so it is not gone; and `fits` is never true of `None`.
         let found = states.wait_for(fits).await.ok().and_then(|state| state.clone());
         found.unwrap_or(ConnectionState::Open)
+    }
+
+    /// Waits until no new stream can be opened any more.
+    pub(crate) async fn left_open(&self) -> ConnectionState {
+        self.wait_for(|state| !matches!(state, None | Some(ConnectionState::Open))).await
     }
 
     pub(crate) fn go_away(&self) -> Option<GoAway> {

@@ -3,8 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::sleep;
 use tracing::debug;
 
 use crate::frame_tap::FrameTap;
@@ -21,7 +23,8 @@ pub(crate) fn run(
     let keepalive = Keepalive::new(options, http2.ping_pong());
     let window =
         Window { stream: options.initial_stream_window, connection: options.initial_connection_window };
-    let driver = Driver { http2, keepalive, window, shared: Arc::clone(&shared) };
+    let overdue = Box::pin(overdue(Arc::clone(&shared)));
+    let driver = Driver { http2, keepalive, window, overdue, watched: false, shared: Arc::clone(&shared) };
     let shared = CloseOnDrop(shared);
     async move {
         let CloseOnDrop(shared) = &shared;
@@ -36,7 +39,26 @@ struct Driver {
     http2: h2::client::Connection<FrameTap, Bytes>,
     keepalive: Option<Keepalive>,
     window: Window,
+    /// Wakes this task when the connection begins to end: h2 does not while it waits for the socket.
+    overdue: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// [`Self::overdue`] has been polled, and has our waker.
+    watched: bool,
     shared: Arc<Shared>,
+}
+
+/// How long a connection that is ending may go on after the last of its callers has gone.
+const LONGEST_CLOSE: Duration = Duration::from_secs(5);
+
+/// Completes when the end of the connection takes too long: no caller has a stream any more, and yet h2 has something to
+/// write, which a peer that hangs does not read.
+async fn overdue(shared: Arc<Shared>) {
+    shared.left_open().await;
+    loop {
+        sleep(LONGEST_CLOSE).await;
+        if shared.quota.in_use() == 0 {
+            return;
+        }
+    }
 }
 
 /// What the server may send before it is read.
@@ -80,6 +102,12 @@ impl Future for Driver {
             && let Poll::Ready(cause) = keepalive.poll(cx, &this.shared)
         {
             this.shared.on_io_end(cause);
+            return Poll::Ready(Ok(()));
+        }
+        if polled.is_pending()
+            && (this.shared.is_ending() || !std::mem::replace(&mut this.watched, true))
+            && this.overdue.as_mut().poll(cx).is_ready()
+        {
             return Poll::Ready(Ok(()));
         }
         polled
