@@ -43,8 +43,11 @@ pub struct BodyError {
 }
 
 impl Body {
-    pub(crate) fn new(stream: RecvStream, upload: Rest, place: Place) -> Self {
+    pub(crate) fn new(stream: RecvStream, upload: Rest, mut place: Place) -> Self {
         let ended = stream.is_end_stream();
+        if ended {
+            place.end();
+        }
         let open = Open { stream, unreleased: 0, data_ended: false, _upload: upload, place };
         Self((!ended).then_some(open))
     }
@@ -99,6 +102,7 @@ impl http_body::Body for Body {
             Some(Err(error)) => Some(Err(BodyError::of(&error, open.place.shared()))),
             None => None,
         };
+        open.place.end();
         self.0 = None;
         Poll::Ready(frame)
     }

@@ -89,7 +89,7 @@ where
     /// # Errors
     /// See [`SendError`]: it says whether the server can have seen the request.
     pub async fn send(self, request: Request<B>) -> Result<Response<Body>, SendError<B>> {
-        let place = self.place;
+        let mut place = self.place;
         let shared = place.shared();
         let Some(mut sender) = shared.sender() else {
             return Err(SendError::unsent(request, shared.refusal()));
@@ -112,6 +112,8 @@ where
             }
         };
         drop(sender);
+        place.begin(response.stream_id().as_u32());
+        let shared = place.shared();
         let upload = if no_body {
             Rest::none()
         } else {
@@ -125,7 +127,11 @@ where
         };
         match (&mut response).await {
             Ok(response) => Ok(response.map(|stream| Body::new(stream, upload, place))),
-            Err(error) => Err(SendError::of_stream(&error, response.stream_id().as_u32(), shared)),
+            Err(error) => {
+                let error = SendError::of_stream(&error, response.stream_id().as_u32(), shared);
+                place.end();
+                Err(error)
+            }
         }
     }
 }

@@ -70,7 +70,8 @@ impl FrameTap {
 
     /// Looks at bytes that the socket has taken, or may have: one that encrypts can fail after it has sent them.
     fn observe_sent(&mut self, bytes: &[u8]) {
-        if let Some(stream) = self.sent.push(bytes) {
+        let quota = &self.shared.quota;
+        if let Some(stream) = self.sent.push(bytes, |stream| quota.on_reset_written(stream)) {
             self.shared.on_written(stream);
         }
     }
@@ -93,6 +94,7 @@ impl FrameTap {
         cx: &mut Context<'_>,
         outcome: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        self.shared.quota.set_blocked(outcome.is_pending());
         if outcome.is_ready() {
             self.stalled = None;
             return outcome;

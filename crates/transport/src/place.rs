@@ -6,7 +6,11 @@ use crate::state::Shared;
 
 /// A place among the streams that the server allows. It is free again when this is dropped: a gRPC call is over when
 /// its response is, or when nobody wants the response any more.
-pub(crate) struct Place(Arc<Shared>);
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    /// The stream in it, while it may have to be cancelled.
+    stream: Option<u32>,
+}
 
 impl Place {
     /// Waits for a place.
@@ -15,18 +19,31 @@ impl Place {
     /// Why the connection takes no more streams.
     pub(crate) async fn take(shared: Arc<Shared>) -> Result<Self, String> {
         match shared.quota.acquire().await {
-            Ok(()) => Ok(Self(shared)),
+            Ok(()) => Ok(Self { shared, stream: None }),
             Err(_) => Err(shared.refusal()),
         }
     }
 
+    /// A stream has begun.
+    pub(crate) fn begin(&mut self, stream: u32) {
+        self.stream = Some(stream);
+    }
+
+    /// The stream has ended by itself.
+    pub(crate) fn end(&mut self) {
+        self.stream = None;
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
-        &self.0
+        &self.shared
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.quota.release();
+        match self.stream {
+            Some(stream) => self.shared.quota.abandon(stream),
+            None => self.shared.quota.release(),
+        }
     }
 }

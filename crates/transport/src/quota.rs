@@ -15,8 +15,16 @@ pub(crate) struct Quota {
     limit: AtomicUsize,
     /// Somebody waits, or is about to. Written under the lock of `line`.
     waiting: AtomicBool,
+    /// The socket does not take what there is to write.
+    blocked: AtomicBool,
+    /// The length of `Line::abandoned`.
+    abandoned: AtomicUsize,
     line: Mutex<Line>,
 }
+
+/// How many requests may wait for a socket that takes nothing after their callers have gone. h2 must send them all the
+/// same (their streams have ids), so each takes memory: about 11 KB with tonic.
+const MAX_ABANDONED: usize = 1024;
 
 #[derive(Default)]
 struct Line {
@@ -24,6 +32,12 @@ struct Line {
     /// About how many of the waiters have given up.
     gone: usize,
     closed: bool,
+    /// The server's limit, if it has one.
+    limit: Option<usize>,
+    /// The streams whose callers went away while the socket was blocked, and whose RST_STREAM has not been written.
+    abandoned: VecDeque<u32>,
+    /// Too many are abandoned: nobody gets a stream for now.
+    congested: bool,
 }
 
 /// No more streams will be handed out.
@@ -36,6 +50,8 @@ impl Default for Quota {
             in_use: AtomicUsize::new(0),
             limit: AtomicUsize::new(usize::MAX),
             waiting: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
+            abandoned: AtomicUsize::new(0),
             line: Mutex::default(),
         }
     }
@@ -67,9 +83,69 @@ impl Quota {
 
     pub(crate) fn set_limit(&self, limit: u32) {
         let mut line = self.line();
+        line.limit = Some(usize::try_from(limit).unwrap_or(usize::MAX));
+        self.settle(&mut line);
+    }
+
+    /// Gives back a stream that was cancelled. While the socket is blocked it counts as abandoned.
+    pub(crate) fn abandon(&self, stream: u32) {
+        if self.blocked.load(SeqCst) {
+            let mut line = self.line();
+            line.abandoned.push_back(stream);
+            self.abandoned.store(line.abandoned.len(), SeqCst);
+            // Read after the store: either this sees that the socket has taken everything, or `on_all_written` sees this.
+            if line.abandoned.len() >= MAX_ABANDONED && self.blocked.load(SeqCst) {
+                line.congested = true;
+                self.settle(&mut line);
+            }
+        }
+        self.release();
+    }
+
+    /// The socket has begun or ceased to be blocked.
+    pub(crate) fn set_blocked(&self, blocked: bool) {
+        // Only the task of the connection writes it.
+        if self.blocked.load(SeqCst) != blocked {
+            self.blocked.store(blocked, SeqCst);
+        }
+    }
+
+    /// The socket has taken a RST_STREAM.
+    pub(crate) fn on_reset_written(&self, stream: u32) {
+        if self.abandoned.load(SeqCst) == 0 {
+            return;
+        }
+        let mut line = self.line();
+        if let Some(at) = line.abandoned.iter().position(|&abandoned| abandoned == stream) {
+            // h2 writes in turn, so those before it have been written too, or were over and needed no reset.
+            line.abandoned.drain(..=at);
+            self.uncongest(&mut line);
+        }
+    }
+
+    /// h2 has written all it had to write, unless the socket is blocked.
+    pub(crate) fn on_all_written(&self) {
+        if self.abandoned.load(SeqCst) > 0 && !self.blocked.load(SeqCst) {
+            let mut line = self.line();
+            line.abandoned = VecDeque::new();
+            self.uncongest(&mut line);
+        }
+    }
+
+    fn uncongest(&self, line: &mut Line) {
+        self.abandoned.store(line.abandoned.len(), SeqCst);
+        if line.congested && line.abandoned.len() < MAX_ABANDONED / 2 {
+            line.congested = false;
+            self.settle(line);
+        }
+    }
+
+    /// The limit has changed.
+    fn settle(&self, line: &mut Line) {
         if !line.closed {
-            self.limit.store(usize::try_from(limit).unwrap_or(usize::MAX), SeqCst);
-            self.serve(&mut line);
+            let limit = line.limit.unwrap_or(usize::MAX);
+            self.limit.store(if line.congested { 0 } else { limit }, SeqCst);
+            self.serve(line);
         }
     }
 
@@ -174,140 +250,4 @@ impl Drop for Turn<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::task::Poll;
-
-    use tokio_test_poll::poll_once;
-
-    use super::*;
-
-    /// Polls futures by hand, so that order is exact.
-    mod tokio_test_poll {
-        use std::pin::Pin;
-        use std::task::{Context, Poll, Waker};
-
-        pub(super) fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
-            future.poll(&mut Context::from_waker(Waker::noop()))
-        }
-    }
-
-    fn limited(limit: u32) -> Quota {
-        let quota = Quota::default();
-        quota.set_limit(limit);
-        quota
-    }
-
-    /// How many streams can be taken now.
-    fn take_all(quota: &Quota) -> usize {
-        let mut taken = 0;
-        while poll_once(Box::pin(quota.acquire()).as_mut()) == Poll::Ready(Ok(())) {
-            taken += 1;
-        }
-        taken
-    }
-
-    #[test]
-    fn waiters_are_served_in_order() {
-        let quota = limited(1);
-        assert_eq!(take_all(&quota), 1);
-        let mut first = Box::pin(quota.acquire());
-        let mut second = Box::pin(quota.acquire());
-        assert_eq!(poll_once(first.as_mut()), Poll::Pending);
-        assert_eq!(poll_once(second.as_mut()), Poll::Pending);
-        quota.release();
-        assert_eq!(poll_once(second.as_mut()), Poll::Pending);
-        assert_eq!(poll_once(first.as_mut()), Poll::Ready(Ok(())));
-        quota.release();
-        assert_eq!(poll_once(second.as_mut()), Poll::Ready(Ok(())));
-    }
-
-    #[test]
-    fn a_waiter_that_gives_up_passes_its_turn_on() {
-        let quota = limited(1);
-        assert_eq!(take_all(&quota), 1);
-        let mut first = Box::pin(quota.acquire());
-        let mut second = Box::pin(quota.acquire());
-        assert_eq!(poll_once(first.as_mut()), Poll::Pending);
-        assert_eq!(poll_once(second.as_mut()), Poll::Pending);
-        quota.release();
-        drop(first);
-        assert_eq!(poll_once(second.as_mut()), Poll::Ready(Ok(())));
-    }
-
-    #[test]
-    fn a_lowered_limit_is_paid_by_releases() {
-        let quota = limited(3);
-        assert_eq!(take_all(&quota), 3);
-        quota.set_limit(1);
-        quota.release();
-        quota.release();
-        assert_eq!(take_all(&quota), 0);
-        quota.release();
-        assert_eq!(take_all(&quota), 1);
-    }
-
-    #[test]
-    fn a_raised_limit_pays_the_debt_first() {
-        let quota = limited(3);
-        assert_eq!(take_all(&quota), 3);
-        quota.set_limit(0);
-        quota.set_limit(2);
-        assert_eq!(take_all(&quota), 0);
-        quota.release();
-        assert_eq!(take_all(&quota), 0);
-        quota.release();
-        assert_eq!(take_all(&quota), 1);
-        quota.set_limit(5);
-        assert_eq!(take_all(&quota), 3);
-    }
-
-    #[test]
-    fn close_sends_waiters_away() {
-        let quota = limited(0);
-        let mut waiter = Box::pin(quota.acquire());
-        assert_eq!(poll_once(waiter.as_mut()), Poll::Pending);
-        quota.close();
-        assert_eq!(poll_once(waiter.as_mut()), Poll::Ready(Err(QuotaClosed)));
-        assert_eq!(poll_once(Box::pin(quota.acquire()).as_mut()), Poll::Ready(Err(QuotaClosed)));
-    }
-
-    #[test]
-    fn waiters_that_gave_up_do_not_stay_in_the_line() {
-        let quota = limited(0);
-        let mut patient = Box::pin(quota.acquire());
-        assert_eq!(poll_once(patient.as_mut()), Poll::Pending);
-        for _ in 0..10_000 {
-            assert_eq!(poll_once(Box::pin(quota.acquire()).as_mut()), Poll::Pending);
-        }
-        assert!(quota.line().waiters.len() < 100, "{}", quota.line().waiters.len());
-        quota.set_limit(1);
-        assert_eq!(poll_once(patient.as_mut()), Poll::Ready(Ok(())));
-    }
-
-    /// However threads interleave, the books balance in the end.
-    #[test]
-    fn moving_limits_under_load_lose_no_stream() {
-        let quota = Arc::new(limited(8));
-        let users: Vec<_> = (0..4)
-            .map(|_| {
-                let quota = Arc::clone(&quota);
-                std::thread::spawn(move || {
-                    for _ in 0..2_000 {
-                        if poll_once(Box::pin(quota.acquire()).as_mut()) == Poll::Ready(Ok(())) {
-                            quota.release();
-                        }
-                    }
-                })
-            })
-            .collect();
-        for limit in [1, 5, 0, 16, 2, 100, 3].into_iter().cycle().take(700) {
-            quota.set_limit(limit);
-        }
-        for user in users {
-            user.join().expect("the user does not panic");
-        }
-        quota.set_limit(7);
-        assert_eq!(take_all(&quota), 7);
-    }
-}
+mod tests;

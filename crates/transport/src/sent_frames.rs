@@ -3,6 +3,7 @@
 use crate::frame_parser::{HEADER, Partial, split};
 
 const HEADERS: u8 = 0x1;
+const RST_STREAM: u8 = 0x3;
 /// What a client says before its first frame.
 const PREFACE: usize = 24;
 
@@ -26,8 +27,8 @@ impl Default for SentFrames {
 
 impl SentFrames {
     /// Takes the next bytes in. Returns the last stream whose HEADERS frame they complete. (A head that goes on in
-    /// CONTINUATION frames counts from then on too, though no server can act on it yet.)
-    pub(crate) fn push(&mut self, mut data: &[u8]) -> Option<u32> {
+    /// CONTINUATION frames counts from then on too, though no server can act on it yet.) Tells `reset` of each RST_STREAM.
+    pub(crate) fn push(&mut self, mut data: &[u8], mut reset: impl FnMut(u32)) -> Option<u32> {
         let mut last = None;
         while !data.is_empty() {
             match &mut self.0 {
@@ -36,6 +37,9 @@ impl SentFrames {
                     data = rest;
                     let Some([a, b, c, kind, _, id @ ..]) = header else { continue };
                     let left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                    if kind == RST_STREAM {
+                        reset(u32::from_be_bytes(id));
+                    }
                     let begins = (kind == HEADERS).then_some(u32::from_be_bytes(id));
                     self.0 = State::Payload { left, begins };
                 }
@@ -70,7 +74,7 @@ mod tests {
         for at in 0..=bytes.len() {
             let mut frames = SentFrames::default();
             let (first, second) = bytes.split_at(at);
-            let seen = (frames.push(first), frames.push(second));
+            let seen = (frames.push(first, drop), frames.push(second, drop));
             let third = head.len() + 9 + 300 + 9;
             let expected = match at {
                 _ if at < head.len() => (None, Some(3)),
@@ -83,9 +87,13 @@ mod tests {
 
     #[test]
     fn frames_may_be_cut_after_every_byte() {
-        let bytes = [vec![b'P'; PREFACE], frame(1, 1, 20), frame(6, 0, 8), frame(1, 3, 7)].concat();
+        let parts = [frame(1, 1, 20), frame(6, 0, 8), frame(1, 3, 7), frame(3, 1, 4)];
+        let bytes = [vec![b'P'; PREFACE], parts.concat()].concat();
         let mut frames = SentFrames::default();
-        let seen: Vec<_> = bytes.chunks(1).filter_map(|byte| frames.push(byte)).collect();
+        let mut reset = Vec::new();
+        let seen: Vec<_> =
+            bytes.chunks(1).filter_map(|byte| frames.push(byte, |id| reset.push(id))).collect();
         assert_eq!(seen, [1, 3]);
+        assert_eq!(reset, [1]);
     }
 }

@@ -94,6 +94,7 @@ impl Future for Driver {
             this.http2.set_target_window_size(size);
         }
         let polled = Pin::new(&mut this.http2).poll(cx);
+        this.shared.quota.on_all_written();
         // Not where the tap sees the end, but here, where h2 is not at work.
         this.shared.release_sender_if_ending();
         // After h2, so that an answer that has come is heard. A PING that this sends wakes the connection.

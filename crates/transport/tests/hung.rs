@@ -2,10 +2,15 @@
 
 mod support;
 
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use proxyless_transport::{ConnectOptions, Connection, SendError, connect_with};
-use support::{Raw, SETTINGS, TestBody, WINDOW_UPDATE, anywhere, ping, pipe, request};
+use support::{
+    END_STREAM, Gate, PING, Raw, SETTINGS, TestBody, WINDOW_UPDATE, anywhere, ping, pipe, poll_once,
+    raw_with, request,
+};
 use tokio::io::{AsyncReadExt, DuplexStream};
 use tokio::time::Instant;
 
@@ -56,7 +61,7 @@ async fn a_peer_that_reads_slowly_is_not_given_up() {
     }
     assert!(connection.is_open(), "{:?}", connection.state());
     // Whatever is read meanwhile is no frame any more.
-    server.respond(stream, support::END_STREAM).await;
+    server.respond(stream, END_STREAM).await;
     large.await.expect("no panic").expect("a response");
 }
 
@@ -87,4 +92,36 @@ async fn a_graceful_close_does_not_wait_for_a_peer_that_hangs() {
     tasks.finished().await;
     assert!(before.elapsed() <= Duration::from_secs(10), "{:?}", before.elapsed());
     drop(server);
+}
+
+/// Their frames stay in h2 until the socket takes them.
+#[tokio::test]
+async fn requests_that_callers_gave_up_do_not_pile_up_before_a_peer_that_hangs() {
+    let gate = Gate::open();
+    let (connection, mut server) = raw_with::<TestBody>(&gate, &[]).await;
+    server.sync().await;
+    gate.budget.store(0, Ordering::SeqCst);
+    let mut given_up = 0;
+    loop {
+        let mut reserved = Box::pin(connection.reserve());
+        let Poll::Ready(reserved) = poll_once(reserved.as_mut()) else { break };
+        let mut call = Box::pin(reserved.expect("open").send(ping()));
+        assert!(poll_once(call.as_mut()).is_pending());
+        // The connection tries to write.
+        tokio::task::yield_now().await;
+        drop(call);
+        given_up += 1;
+        assert!(given_up < 2_000, "there is no limit");
+    }
+    assert!(given_up >= 1_000, "{given_up}");
+    assert_eq!(connection.streams(), 0);
+    // All goes on when the peer does.
+    gate.budget.store(usize::MAX, Ordering::SeqCst);
+    let call = tokio::spawn(connection.send(ping()));
+    server.write(PING, 0, 0, b"anything").await;
+    let mine = 2 * given_up + 1;
+    while server.next_request().await != mine {}
+    server.respond(mine, END_STREAM).await;
+    call.await.expect("no panic").expect("a response");
+    assert!(poll_once(Box::pin(connection.reserve()).as_mut()).is_ready());
 }
