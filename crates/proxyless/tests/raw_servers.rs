@@ -9,17 +9,20 @@ use common::*;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 use prost::Message as _;
 use proxyless::{Bootstrap, ClientPool, XdsChannel};
+use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, BlackHole, ControlPlane, LDS, Resource};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tonic::Code;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
@@ -195,4 +198,25 @@ async fn a_backend_that_closes_after_settings_gets_one_connection_per_backoff() 
 #[tokio::test]
 async fn a_backend_that_says_goaway_at_once_gets_one_connection_per_backoff() -> TestResult {
     is_not_stormed(End::GoAway).await
+}
+
+/// Its TCP window closes, and never opens again.
+#[tokio::test]
+async fn a_backend_that_hangs_is_given_up_after_the_write_timeout() -> TestResult {
+    let hung = TcpListener::bind("127.0.0.1:0").await?;
+    let plane = mesh_of(&[hung.local_addr()?]).await;
+    let channel = builder(&plane).write_timeout(Duration::from_millis(300)).build()?;
+    // More than the buffers of both sides hold.
+    let request = EchoRequest { message: "x".repeat(32 << 20), repeat: 1 };
+    let call = tokio::spawn(async move { EchoClient::new(channel).unary(request).await });
+    let mut io = accept(&hung).await;
+    // HTTP/2 allows all of it.
+    let window = (1_u32 << 31) - 1;
+    let settings = [&4_u16.to_be_bytes()[..], &window.to_be_bytes()].concat();
+    let wider = frame(WINDOW_UPDATE, 0, 0, &(window - 65_535).to_be_bytes());
+    io.write_all(&[frame(SETTINGS, 0, 0, &settings), wider].concat()).await?;
+    let status = tokio::time::timeout(PATIENCE, call).await??.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(status.message().contains("the socket has taken nothing for 300ms"), "{status:?}");
+    Ok(())
 }
