@@ -3,9 +3,9 @@
 //! A body that is there at once and fits the window of its stream, as that of most unary calls, is handed over in the
 //! caller's own poll. Only one that makes us wait gets a task: its stream must go on also while the caller polls nothing.
 //!
-//! h2 is never given more than the window of the stream allows. What it holds beyond that, it holds until the server gives
-//! more window, also after the response has ended; a server that has answered early never does, and the stream would
-//! count against the server's limit for the life of the connection.
+//! The end of a request is not given to h2 before the window of the stream covers all of it. h2 takes a request that has
+//! its end for finished: what it still holds when the response ends, it holds until the server gives more window; one that
+//! has answered early never does, and the stream would count against the server's limit for the life of the connection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,6 +16,9 @@ use http_body::{Body, Frame};
 use tokio::task::AbortHandle;
 
 use crate::state::Shared;
+
+/// How much of a chunk larger than the window waits here. h2 sends the rest as the window allows, at the least cost.
+const TAIL: usize = 16 << 10;
 
 /// Hands a body to h2, frame by frame. Completes when all of it is handed over, or nobody wants the rest.
 pub(crate) struct Upload<B> {
@@ -86,17 +89,21 @@ where
         }
     }
 
-    /// Hands over what the window does not cover, piece by piece, until the rest of the chunk fits. `false` if the stream
-    /// or the connection is over.
+    /// Hands over all of a chunk but its tail, and waits until the window covers that. `false` if the stream or the
+    /// connection is over.
     fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         while let Some(length) = self.chunk.as_ref().map(Bytes::len)
             && length > self.free
         {
-            let Some(room) = ready!(self.poll_window(cx, length)) else { return Poll::Ready(false) };
+            // The first chunk does not wait: here or in h2, it takes the same memory.
+            let first = self.free > 0 && length > TAIL;
+            let room = if first { Some(0) } else { ready!(self.poll_window(cx, length.min(TAIL))) };
+            let Some(room) = room else { return Poll::Ready(false) };
             if room >= length {
                 break;
             }
-            let piece = self.chunk.as_mut().map(|chunk| chunk.split_to(room)).unwrap_or_default();
+            let piece = if length > TAIL { length - TAIL } else { room };
+            let piece = self.chunk.as_mut().map(|chunk| chunk.split_to(piece)).unwrap_or_default();
             if self.stream.send_data(piece, false).is_err() {
                 return Poll::Ready(false);
             }
