@@ -1,6 +1,6 @@
 //! The target of an xDS channel: `xds:///name`.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 /// What an `xds:` URI asks for.
@@ -36,7 +36,7 @@ impl XdsTarget {
         if path.contains(['?', '#']) {
             return Err(error(Kind::Query));
         }
-        if let Some(c) = path.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        if let Some(c) = path.chars().find(|&c| is_forbidden(c)) {
             return Err(error(Kind::Character(c)));
         }
         // Only one slash: as with gRPC's other libraries, `xds:////name` asks for `/name`.
@@ -56,9 +56,17 @@ impl XdsTarget {
     }
 }
 
+/// A URI that [`XdsTarget::parse`] reads as the same target: characters that would not be taken as they are, are escaped.
 impl fmt::Display for XdsTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "xds:///{}", self.name)
+        f.write_str("xds:///")?;
+        self.name.chars().try_for_each(|c| {
+            if matches!(c, '%' | '?' | '#') || is_forbidden(c) {
+                f.write_str(&escape(c))
+            } else {
+                f.write_char(c)
+            }
+        })
     }
 }
 
@@ -102,6 +110,11 @@ enum Kind {
     Character(char),
     #[error("a percent sign must begin an escape such as %20, and the whole must be UTF-8")]
     Escape,
+}
+
+/// Whether a character can stand in a URI only escaped.
+fn is_forbidden(c: char) -> bool {
+    c.is_whitespace() || c.is_control()
 }
 
 /// A character as a URI has it.
@@ -178,5 +191,18 @@ mod tests {
     #[test]
     fn displays_as_a_target() {
         assert_eq!(XdsTarget::parse("xds:svc:1").unwrap().to_string(), "xds:///svc:1");
+    }
+
+    #[test]
+    fn what_is_displayed_is_the_same_target() {
+        for (target, printed) in [
+            ("xds:///a%20b%2Fc%25", "xds:///a%20b/c%25"),
+            ("xds:a%3Fb%23c%0A", "xds:///a%3Fb%23c%0A"),
+            ("xds:////%C2%A0é", "xds:////%C2%A0é"),
+        ] {
+            let parsed = XdsTarget::parse(target).unwrap();
+            assert_eq!(parsed.to_string(), printed);
+            assert_eq!(XdsTarget::parse(printed).unwrap(), parsed);
+        }
     }
 }
