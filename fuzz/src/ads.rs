@@ -1,0 +1,325 @@
+//! Sequences of events into the ADS state machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::google::protobuf::Any;
+use prost::Message as _;
+use proxyless_sans_io::Time;
+use proxyless_xds::Gates;
+use proxyless_xds::bootstrap::Bootstrap;
+use proxyless_xds::client::{Effect, Input as Event, NackMode, WatchId, XdsCore, XdsCoreConfig};
+use proxyless_xds::resource::ResourceType;
+
+use crate::input::Input;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Good resources, named `a`, that responses are made of.
+const RESOURCES: [&[u8]; 5] = [
+    include_bytes!("../corpus/listener/inline"),
+    include_bytes!("../corpus/route_configuration/simple"),
+    include_bytes!("../corpus/cluster/eds"),
+    include_bytes!("../corpus/endpoints/priorities"),
+    include_bytes!("../corpus/aggregate_cluster/two"),
+];
+
+/// Longest sequence of events: what happens later says little new.
+const STEPS: usize = 200;
+
+/// Watches, streams that come and go, responses (made of good resources, changed ones and raw bytes), and time.
+///
+/// The driver keeps its side: it answers each `Send` and each token once, and delivers a message only when one is asked
+/// for. Oracle: no panic; the effects of one event are bounded by the number of watches; one stream at a time, on it one
+/// request on its way and one read at a time; requests decode, have a known type, and the node is in the first only;
+/// only watches that exist are told; the dump lists exactly what is watched; time never stands still at a deadline; when
+/// all is answered the next message is awaited, and without watches the stream ends.
+pub fn ads(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut world = World::new(&mut input);
+    for _ in 0..STEPS {
+        if input.is_empty() {
+            break;
+        }
+        world.step(&mut input);
+    }
+    world.settle();
+}
+
+struct World {
+    core: XdsCore,
+    now: Time,
+    watches: BTreeMap<WatchId, (ResourceType, &'static str)>,
+    last_watch: u64,
+    /// The stream that the core has open.
+    stream: Option<Stream>,
+    last_stream: u64,
+    /// Tokens that are to be released, one entry for each event.
+    tokens: Vec<u64>,
+}
+
+struct Stream {
+    id: u64,
+    up: bool,
+    sending: bool,
+    reading: bool,
+    requests: usize,
+}
+
+impl World {
+    fn new(input: &mut Input<'_>) -> Self {
+        let mode = input.byte();
+        let open = mode & 1 != 0;
+        let gates = Gates::from_variables(|_| open.then(|| "true".to_owned()));
+        let mut config = XdsCoreConfig::new(&bootstrap(), gates, u64::from(mode));
+        config.ignore_resource_deletion = mode & 2 != 0;
+        config.fail_on_data_errors = mode & 4 != 0;
+        config.resource_timer_is_transient_error = mode & 8 != 0;
+        config.nack_mode = if mode & 16 != 0 { NackMode::WholeResponse } else { NackMode::PerResource };
+        Self {
+            core: XdsCore::new(config),
+            now: Time::ZERO,
+            watches: BTreeMap::new(),
+            last_watch: 0,
+            stream: None,
+            last_stream: 0,
+            tokens: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.below(16) {
+            0 | 1 => {
+                self.last_watch += 1;
+                let id = WatchId(self.last_watch);
+                let resource_type = ResourceType::ALL[input.below(ResourceType::ALL.len())];
+                let name = NAMES[input.below(NAMES.len())];
+                self.watches.insert(id, (resource_type, name));
+                self.handle(Event::Watch { id, resource_type, name: name.into() });
+            }
+            2 => {
+                // Also a watch that has ended, or never was.
+                let id = WatchId(input.below(self.last_watch as usize + 2) as u64);
+                self.watches.remove(&id);
+                self.handle(Event::Unwatch { id });
+            }
+            3 | 4 => self.stream_up(),
+            5 => self.send_done(),
+            6 => self.pump(),
+            7..=9 => {
+                let bytes = self.response(input);
+                self.message(bytes);
+            }
+            10 => self.message(input.block().to_vec()),
+            11 => {
+                let code = i32::from(input.byte());
+                let code = (code < 17).then_some(code);
+                self.stream_down(code);
+            }
+            12 | 13 => self.release(input.byte().into()),
+            14 => {
+                self.now = self.core.next_deadline().unwrap_or(self.now);
+                self.handle(Event::Tick);
+            }
+            _ => self.stale(input),
+        }
+    }
+
+    fn stream_up(&mut self) {
+        let Some(stream) = self.stream.as_mut().filter(|stream| !stream.up) else { return };
+        stream.up = true;
+        let stream = stream.id;
+        self.handle(Event::StreamUp { stream });
+    }
+
+    fn send_done(&mut self) {
+        let Some(stream) = self.stream.as_mut().filter(|stream| stream.sending) else { return };
+        stream.sending = false;
+        let stream = stream.id;
+        self.handle(Event::SendDone { stream });
+    }
+
+    fn message(&mut self, bytes: Vec<u8>) {
+        let Some(stream) = self.stream.as_mut().filter(|stream| stream.reading) else { return };
+        stream.reading = false;
+        let stream = stream.id;
+        self.handle(Event::Message { stream, bytes: bytes.into() });
+    }
+
+    fn stream_down(&mut self, code: Option<i32>) {
+        let Some(stream) = self.stream.take() else { return };
+        self.handle(Event::StreamDown { stream: stream.id, code, reason: "ended".into() });
+    }
+
+    fn release(&mut self, which: usize) {
+        if !self.tokens.is_empty() {
+            let token = self.tokens.remove(which % self.tokens.len());
+            self.handle(Event::TokenReleased { token });
+        }
+    }
+
+    /// A quick driver: everything that is on its way arrives.
+    fn pump(&mut self) {
+        self.stream_up();
+        for _ in 0..2 * ResourceType::ALL.len() {
+            self.send_done();
+        }
+        while !self.tokens.is_empty() {
+            self.release(0);
+        }
+    }
+
+    /// A DiscoveryResponse of a type that is watched, of good resources, changed ones and ones of other types.
+    fn response(&self, input: &mut Input<'_>) -> Vec<u8> {
+        let watched: BTreeSet<_> = self.watches.values().map(|(kind, _)| *kind).collect();
+        let choice = usize::from(input.byte());
+        let kind = if choice < 250 { watched.iter().nth(choice % watched.len().max(1)) } else { None };
+        let kind = kind.copied().unwrap_or(ResourceType::ALL[choice % ResourceType::ALL.len()]);
+        let version = input.byte().to_string();
+        let resources = (0..input.below(5)).map(|_| resource(kind, input)).collect();
+        let nonce = version.clone();
+        let type_url = kind.type_url().to_owned();
+        DiscoveryResponse { nonce, version_info: version, resources, type_url, ..Default::default() }
+            .encode_to_vec()
+    }
+
+    /// Late events of streams that are gone, and the passing of some time.
+    fn stale(&mut self, input: &mut Input<'_>) {
+        let stream = self.last_stream.wrapping_sub(1 + input.below(3) as u64);
+        let event = match input.below(5) {
+            0 => Event::StreamUp { stream },
+            1 => Event::SendDone { stream },
+            2 => Event::Message { stream, bytes: self.response(input).into() },
+            3 => Event::StreamDown { stream, code: None, reason: "late".into() },
+            _ => {
+                self.now = self.now + Duration::from_millis(input.u16().into());
+                Event::Tick
+            }
+        };
+        self.handle(event);
+    }
+
+    /// Gives the core an event, and checks what it does.
+    fn handle(&mut self, event: Event) {
+        self.core.handle(self.now, event);
+        let mut left = 16 + 4 * self.watches.len();
+        while let Some(effect) = self.core.poll_effect() {
+            assert!(left > 0, "too many effects of one event");
+            left -= 1;
+            self.effect(effect);
+        }
+        let deadline = self.core.next_deadline();
+        assert!(deadline.is_none_or(|at| at > self.now), "{deadline:?} is due at {:?}", self.now);
+        let shown: BTreeSet<_> =
+            self.core.dump().into_iter().map(|dump| (dump.resource_type, dump.name.to_string())).collect();
+        let watched = self.watches.values().map(|&(kind, name)| (kind, name.to_owned())).collect();
+        assert_eq!(shown, watched, "the dump lists what is watched");
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::OpenStream { stream } => {
+                assert!(self.stream.is_none(), "a second stream");
+                assert!(stream > self.last_stream, "an attempt's number is used twice");
+                self.last_stream = stream;
+                self.stream =
+                    Some(Stream { id: stream, up: false, sending: false, reading: false, requests: 0 });
+            }
+            Effect::CloseStream { stream } => {
+                let closed = self.stream.take().expect("closes a stream that is open");
+                assert_eq!(closed.id, stream);
+            }
+            Effect::Send { stream, bytes } => {
+                let open = self.open(stream);
+                assert!(!std::mem::replace(&mut open.sending, true), "two requests at once");
+                open.requests += 1;
+                let first = open.requests == 1;
+                let request = DiscoveryRequest::decode(bytes).expect("a request decodes");
+                assert!(ResourceType::from_type_url(&request.type_url).is_some(), "{request:?}");
+                assert_eq!(request.node.is_some(), first, "the node is in the first request");
+            }
+            Effect::ReadNext { stream } => {
+                let open = self.open(stream);
+                assert!(!std::mem::replace(&mut open.reading, true), "two reads at once");
+            }
+            Effect::Notify { watch, token, .. } => {
+                assert!(self.watches.contains_key(&watch), "an event for a watch that is over");
+                self.tokens.extend(token);
+            }
+        }
+    }
+
+    fn open(&mut self, id: u64) -> &mut Stream {
+        let stream = self.stream.as_mut().expect("a stream is open");
+        assert!(stream.id == id && stream.up, "the stream can be used");
+        stream
+    }
+
+    /// A good server, and time: nothing may be stuck.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if !self.tokens.is_empty() {
+                self.release(0);
+            } else if self.stream.as_ref().is_some_and(|stream| !stream.up) {
+                self.stream_up();
+            } else if self.stream.as_ref().is_some_and(|stream| stream.sending) {
+                self.send_done();
+            } else if let Some(at) = self.core.next_deadline() {
+                self.now = at;
+                self.handle(Event::Tick);
+            } else if self.watches.is_empty() {
+                assert!(self.stream.is_none(), "a stream that nobody needs");
+                return;
+            } else {
+                let stream = self.stream.as_ref().expect("a stream while something is watched");
+                assert!(stream.reading, "the next message is awaited");
+                let ids: Vec<_> = self.watches.keys().copied().collect();
+                for id in ids {
+                    self.watches.remove(&id);
+                    self.handle(Event::Unwatch { id });
+                }
+            }
+        }
+        panic!("it never comes to rest");
+    }
+}
+
+fn resource(kind: ResourceType, input: &mut Input<'_>) -> Any {
+    let how = input.byte();
+    let name = NAMES[usize::from(how & 3) % NAMES.len()];
+    // One in sixteen is of another type than the response.
+    let other = how & 0x3c == 0x3c;
+    let kind = if other { ResourceType::ALL[input.below(ResourceType::ALL.len())] } else { kind };
+    let mut value =
+        RESOURCES[ResourceType::ALL.iter().position(|&known| known == kind).unwrap_or(0)].to_vec();
+    // The name is the first field of a resource (the first child of an aggregate cluster): the third byte.
+    if let Some(place) = value.get_mut(2) {
+        *place = name.as_bytes()[0];
+    }
+    if how & 0x40 != 0 {
+        for _ in 0..1 + (how >> 7) {
+            let at = usize::from(input.u16()) % value.len().max(1);
+            let bits = input.byte();
+            if let Some(byte) = value.get_mut(at) {
+                *byte ^= bits;
+            }
+        }
+    }
+    let resource = Any { type_url: kind.type_url().to_owned(), value };
+    if kind == ResourceType::AggregateClusterConfig {
+        crate::resources::wrap(name, resource)
+    } else {
+        resource
+    }
+}
+
+const BOOTSTRAP: &str = r#"{
+    "xds_servers": [{"server_uri": "xds.example:1", "channel_creds": [{"type": "insecure"}]}],
+    "node": {"id": "fuzz"}
+}"#;
+
+/// The bootstrap of the cores that are fuzzed.
+pub(crate) fn bootstrap() -> Bootstrap {
+    Bootstrap::from_json(BOOTSTRAP).expect("a valid bootstrap")
+}

@@ -1,0 +1,147 @@
+//! A whole HTTP/2 connection, h2 included, against a server that sends any bytes.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::panic;
+use std::pin::Pin;
+use std::sync::Once;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use proxyless_sans_io::Rng;
+use proxyless_transport::grpc::MessageReader;
+use proxyless_transport::{
+    Address, BoxedIo, ConnectOptions, Connecting, Connection, Connector, GoAway, connect_with,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::timeout;
+
+/// No wait of a client on a connection that the server has closed is longer than this, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a server sends on a connection that it then closes; the first byte seeds how it is cut. The client connects,
+/// sends one request and reads what comes.
+///
+/// Oracle: no panic, also in the connection's own task; every wait ends; no task is left over. Bytes that begin with
+/// SETTINGS make the connection ready however they are cut, unless something after them in the same bytes ends it.
+pub fn http2(data: &[u8]) {
+    let Some((&seed, data)) = data.split_first() else { return };
+    let data = Bytes::copy_from_slice(data);
+    let mut rng = Rng::new(u64::from(seed));
+    let (mut rest, mut cut) = (data.clone(), VecDeque::new());
+    while !rest.is_empty() {
+        cut.push_back(rest.split_to(1 + rng.below(rest.len().min(40) as u64) as usize));
+    }
+    let whole = connection(VecDeque::from([data]));
+    let parts = connection(cut);
+    // A connection that was ready in one piece is so in parts: then less has arrived when its SETTINGS are seen.
+    if let Some(go_away) = whole {
+        assert!(parts.is_some(), "ready in one piece, and not in parts (GOAWAY: {go_away:?})");
+    }
+}
+
+/// Runs one connection. `None` if it does not become ready; then the GOAWAY that was seen.
+fn connection(chunks: VecDeque<Bytes>) -> Option<Option<GoAway>> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        // tokio keeps the panic of a task to itself.
+        let next = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            PANICKED.set(true);
+            next(info);
+        }));
+    });
+    PANICKED.set(false);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime of one thread needs nothing from the system");
+    let seen = runtime.block_on(async {
+        let options = ConnectOptions::default();
+        let address = Address::Tcp(([127, 0, 0, 1], 1).into());
+        let server = Server(chunks);
+        let connected: Result<Connection<Full<Bytes>>, _> =
+            timeout(PATIENCE, connect_with(&server, &address, &options)).await.expect("connecting ends");
+        let seen = match connected {
+            Ok(connection) => {
+                let call = async {
+                    let request = Request::post("http://backend/service/method")
+                        .body(Full::from(&b"\0\0\0\0\x01x"[..]))
+                        .expect("a valid request");
+                    let Ok(response) = connection.send(request).await else { return };
+                    let Ok(mut reader) = MessageReader::new(response) else { return };
+                    while let Ok(Some(_)) = reader.next().await {}
+                };
+                timeout(PATIENCE, call).await.expect("the call ends");
+                timeout(PATIENCE, connection.closed()).await.expect("the connection ends");
+                Some(connection.go_away())
+            }
+            Err(error) => {
+                let _ = error.to_string();
+                None
+            }
+        };
+        let no_tasks = async {
+            while options.tasks.live() > 0 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(PATIENCE, no_tasks).await.expect("every task of the connection ends");
+        seen
+    });
+    assert!(!PANICKED.get(), "a task of the connection panicked");
+    seen
+}
+
+thread_local! {
+    /// Whether something panicked on this thread, which also runs the connection's tasks.
+    static PANICKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sends its chunks, one for each read, and closes. Takes whatever is written.
+struct Server(VecDeque<Bytes>);
+
+impl Connector for Server {
+    fn connect<'a>(&'a self, _address: &'a Address) -> Connecting<'a> {
+        Box::pin(async { Ok(BoxedIo::new(Stream { chunks: self.0.clone() })) })
+    }
+}
+
+struct Stream {
+    chunks: VecDeque<Bytes>,
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(chunk) = self.chunks.front_mut() else { return Poll::Ready(Ok(())) };
+        let part = chunk.split_to(chunk.len().min(buf.remaining()));
+        buf.put_slice(&part);
+        if chunk.is_empty() {
+            self.chunks.pop_front();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, _cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

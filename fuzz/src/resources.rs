@@ -1,0 +1,106 @@
+//! Resources through the real decoder.
+//!
+//! Oracle of all: no panic; the same bytes give the same outcome; a rejected resource has at least one violation, and
+//! a good one has a name and the expected type. Bytes that envoy's own messages refuse are refused. Bytes that they
+//! read mean the same after being written again by them, so what envoy-types does not know has no influence: for
+//! endpoints, which are read in place without those messages, this compares two decoders.
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
+use envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;
+use envoy_types::pb::google::protobuf::Any;
+use prost::{Message, Name};
+use proxyless_xds::Gates;
+use proxyless_xds::resource::{DecodeContext, Decoded, ResourceType, decode};
+
+/// A Listener (LDS).
+pub fn listener(data: &[u8]) {
+    resource::<Listener>(ResourceType::Listener, data);
+}
+
+/// A RouteConfiguration (RDS).
+pub fn route_configuration(data: &[u8]) {
+    resource::<RouteConfiguration>(ResourceType::RouteConfiguration, data);
+}
+
+/// A Cluster (CDS).
+pub fn cluster(data: &[u8]) {
+    resource::<Cluster>(ResourceType::Cluster, data);
+}
+
+/// A ClusterLoadAssignment (EDS).
+pub fn endpoints(data: &[u8]) {
+    resource::<ClusterLoadAssignment>(ResourceType::ClusterLoadAssignment, data);
+}
+
+/// The ClusterConfig of an aggregate cluster (gRFC A99). It has no name of its own, so it comes in a wrapper.
+pub fn aggregate_cluster(data: &[u8]) {
+    let wrapped = wrap("a", Any { type_url: ClusterConfig::type_url(), value: data.to_vec() });
+    for cx in contexts() {
+        let decoded = checked(ResourceType::AggregateClusterConfig, &wrapped.type_url, &wrapped.value, &cx);
+        assert!(ClusterConfig::decode(data).is_ok() || decoded.resource.is_err());
+    }
+}
+
+/// A resource of any type in the discovery `Resource` wrapper; the first byte is the expected type.
+pub fn wrapped(data: &[u8]) {
+    let Some((&kind, data)) = data.split_first() else { return };
+    let kind = ResourceType::ALL[usize::from(kind) % ResourceType::ALL.len()];
+    for cx in contexts() {
+        let decoded = checked(kind, &Wrapper::type_url(), data, &cx);
+        assert!(Wrapper::decode(data).is_ok() || decoded.resource.is_err());
+    }
+}
+
+/// A resource in the wrapper that gives it a name.
+pub(crate) fn wrap(name: &str, resource: Any) -> Any {
+    let wrapper = Wrapper { name: name.into(), resource: Some(resource), ..Default::default() };
+    Any { type_url: Wrapper::type_url(), value: wrapper.encode_to_vec() }
+}
+
+fn resource<M: Message + Name + Default>(kind: ResourceType, data: &[u8]) {
+    for cx in contexts() {
+        let decoded = checked(kind, kind.type_url(), data, &cx);
+        match M::decode(data) {
+            Ok(message) => {
+                let again = decode(kind, kind.type_url(), &message.encode_to_vec(), &cx);
+                assert_same(&decoded, &again, "after envoy-types read and wrote it");
+            }
+            Err(error) => assert!(decoded.resource.is_err(), "good, but envoy-types says: {error}"),
+        }
+    }
+}
+
+/// With every gate closed, and with every gate open.
+fn contexts() -> [DecodeContext; 2] {
+    let open = Gates::from_variables(|_| Some("true".to_owned()));
+    [DecodeContext::default(), DecodeContext { gates: open, trusted_xds_server: true }]
+}
+
+fn checked(kind: ResourceType, type_url: &str, data: &[u8], cx: &DecodeContext) -> Decoded {
+    let decoded = decode(kind, type_url, data, cx);
+    match &decoded.resource {
+        Ok(resource) => {
+            assert_eq!(resource.resource_type(), kind);
+            assert!(decoded.name.is_some(), "a good resource without a name");
+        }
+        Err(violations) => {
+            assert!(!violations.0.is_empty(), "rejected without a reason");
+            assert!(!violations.to_string().is_empty());
+        }
+    }
+    assert_same(&decoded, &decode(kind, type_url, data, cx), "the second time");
+    decoded
+}
+
+/// Compares what is printed, too: a NaN is not equal to itself.
+#[track_caller]
+fn assert_same(a: &Decoded, b: &Decoded, when: &str) {
+    assert_eq!(a.name, b.name, "{when}");
+    if a.resource != b.resource {
+        assert_eq!(format!("{:?}", a.resource), format!("{:?}", b.resource), "{when}");
+    }
+}

@@ -1,0 +1,47 @@
+//! What people write: bootstraps and targets.
+
+use envoy_types::pb::envoy::config::core::v3::Node;
+use prost::Message as _;
+use proxyless_xds::XdsTarget;
+use proxyless_xds::bootstrap::Bootstrap;
+use proxyless_xds::client::{XdsCore, XdsCoreConfig};
+use proxyless_xds::lrs::{LrsCore, LrsCoreConfig};
+
+/// The JSON of a bootstrap.
+///
+/// Oracle: no panic; the same text gives the same outcome; an error has at least one problem; a good bootstrap has a
+/// server, its node survives encoding, and the cores can be made from it.
+pub fn bootstrap(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let parsed = Bootstrap::from_json(text);
+    assert_eq!(parsed, Bootstrap::from_json(text), "the second time");
+    match parsed {
+        Ok(bootstrap) => {
+            assert!(!bootstrap.servers().is_empty());
+            let node = bootstrap.node();
+            assert_eq!(Node::decode(node.encode_to_vec().as_slice()), Ok(node));
+            let _ = XdsCore::new(XdsCoreConfig::new(&bootstrap, Default::default(), 1));
+            let _ = LrsCore::new(LrsCoreConfig::new(&bootstrap, 1));
+        }
+        Err(error) => {
+            assert!(!error.problems().is_empty());
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+/// The target of a channel.
+///
+/// Oracle: no panic; a good target has a name, and what it prints is a target with the same name, which prints the same.
+pub fn target_uri(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match XdsTarget::parse(text) {
+        Ok(target) => {
+            assert!(!target.name().is_empty());
+            let printed = target.to_string();
+            let again = XdsTarget::parse(&printed);
+            assert_eq!(again.as_ref(), Ok(&target), "{text:?} prints as {printed:?}");
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}

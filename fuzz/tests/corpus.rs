@@ -1,0 +1,217 @@
+//! The checked-in corpus: the resources in it are good ones. `FUZZ_WRITE_CORPUS=1` writes it again.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use prost::{Message, Name};
+use proxyless_testkit::envoy_types::pb::envoy::config::core::v3::HealthStatus;
+use proxyless_testkit::envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
+use proxyless_testkit::envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;
+use proxyless_testkit::envoy_types::pb::envoy::service::load_stats::v3::LoadStatsResponse;
+use proxyless_testkit::envoy_types::pb::google::protobuf::Any;
+use proxyless_testkit::resources::*;
+use proxyless_testkit::{EDS, Resource};
+use proxyless_xds::Gates;
+use proxyless_xds::bootstrap::Bootstrap;
+use proxyless_xds::orca::OrcaLoadReport;
+use proxyless_xds::resource::{DecodeContext, ResourceType, decode};
+
+mod support;
+
+type Seed = (&'static str, &'static str, Vec<u8>);
+
+#[test]
+fn the_resources_of_the_corpus_are_good() {
+    if std::env::var_os("FUZZ_WRITE_CORPUS").is_some() {
+        for (target, name, data) in seeds() {
+            let folder = support::path("corpus").join(target);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(name), data).unwrap();
+        }
+    }
+    let cx =
+        DecodeContext { gates: Gates::from_variables(|_| Some("true".into())), trusted_xds_server: true };
+    let types = ["listener", "route_configuration", "cluster", "endpoints", "aggregate_cluster"];
+    for (kind, target) in ResourceType::ALL.into_iter().zip(types) {
+        for (name, value) in support::corpus(target).unwrap() {
+            let any = Any { type_url: kind.type_url().into(), value };
+            let value =
+                Wrapper { name: "a".into(), resource: Some(any), ..Default::default() }.encode_to_vec();
+            let decoded = decode(kind, &Wrapper::type_url(), &value, &cx);
+            assert!(decoded.resource.is_ok(), "corpus/{target}/{name}: {:?}", decoded.resource);
+        }
+    }
+    for (name, text) in support::corpus("bootstrap").unwrap() {
+        Bootstrap::from_json(std::str::from_utf8(&text).unwrap())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+fn seeds() -> Vec<Seed> {
+    [resources(), streams(), texts(), wires()].concat()
+}
+
+fn address(last: u8) -> SocketAddr {
+    ([10, 0, 0, last], 80).into()
+}
+
+fn assignment_of_two() -> Vec<u8> {
+    priorities("a", [vec![address(1), address(2)], vec![address(3)]]).encode_to_vec()
+}
+
+fn resources() -> Vec<Seed> {
+    let routes = route_config(
+        "a",
+        [
+            virtual_host(
+                ["a.example", "*.example"],
+                [
+                    route("a").path("/service/method").header(header("x").exact("1")),
+                    weighted_route([("a", 1), ("b", 99)]).regex("/s.*").fraction(10_000),
+                    route("b").prefix("/p").ignore_case().header(header("n").range(-1..9).inverted()),
+                ],
+            ),
+            virtual_host(["*"], [route("c").auto_host_rewrite()]),
+        ],
+    );
+    let sessions = connection_manager(simple_route_config("a", "a")).filter(stateful_session_with(
+        "session",
+        "/service",
+        Duration::from_secs(60),
+    ));
+    let full = eds_cluster("a")
+        .eds_service_name("b")
+        .lb_policy(wrr_locality(ring_hash(16..=1024)))
+        .max_requests(7)
+        .outlier_detection(outlier_detection(Duration::from_secs(1), Duration::from_secs(30)))
+        .override_host_status([HealthStatus::Healthy, HealthStatus::Draining])
+        .report_load();
+    let endpoints = assignment(
+        "a",
+        [
+            locality("x", [endpoint(address(1)).weight(3).additional_address(address(9))]).weight(7),
+            locality("y", [endpoint(address(2)).health(HealthStatus::Draining)]).priority(1).region("r"),
+        ],
+    )
+    .drops("throttle", 5000);
+    let children = aggregate_resource("a", ["b", "c"]);
+    let inner = Wrapper::decode(children.value().value.as_slice()).unwrap().resource.unwrap();
+    let wrap = |kind: u8, resource: Resource| {
+        let wrapper =
+            Wrapper { name: "a".into(), resource: Some(resource.value().clone()), ..Default::default() };
+        [vec![kind], wrapper.encode_to_vec()].concat()
+    };
+    vec![
+        ("listener", "inline", listener("a", simple_route_config("a", "a")).encode_to_vec()),
+        ("listener", "rds", listener("a", "a").encode_to_vec()),
+        ("listener", "sessions", listener_with("a", &sessions).encode_to_vec()),
+        ("route_configuration", "simple", simple_route_config("a", "a").encode_to_vec()),
+        ("route_configuration", "matchers", routes.encode_to_vec()),
+        ("cluster", "eds", eds_cluster("a").encode_to_vec()),
+        ("cluster", "dns", logical_dns_cluster("a", "a.example", 80).encode_to_vec()),
+        ("cluster", "aggregate", aggregate_cluster("a", ["b", "c"]).encode_to_vec()),
+        ("cluster", "aggregate_resource", aggregate_resource_cluster("a", "b").encode_to_vec()),
+        ("cluster", "full", full.encode_to_vec()),
+        ("endpoints", "priorities", assignment_of_two()),
+        ("endpoints", "full", endpoints.encode_to_vec()),
+        ("aggregate_cluster", "two", inner.value),
+        ("wrapped", "listener", wrap(0, listener("a", "a").into())),
+        ("wrapped", "endpoints", wrap(3, endpoints.into())),
+        ("wrapped", "aggregate", [vec![4], children.value().value.clone()].concat()),
+        ("wrapped", "other_type", wrap(2, simple_route_config("a", "a").into())),
+    ]
+}
+
+/// The numbers are those of the steps in `src/ads.rs` and `src/lrs.rs`.
+fn streams() -> Vec<Seed> {
+    let response = DiscoveryResponse {
+        version_info: "1".into(),
+        nonce: "1".into(),
+        type_url: EDS.into(),
+        resources: vec![Any { type_url: EDS.into(), value: assignment_of_two() }],
+        ..Default::default()
+    };
+    let raw = |message: Vec<u8>| [(message.len() as u16).to_be_bytes().to_vec(), message].concat();
+    let wishes = LoadStatsResponse { send_all_clusters: true, ..Default::default() }.encode_to_vec();
+    let all = [0, 0, 0, 0, 1, 0, 0, 2, 0, 0, 3, 0, 0, 4, 0, 6];
+    let round = [7, 0, 1, 1, 0, 6, 7, 1, 1, 1, 0, 6, 7, 2, 1, 1, 0, 6, 7, 3, 1, 1, 0, 6, 7, 4, 1, 1, 0, 6];
+    let bad = [7, 3, 2, 2, 1, 0xc0, 0, 9, 7, 0, 4, 1, 6, 14];
+    let begin = [0, 3, 0, 0, 2, 0, 6];
+    let reports =
+        [0, 0, 0, 1, 2, 0, 0, 0, 2, 0, 1, 0, 2, 0, 0, 3, 6, 8, 10, 9, 5, 0, 0, 14, 8, 2, 0, 1, 4, 14, 8];
+    vec![
+        ("ads", "all_types", [&[1][..], &all, &round, &bad].concat()),
+        ("ads", "whole_response", [&[17][..], &all, &round, &bad, &round].concat()),
+        ("ads", "deletion", [&[2][..], &all, &round, &[7, 0, 2, 1, 1, 6, 2, 1, 2, 2, 14]].concat()),
+        ("ads", "raw", [&[0][..], &begin, &[10], &raw(response.encode_to_vec()), &[12, 0, 6]].concat()),
+        (
+            "ads",
+            "reconnect",
+            [&[4][..], &all, &round, &[11, 14, 14, 6, 11, 1, 14, 15, 0, 4, 255, 255], &round].concat(),
+        ),
+        ("lrs", "reports", reports.to_vec()),
+        ("lrs", "restored", [&reports[..], &[2, 0, 0, 0, 14, 13, 14, 6, 8, 10, 9, 5, 0, 0, 14, 8]].concat()),
+        ("lrs", "raw", [&[0, 0, 6, 8, 12][..], &raw(wishes), &[2, 0, 0, 0, 14, 8, 0, 0, 14]].concat()),
+    ]
+}
+
+fn texts() -> Vec<Seed> {
+    let small = r#"{"xds_servers": [{"server_uri": "a:1", "channel_creds": [{"type": "insecure"}]}]}"#;
+    let full = r#"{
+  "xds_servers": [{
+    "server_uri": "dns:///xds.example:443",
+    "channel_creds": [{"type": "unknown", "config": {"x": 1}}, {"type": "insecure"}],
+    "server_features": ["xds_v3", "ignore_resource_deletion", "trusted_xds_server"]
+  }],
+  "node": {
+    "id": "a", "cluster": "b", "metadata": {"k": [1, null, "v", {"n": 1e3}]},
+    "locality": {"region": "r", "zone": "z", "sub_zone": "s"}
+  },
+  "authorities": {"x": {"client_listener_resource_name_template": "xdstp://x/envoy.config.listener.v3.Listener/%s"}},
+  "certificate_providers": {"c": {"plugin_name": "file_watcher", "config": {}}},
+  "client_default_listener_resource_name_template": "%s"
+}"#;
+    vec![
+        ("bootstrap", "small", small.into()),
+        ("bootstrap", "full", full.into()),
+        ("target_uri", "three_slashes", "xds:///a.example:80".into()),
+        ("target_uri", "no_slash", "xds:a".into()),
+        ("target_uri", "escapes", "xds:///a%20b%2Fc%25".into()),
+        ("target_uri", "authority", "xds://authority/a".into()),
+        ("grpc_status", "message", "14\ngone%20away %E2%82%AC".into()),
+        ("grpc_status", "ok", "0".into()),
+    ]
+}
+
+fn wires() -> Vec<Seed> {
+    let orca = OrcaLoadReport {
+        cpu_utilization: 0.5,
+        application_utilization: 1.5,
+        named_metrics: [("queue".to_owned(), 3.0), ("cache".to_owned(), f64::MAX)].into(),
+        ..Default::default()
+    };
+    let settings = http2_frame(4, 0, 0, &[0, 3, 0, 0, 0, 100]);
+    let headers = http2_frame(1, 4, 1, b"\x88\x5f\x10application/grpc");
+    let data = http2_frame(0, 0, 1, b"\0\0\0\0\x01x");
+    let trailers = http2_frame(1, 5, 1, b"\0\x0bgrpc-status\x010");
+    let go_away = http2_frame(7, 0, 0, b"\0\0\0\x01\0\0\0\x0btoo_many_pings");
+    let ping = http2_frame(6, 0, 0, b"12345678");
+    let reset = http2_frame(3, 0, 1, b"\0\0\0\x07");
+    let with = |parts: &[&[u8]]| [&[7][..], &parts.concat()].concat();
+    vec![
+        ("orca", "report", orca.encode_to_vec()),
+        ("grpc_framing", "two", b"\x07\0\0\0\0\x03abc\0\0\0\0\0\0\0\0\0\x01d".to_vec()),
+        ("grpc_framing", "compressed", b"\x07\0\0\0\0\x01a\x01\0\0\0\x01b".to_vec()),
+        ("grpc_framing", "unfinished", b"\x07\0\0\0\0\x01a\0\0\0\xff\xffb".to_vec()),
+        ("http2", "call", with(&[&settings, &headers, &data, &trailers])),
+        ("http2", "go_away", with(&[&settings, &headers, &go_away, &data, &trailers])),
+        ("http2", "reset", with(&[&settings, &ping, &headers, &reset])),
+        ("http2", "http1", with(&[b"HTTP/1.1 400 Bad Request\r\n\r\n"])),
+    ]
+}
+
+fn http2_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
