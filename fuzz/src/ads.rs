@@ -9,8 +9,10 @@ use prost::Message as _;
 use proxyless_sans_io::Time;
 use proxyless_xds::Gates;
 use proxyless_xds::bootstrap::Bootstrap;
-use proxyless_xds::client::{Effect, Input as Event, NackMode, WatchId, XdsCore, XdsCoreConfig};
-use proxyless_xds::resource::ResourceType;
+use proxyless_xds::client::{
+    Effect, Input as Event, NackMode, ResourceDump, WatchEvent, WatchId, XdsCore, XdsCoreConfig,
+};
+use proxyless_xds::resource::{DecodeContext, Resource, ResourceType, decode};
 
 use crate::input::Input;
 
@@ -33,8 +35,9 @@ const STEPS: usize = 200;
 /// The driver keeps its side: it answers each `Send` and each token once, and delivers a message only when one is asked
 /// for. Oracle: no panic; the effects of one event are bounded by the number of watches; one stream at a time, on it one
 /// request on its way and one read at a time; requests decode, have a known type, and the node is in the first only;
-/// only watches that exist are told; the dump lists exactly what is watched; time never stands still at a deadline; when
-/// all is answered the next message is awaited, and without watches the stream ends.
+/// only watches that exist are told; the dump lists exactly what is watched, and what each watch was told to use is what
+/// the bytes in the dump decode to by themselves; time never stands still at a deadline; when all is answered the next
+/// message is awaited, and without watches the stream ends.
 pub fn ads(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World::new(&mut input);
@@ -51,6 +54,9 @@ struct World {
     core: XdsCore,
     now: Time,
     watches: BTreeMap<WatchId, (ResourceType, &'static str)>,
+    /// What each watch was told to use.
+    told: BTreeMap<WatchId, Resource>,
+    cx: DecodeContext,
     last_watch: u64,
     /// The stream that the core has open.
     stream: Option<Stream>,
@@ -77,10 +83,13 @@ impl World {
         config.fail_on_data_errors = mode & 4 != 0;
         config.resource_timer_is_transient_error = mode & 8 != 0;
         config.nack_mode = if mode & 16 != 0 { NackMode::WholeResponse } else { NackMode::PerResource };
+        let cx = DecodeContext { gates, trusted_xds_server: config.trusted_xds_server };
         Self {
             core: XdsCore::new(config),
             now: Time::ZERO,
             watches: BTreeMap::new(),
+            told: BTreeMap::new(),
+            cx,
             last_watch: 0,
             stream: None,
             last_stream: 0,
@@ -101,8 +110,7 @@ impl World {
             2 => {
                 // Also a watch that has ended, or never was.
                 let id = WatchId(input.below(self.last_watch as usize + 2) as u64);
-                self.watches.remove(&id);
-                self.handle(Event::Unwatch { id });
+                self.unwatch(id);
             }
             3 | 4 => self.stream_up(),
             5 => self.send_done(),
@@ -124,6 +132,12 @@ impl World {
             }
             _ => self.stale(input),
         }
+    }
+
+    fn unwatch(&mut self, id: WatchId) {
+        self.watches.remove(&id);
+        self.told.remove(&id);
+        self.handle(Event::Unwatch { id });
     }
 
     fn stream_up(&mut self) {
@@ -204,17 +218,45 @@ impl World {
     fn handle(&mut self, event: Event) {
         self.core.handle(self.now, event);
         let mut left = 16 + 4 * self.watches.len();
+        let mut told = false;
         while let Some(effect) = self.core.poll_effect() {
             assert!(left > 0, "too many effects of one event");
             left -= 1;
+            told |= matches!(effect, Effect::Notify { .. });
             self.effect(effect);
         }
         let deadline = self.core.next_deadline();
         assert!(deadline.is_none_or(|at| at > self.now), "{deadline:?} is due at {:?}", self.now);
-        let shown: BTreeSet<_> =
-            self.core.dump().into_iter().map(|dump| (dump.resource_type, dump.name.to_string())).collect();
-        let watched = self.watches.values().map(|&(kind, name)| (kind, name.to_owned())).collect();
-        assert_eq!(shown, watched, "the dump lists what is watched");
+        let dump = self.core.dump();
+        let shown = dump.iter().map(|dump| (dump.resource_type, &*dump.name)).collect::<BTreeSet<_>>();
+        assert_eq!(shown, self.watches.values().copied().collect(), "the dump lists what is watched");
+        if told {
+            self.check_told(dump);
+        }
+    }
+
+    /// Watchers use what the dump shows.
+    fn check_told(&self, dump: Vec<ResourceDump>) {
+        for shown in dump {
+            let key = (shown.resource_type, &*shown.name);
+            let watches = self.watches.iter().filter(|(_, watched)| **watched == key);
+            let fresh = shown
+                .raw
+                .map(|raw| decode(shown.resource_type, &raw.type_url, &raw.value, &self.cx).resource);
+            for (id, _) in watches {
+                let told = self.told.get(id);
+                assert_eq!(told.is_some(), fresh.is_some(), "{key:?}");
+                // The dump has no wrapper, and this type has its name from there.
+                if shown.resource_type != ResourceType::AggregateClusterConfig
+                    && told != fresh.as_ref().and_then(|fresh| fresh.as_ref().ok())
+                {
+                    assert_eq!(
+                        format!("{told:?}"),
+                        format!("{:?}", fresh.as_ref().map(|fresh| fresh.as_ref().ok()))
+                    );
+                }
+            }
+        }
     }
 
     fn effect(&mut self, effect: Effect) {
@@ -243,8 +285,13 @@ impl World {
                 let open = self.open(stream);
                 assert!(!std::mem::replace(&mut open.reading, true), "two reads at once");
             }
-            Effect::Notify { watch, token, .. } => {
+            Effect::Notify { watch, event, token } => {
                 assert!(self.watches.contains_key(&watch), "an event for a watch that is over");
+                match event {
+                    WatchEvent::Changed(Ok(resource)) => drop(self.told.insert(watch, resource)),
+                    WatchEvent::Changed(Err(_)) => drop(self.told.remove(&watch)),
+                    WatchEvent::Ambient(_) => assert!(self.told.contains_key(&watch), "ambient to nothing"),
+                }
                 self.tokens.extend(token);
             }
         }
@@ -275,10 +322,7 @@ impl World {
                 let stream = self.stream.as_ref().expect("a stream while something is watched");
                 assert!(stream.reading, "the next message is awaited");
                 let ids: Vec<_> = self.watches.keys().copied().collect();
-                for id in ids {
-                    self.watches.remove(&id);
-                    self.handle(Event::Unwatch { id });
-                }
+                ids.into_iter().for_each(|id| self.unwatch(id));
             }
         }
         panic!("it never comes to rest");

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ads;
+mod endpoint_model;
 pub mod grpc;
 pub mod http2;
 mod input;

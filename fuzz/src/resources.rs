@@ -2,8 +2,9 @@
 //!
 //! Oracle of all: no panic; the same bytes give the same outcome; a rejected resource has at least one violation, and
 //! a good one has a name and the expected type. Bytes that envoy's own messages refuse are refused. Bytes that they
-//! read mean the same after being written again by them, so what envoy-types does not know has no influence: for
-//! endpoints, which are read in place without those messages, this compares two decoders.
+//! read mean the same after being written again by them: neither unknown fields nor the order of fields matter.
+
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -14,7 +15,9 @@ use envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use proxyless_xds::Gates;
-use proxyless_xds::resource::{DecodeContext, Decoded, ResourceType, decode};
+use proxyless_xds::resource::{DecodeContext, Decoded, Resource, ResourceType, decode};
+
+use crate::endpoint_model;
 
 /// A Listener (LDS).
 pub fn listener(data: &[u8]) {
@@ -31,9 +34,19 @@ pub fn cluster(data: &[u8]) {
     resource::<Cluster>(ResourceType::Cluster, data);
 }
 
-/// A ClusterLoadAssignment (EDS).
+/// A ClusterLoadAssignment (EDS), which is read in place, without envoy's messages.
+///
+/// Oracle, too: what envoy's messages and a model of the rules make of the bytes, the same resource or none.
 pub fn endpoints(data: &[u8]) {
-    resource::<ClusterLoadAssignment>(ResourceType::ClusterLoadAssignment, data);
+    let kind = ResourceType::ClusterLoadAssignment;
+    resource::<ClusterLoadAssignment>(kind, data);
+    let Ok(message) = ClusterLoadAssignment::decode(data) else { return };
+    for cx in contexts() {
+        let decoded = decode(kind, kind.type_url(), data, &cx);
+        let model = endpoint_model::validated(&message, cx.gates).map(Arc::new);
+        let model = model.map(Resource::ClusterLoadAssignment);
+        assert_eq!(decoded.resource.as_ref().ok(), model.as_ref(), "{:?}", decoded.resource.as_ref().err());
+    }
 }
 
 /// The ClusterConfig of an aggregate cluster (gRFC A99). It has no name of its own, so it comes in a wrapper.
