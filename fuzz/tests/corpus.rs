@@ -5,11 +5,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use prost::{Message, Name};
-use proxyless_testkit::envoy_types::pb::envoy::config::core::v3::HealthStatus;
+use proxyless_testkit::envoy_types::pb::envoy::config::core::v3::{HealthStatus, Metadata};
+use proxyless_testkit::envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use proxyless_testkit::envoy_types::pb::envoy::config::endpoint::v3::locality_lb_endpoints::{
+    LbConfig, LbEndpointList,
+};
 use proxyless_testkit::envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 use proxyless_testkit::envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;
 use proxyless_testkit::envoy_types::pb::envoy::service::load_stats::v3::LoadStatsResponse;
-use proxyless_testkit::envoy_types::pb::google::protobuf::Any;
+use proxyless_testkit::envoy_types::pb::google::protobuf::value::Kind;
+use proxyless_testkit::envoy_types::pb::google::protobuf::{Any, Struct, UInt32Value, Value};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{EDS, Resource};
 use proxyless_xds::Gates;
@@ -58,6 +63,27 @@ fn address(last: u8) -> SocketAddr {
 
 fn assignment_of_two() -> Vec<u8> {
     priorities("a", [vec![address(1), address(2)], vec![address(3)]]).encode_to_vec()
+}
+
+/// An assignment with fields that are read only to see whether they are well-formed.
+#[allow(deprecated)] // `load_balancer_endpoints` is decoded all the same
+fn rare_endpoints() -> Vec<u8> {
+    let key = Value { kind: Some(Kind::StringValue("key".into())) };
+    let fields = Struct { fields: [("hash_key".to_owned(), key)].into() };
+    let metadata =
+        Metadata { filter_metadata: [("envoy.lb".to_owned(), fields)].into(), ..Default::default() };
+    let mut keyed = endpoint(address(1));
+    keyed.metadata = Some(metadata.clone());
+    let mut first = locality("x", [keyed]);
+    first.proximity = Some(UInt32Value { value: 3 });
+    first.metadata = Some(metadata);
+    let list = LbEndpointList { lb_endpoints: vec![endpoint(address(2))] };
+    first.lb_config = Some(LbConfig::LoadBalancerEndpoints(list));
+    let mut assignment = assignment("a", [first]);
+    if let Some(HostIdentifier::Endpoint(named)) = endpoint(address(3)).host_identifier {
+        assignment.named_endpoints = [("n".to_owned(), named)].into();
+    }
+    assignment.encode_to_vec()
 }
 
 fn resources() -> Vec<Seed> {
@@ -115,6 +141,7 @@ fn resources() -> Vec<Seed> {
         ("cluster", "full", full.encode_to_vec()),
         ("endpoints", "priorities", assignment_of_two()),
         ("endpoints", "full", endpoints.encode_to_vec()),
+        ("endpoints", "rare", rare_endpoints()),
         ("aggregate_cluster", "two", inner.value),
         ("wrapped", "listener", wrap(0, listener("a", "a").into())),
         ("wrapped", "endpoints", wrap(3, endpoints.into())),
