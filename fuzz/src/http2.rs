@@ -6,7 +6,7 @@ use std::io;
 use std::panic;
 use std::pin::Pin;
 use std::sync::Once;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,10 +18,17 @@ use proxyless_transport::{
     Address, BoxedIo, ConnectOptions, Connecting, Connection, Connector, GoAway, connect_with,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
 /// No wait of a client on a connection that the server has closed is longer than this, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long the server waits for a request before it sends what follows its first frame.
+const HOLD: Duration = Duration::from_secs(1);
+/// The length of the client's connection preface.
+const PREFACE: usize = 24;
+/// The type of a frame that begins a request.
+const HEADERS: u8 = 1;
 
 /// What a server sends on a connection that it then closes; the first byte seeds how it is cut. The client connects,
 /// sends one request and reads what comes.
@@ -88,7 +95,7 @@ fn connection(chunks: VecDeque<Bytes>) -> Option<Option<GoAway>> {
         };
         let no_tasks = async {
             while options.tasks.live() > 0 {
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
             }
         };
         timeout(PATIENCE, no_tasks).await.expect("every task of the connection ends");
@@ -103,37 +110,74 @@ thread_local! {
     static PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sends its chunks, one for each read, and closes. Takes whatever is written.
+/// Sends its chunks, one for each read, and closes; what follows the first frame when a request has come, or after a
+/// second. Takes whatever is written.
 struct Server(VecDeque<Bytes>);
 
 impl Connector for Server {
     fn connect<'a>(&'a self, _address: &'a Address) -> Connecting<'a> {
-        Box::pin(async { Ok(BoxedIo::new(Stream { chunks: self.0.clone() })) })
+        Box::pin(async { Ok(BoxedIo::new(Stream::new(self.0.clone()))) })
     }
 }
 
 struct Stream {
     chunks: VecDeque<Bytes>,
+    /// How much of the first frame is still to be sent.
+    first: usize,
+    written: Vec<u8>,
+    /// What follows the first frame waits for the request so long.
+    hold: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stream {
+    fn new(chunks: VecDeque<Bytes>) -> Self {
+        let start: Vec<u8> = chunks.iter().flatten().copied().take(3).collect();
+        let length = start.iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
+        Self { chunks, first: 9 + length, written: Vec::new(), hold: Some(Box::pin(sleep(HOLD))) }
+    }
+
+    /// Whether the client has sent the HEADERS of a request.
+    fn has_request(&self) -> bool {
+        let mut rest = self.written.get(PREFACE..).unwrap_or_default();
+        while let Some((&[a, b, c, kind], _)) = rest.split_first_chunk::<4>() {
+            if kind == HEADERS {
+                return true;
+            }
+            let length = u32::from_be_bytes([0, a, b, c]) as usize;
+            rest = rest.get(9 + length..).unwrap_or_default();
+        }
+        false
+    }
 }
 
 impl AsyncRead for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
+        cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // An answer to a request that was not sent yet is an error of the protocol: everything after it would be lost.
+        if self.first == 0 && !self.has_request() {
+            if let Some(hold) = &mut self.hold {
+                ready!(hold.as_mut().poll(cx));
+            }
+            self.hold = None;
+        }
+        let limit = if self.first > 0 { self.first.min(buf.remaining()) } else { buf.remaining() };
         let Some(chunk) = self.chunks.front_mut() else { return Poll::Ready(Ok(())) };
-        let part = chunk.split_to(chunk.len().min(buf.remaining()));
+        let part = chunk.split_to(chunk.len().min(limit));
         buf.put_slice(&part);
         if chunk.is_empty() {
             self.chunks.pop_front();
         }
+        self.first = self.first.saturating_sub(part.len());
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, _cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, _cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.written.extend_from_slice(buf);
         Poll::Ready(Ok(buf.len()))
     }
 
