@@ -57,10 +57,13 @@ pub fn grpc_status(data: &[u8]) {
     }
 }
 
+/// Longer than any input.
+const MAX_MESSAGE: usize = 1 << 20;
+
 /// What a response with this body is read as.
 fn read(chunks: Vec<Bytes>) -> (Vec<Bytes>, Result<(), Status>) {
-    let mut reader =
-        MessageReader::new(Response::new(Chunks(Some(chunks.into())))).expect("no headers to refuse");
+    let mut reader = MessageReader::new(Response::new(Chunks(Some(chunks.into()))), MAX_MESSAGE)
+        .expect("no headers to refuse");
     let mut messages = Vec::new();
     loop {
         let mut next = pin!(reader.next());

@@ -81,7 +81,7 @@ fn connection(chunks: VecDeque<Bytes>) -> Option<Option<GoAway>> {
                         .body(Full::from(&b"\0\0\0\0\x01x"[..]))
                         .expect("a valid request");
                     let Ok(response) = connection.send(request).await else { return };
-                    let Ok(mut reader) = MessageReader::new(response) else { return };
+                    let Ok(mut reader) = MessageReader::new(response, 1 << 20) else { return };
                     while let Ok(Some(_)) = reader.next().await {}
                 };
                 timeout(PATIENCE, call).await.expect("the call ends");

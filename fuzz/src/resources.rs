@@ -90,7 +90,10 @@ fn resource<M: Message + Name + Default>(kind: ResourceType, data: &[u8]) {
 /// With every gate closed, and with every gate open.
 fn contexts() -> [DecodeContext; 2] {
     let open = Gates::from_variables(|_| Some("true".to_owned()));
-    [DecodeContext::default(), DecodeContext { gates: open, trusted_xds_server: true }]
+    [
+        DecodeContext::default(),
+        DecodeContext { gates: open, trusted_xds_server: true, ..DecodeContext::default() },
+    ]
 }
 
 fn checked(kind: ResourceType, type_url: &str, data: &[u8], cx: &DecodeContext) -> Decoded {
@@ -101,7 +104,7 @@ fn checked(kind: ResourceType, type_url: &str, data: &[u8], cx: &DecodeContext) 
             assert!(decoded.name.is_some(), "a good resource without a name");
         }
         Err(violations) => {
-            assert!(!violations.0.is_empty(), "rejected without a reason");
+            assert!(!violations.first.is_empty(), "rejected without a reason");
             assert!(!violations.to_string().is_empty());
         }
     }

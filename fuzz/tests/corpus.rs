@@ -35,8 +35,11 @@ fn the_resources_of_the_corpus_are_good() {
             fs::write(folder.join(name), data).unwrap();
         }
     }
-    let cx =
-        DecodeContext { gates: Gates::from_variables(|_| Some("true".into())), trusted_xds_server: true };
+    let cx = DecodeContext {
+        gates: Gates::from_variables(|_| Some("true".into())),
+        trusted_xds_server: true,
+        ..DecodeContext::default()
+    };
     let types = ["listener", "route_configuration", "cluster", "endpoints", "aggregate_cluster"];
     for (kind, target) in ResourceType::ALL.into_iter().zip(types) {
         for (name, value) in support::corpus(target).unwrap() {
