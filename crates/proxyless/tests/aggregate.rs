@@ -335,7 +335,7 @@ async fn a37_45_a37_54_each_leaf_has_its_own_limit_under_its_own_name() -> TestR
     let status = ask(&channel).await.unwrap_err();
     assert!(status.message().contains("max_requests 1 of cluster a37-45-near"), "{status:?}");
 
-    // Over the limit is no reason for failover.
+    // Exceeding the limit does not cause failover.
     assert_eq!(far.count(), 0);
     // What is in flight to one leaf takes no place of the other.
     plane.set(aggregate_cluster("root", ["a37-45-far", "a37-45-near"]).max_requests(0));

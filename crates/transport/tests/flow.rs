@@ -79,7 +79,7 @@ async fn requests_that_are_answered_early_hold_no_places() {
         server.write(WINDOW_UPDATE, 0, 0, &65_535_u32.to_be_bytes()).await;
     }
     call(&connection, &mut server).await;
-    // A second piece of a stream of requests is no different.
+    // The same holds for the second piece of a streaming request.
     let (feed, body) = TestBody::open();
     let sent = tokio::spawn(connection.send(request(body)));
     feed.send(Bytes::from_static(b"first")).expect("open");

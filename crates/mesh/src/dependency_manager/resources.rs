@@ -49,7 +49,7 @@ struct Watched {
     id: WatchId,
     /// `None` until the first event.
     answer: Option<Answer<Resource>>,
-    /// Whether `answer` only says that the control plane cannot be reached, which is no statement about the resource.
+    /// Whether `answer` only says that the control plane cannot be reached, which says nothing about the resource.
     unreachable: bool,
     /// Trouble that did not cost the resource.
     ambient: Option<Arc<str>>,

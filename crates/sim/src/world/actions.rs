@@ -154,7 +154,7 @@ impl World {
 
     /// Something happens to all connections to a backend.
     fn happens_to(&mut self, address: SocketAddr, happening: Happening) {
-        // A backend that ends its connections twice within a second makes calls fail, and that is no gentle world.
+        // A backend that ends its connections twice within a second makes calls fail, which a gentle world must not do.
         let gentle = self.settings.mood == Mood::Gentle;
         let hits = |c: &Connection| {
             c.address == address && c.phase == Phase::Ready && (!gentle || c.is_settled(self.now))

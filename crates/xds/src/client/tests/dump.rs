@@ -64,7 +64,7 @@ fn a40_41_requested_shows_why_the_last_response_could_not_be_read() {
     // Not those that are in use, nor other types.
     assert_eq!((h.dump_of("cached").status, h.dump_of("cached").error), (ResourceStatus::Acked, None));
     assert_eq!(h.dump_of("c").error, None);
-    // A bad resource with a name is no other's trouble.
+    // A bad resource with a name does not affect others.
     h.respond(EDS, "3", &[bad_assignment("cached")]);
     assert_eq!(h.dump_of("e").error, None);
 }

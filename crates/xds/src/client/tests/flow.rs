@@ -168,7 +168,7 @@ fn cluster_that_was_wanted_again_is_not_deleted_by_an_older_response() {
             h.respond(CDS, "3", &[cluster("a", ""), cluster("b", "")]);
         }
         h.advance(Duration::from_secs(15));
-        // If the server does not send it in time, it was not older: there is no such cluster.
+        // If the server does not send it in time, the cluster does not exist.
         if comes {
             h.expect_told(&[])
         } else {
