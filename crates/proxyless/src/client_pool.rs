@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use proxyless_transport::Connector;
 use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::{NackMode, XdsCoreConfig};
 use proxyless_xds::lrs::LrsCoreConfig;
@@ -14,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::clock;
 use crate::drive::channel;
-use crate::drive::xds::XdsClient;
+use crate::drive::xds::{Place, XdsClient};
 use crate::inspect::{ChannelReport, ClientDump};
 use crate::server::ServerChannel;
 
@@ -40,6 +41,7 @@ pub struct ClientPool(Arc<Listed>);
 /// Neither clients nor channels are kept alive by being listed.
 #[derive(Default)]
 struct Listed {
+    place: Place,
     clients: Mutex<Vec<Entry>>,
     channels: Mutex<Vec<WeakUnboundedSender<channel::Command>>>,
 }
@@ -66,6 +68,11 @@ impl ClientPool {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A pool whose clients are tasks of the runtimes that start them.
+    pub(crate) fn in_runtime(connector: Arc<dyn Connector>) -> Self {
+        Self(Arc::new(Listed { place: Place::Runtime(connector), ..Listed::default() }))
     }
 
     /// The pool of the process.
@@ -128,7 +135,7 @@ impl ClientPool {
         if let Some(client) = known {
             return Ok(client);
         }
-        let client = key.start()?;
+        let client = key.start(&self.0.place)?;
         entries.push(Entry { key: key.clone(), client: Arc::downgrade(&client) });
         Ok(client)
     }
@@ -141,7 +148,7 @@ impl fmt::Debug for ClientPool {
 }
 
 impl ClientKey {
-    fn start(&self) -> io::Result<Arc<XdsClient>> {
+    fn start(&self, place: &Place) -> io::Result<Arc<XdsClient>> {
         let mut config = XdsCoreConfig::new(&self.bootstrap, self.gates, clock::seed());
         config.nack_mode = self.nack_mode;
         config.limits = self.limits;
@@ -149,7 +156,8 @@ impl ClientKey {
             config.resource_timeout = timeout;
         }
         let lrs_config = LrsCoreConfig::new(&self.bootstrap, clock::seed());
-        XdsClient::start(config, lrs_config, ServerChannel::new(self.bootstrap.server().target.clone()))
+        let server = ServerChannel::new(self.bootstrap.server().target.clone(), place.connector());
+        XdsClient::start(config, lrs_config, server, place)
     }
 }
 

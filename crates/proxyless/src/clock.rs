@@ -1,6 +1,6 @@
 //! Where time and randomness enter: the cores count from an epoch that is the same for the whole process.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -16,9 +16,10 @@ static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(|| {
 /// The epoch on the wall's clock, read once: what is shown of one moment does not change when that clock is set.
 static WALL_EPOCH: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
 
-/// The time, as cores count it.
+/// The time, as cores count it. It is tokio's, which stands still where a test has paused it.
 pub(crate) fn now() -> Time {
-    Time::from_epoch(EPOCH.elapsed())
+    let epoch = *EPOCH;
+    Time::from_epoch(Instant::now().into_std().saturating_duration_since(epoch))
 }
 
 /// The epoch of [`now`] on the wall's clock.
@@ -47,16 +48,32 @@ pub(crate) async fn sleep_until(deadline: Option<Time>) {
     }
 }
 
+thread_local! {
+    /// Gives the seeds of this thread, in simulations.
+    static SIMULATED: RefCell<Option<Rng>> = const { RefCell::new(None) };
+    static NEXT_RNG: Cell<u64> = Cell::new(seed());
+}
+
+/// Makes all randomness of this thread follow from `seed`, and the epoch lie before what comes.
+pub(crate) fn simulate(seed: u64) {
+    LazyLock::force(&EPOCH);
+    let mut rng = Rng::new(seed);
+    NEXT_RNG.set(rng.next_u64());
+    SIMULATED.set(Some(rng));
+}
+
 /// A seed that differs from process to process and from call to call.
 pub(crate) fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
+    if let Some(seed) = SIMULATED.with_borrow_mut(|rng| rng.as_mut().map(Rng::next_u64)) {
+        return seed;
+    }
     // RandomState is the standard library's door to the system's entropy.
     RandomState::new().build_hasher().finish()
 }
 
 /// Randomness for one RPC, without touching anything that threads share.
 pub(crate) fn rng() -> Rng {
-    thread_local!(static NEXT: Cell<u64> = Cell::new(seed()));
     // Seeds one odd step apart; the step is not the generator's own, which would make shifted copies of one sequence.
-    Rng::new(NEXT.replace(NEXT.get().wrapping_add(0xd134_2543_de82_ef95)))
+    Rng::new(NEXT_RNG.replace(NEXT_RNG.get().wrapping_add(0xd134_2543_de82_ef95)))
 }

@@ -45,6 +45,8 @@ mod error;
 mod filters;
 pub mod inspect;
 mod server;
+#[doc(hidden)]
+pub mod simulation;
 mod snapshot;
 mod state;
 mod user_agent;

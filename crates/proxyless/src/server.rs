@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use http::{Request, Version};
 use proxyless_mesh::listing::listing;
-use proxyless_transport::{Address, ConnectOptions, Connection, connect_any, dns};
+use proxyless_transport::{
+    Address, ConnectOptions, Connection, Connector, TcpConnector, connect_any_with, dns,
+};
 use proxyless_xds::bootstrap::ServerTarget;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -26,12 +28,23 @@ const DNS_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub(crate) struct ServerChannel {
     target: Arc<ServerTarget>,
+    options: ConnectOptions,
+    connector: Arc<dyn Connector>,
     connection: Arc<Mutex<Option<Arc<Connection<RequestStream>>>>>,
 }
 
 impl ServerChannel {
-    pub(crate) fn new(target: ServerTarget) -> Self {
-        Self { target: Arc::new(target), connection: Arc::default() }
+    /// Connects by TCP or Unix domain socket if there is no connector.
+    pub(crate) fn new(target: ServerTarget, connector: Option<Arc<dyn Connector>>) -> Self {
+        let options = ConnectOptions {
+            connect_timeout: CONNECT_TIMEOUT,
+            keepalive_interval: Some(KEEPALIVE_INTERVAL),
+            keepalive_timeout: KEEPALIVE_TIMEOUT,
+            keepalive_while_idle: true,
+            ..ConnectOptions::default()
+        };
+        let connector = connector.unwrap_or_else(|| Arc::new(TcpConnector::for_options(&options)));
+        Self { target: Arc::new(target), options, connector, connection: Arc::default() }
     }
 
     /// The live connection, or a new one.
@@ -44,15 +57,8 @@ impl ServerChannel {
             return Ok(Arc::clone(connection));
         }
         *current = None;
-        let options = ConnectOptions {
-            connect_timeout: CONNECT_TIMEOUT,
-            keepalive_interval: Some(KEEPALIVE_INTERVAL),
-            keepalive_timeout: KEEPALIVE_TIMEOUT,
-            keepalive_while_idle: true,
-            ..ConnectOptions::default()
-        };
         // A61: the server's addresses race, as those of an endpoint do.
-        match connect_any(self.addresses().await?, &options).await {
+        match connect_any_with(&self.connector, self.addresses().await?, &self.options).await {
             Ok((address, connection)) => {
                 debug!(target: "xds_client", server = %self.target, %address, "connected");
                 Ok(Arc::clone(current.insert(Arc::new(connection))))

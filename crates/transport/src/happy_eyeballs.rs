@@ -1,13 +1,15 @@
 //! Connecting to a server that has several addresses.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::connect::{ConnectError, connect};
+use crate::connect::{ConnectError, connect_with};
+use crate::connector::{Connector, TcpConnector};
 use crate::{Address, ConnectOptions, Connection};
 
 /// A61: how long an attempt runs alone.
@@ -28,19 +30,36 @@ pub async fn connect_any<B>(
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
+    let connector: Arc<dyn Connector> = Arc::new(TcpConnector::for_options(options));
+    connect_any_with(&connector, addresses, options).await
+}
+
+/// Like [`connect_any`], on the byte streams that `connector` opens.
+///
+/// # Errors
+/// Why each address failed; nothing if there are none.
+pub async fn connect_any_with<B>(
+    connector: &Arc<dyn Connector>,
+    addresses: Vec<Address>,
+    options: &ConnectOptions,
+) -> Result<(Address, Connection<B>), Vec<ConnectError>>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
     let mut waiting = interleaved(addresses).into_iter();
     let mut attempts = JoinSet::new();
     let mut failures = Vec::new();
     loop {
         if let Some(address) = waiting.next() {
-            let options = options.clone();
+            let (connector, options) = (Arc::clone(connector), options.clone());
             attempts.spawn(async move {
-                let result = connect(&address, &options).await;
+                let result = connect_with(&*connector, &address, &options).await;
                 (address, result)
             });
         }
         // The next one starts after a failure or after the delay, whichever comes first.
         tokio::select! {
+            biased;
             ended = attempts.join_next() => match ended {
                 Some(Ok((address, Ok(connection)))) => return Ok((address, connection)),
                 Some(Ok((_, Err(error)))) => failures.push(error),

@@ -21,7 +21,7 @@ pub use connection::{Connection, Reserved};
 pub use connector::{BoxedIo, Connecting, Connector, Io, TcpConnector};
 pub use error::SendError;
 pub use go_away::GoAway;
-pub use happy_eyeballs::connect_any;
+pub use happy_eyeballs::{connect_any, connect_any_with};
 pub use options::ConnectOptions;
 pub use state::{ConnectionState, Lost};
 pub use tasks::Tasks;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proxyless_sans_io::Time;
+use proxyless_transport::Connector;
 use proxyless_xds::client::{
     Effect, Input, ResourceDump, UpdateCounts, WatchEvent, WatchId, XdsCore, XdsCoreConfig,
 };
@@ -39,6 +40,24 @@ pub(crate) struct XdsClient {
     channels: AtomicU64,
     server_uri: Arc<str>,
     node: Bytes,
+}
+
+/// Where a client runs.
+#[derive(Clone, Default)]
+pub(crate) enum Place {
+    #[default]
+    Thread,
+    /// In the runtime that starts it, where a test can pause the time. Its server is reached through this.
+    Runtime(Arc<dyn Connector>),
+}
+
+impl Place {
+    pub(crate) fn connector(&self) -> Option<Arc<dyn Connector>> {
+        match self {
+            Self::Thread => None,
+            Self::Runtime(connector) => Some(Arc::clone(connector)),
+        }
+    }
 }
 
 /// One channel's connection to the client; dropping it ends the channel's watches.
@@ -95,17 +114,24 @@ impl XdsClient {
         config: XdsCoreConfig,
         lrs_config: LrsCoreConfig,
         server: ServerChannel,
+        place: &Place,
     ) -> std::io::Result<Arc<Self>> {
         let (commands, inbox) = unbounded_channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // The driver's own sender is weak: the inbox closes with the last handle.
         let weak = commands.downgrade();
         let (server_uri, node) = (Arc::clone(&config.server_uri), config.node.clone());
-        std::thread::Builder::new().name("xds-client".into()).spawn(move || {
+        let run = async move {
             info!(target: "xds_client", server = %config.server_uri, node = %config.node_id, "started");
             let driver = Driver::new(config, lrs_config, server, weak);
-            runtime.block_on(panics::guard("xDS client", driver.run(inbox)));
-        })?;
+            panics::guard("xDS client", driver.run(inbox)).await;
+        };
+        match place {
+            Place::Thread => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                std::thread::Builder::new().name("xds-client".into()).spawn(move || runtime.block_on(run))?;
+            }
+            Place::Runtime(_) => drop(tokio::spawn(run)),
+        }
         Ok(Arc::new(Self { commands, channels: AtomicU64::new(0), server_uri, node }))
     }
 

@@ -1,0 +1,21 @@
+//! Puts channels and their xDS clients into one runtime, for tests under paused time. Not part of the API: it may change
+//! with any version.
+
+use std::sync::Arc;
+
+use proxyless_transport::Connector;
+
+use crate::client_pool::ClientPool;
+use crate::clock;
+
+/// Makes all randomness of this thread follow from `seed`. To be called before the runtime is made whose time is paused.
+pub fn seed(seed: u64) {
+    clock::simulate(seed);
+}
+
+/// A pool whose xDS clients are tasks of the runtime of the channel that starts them, instead of having threads of their
+/// own, and reach their servers through `connector`.
+#[must_use]
+pub fn client_pool(connector: Arc<dyn Connector>) -> ClientPool {
+    ClientPool::in_runtime(connector)
+}
