@@ -89,19 +89,22 @@ impl Driver {
             let deadline = running.driver.core.next_deadline();
             let client_ended = running.subscriber.as_ref().map(Subscriber::client_ended);
             tokio::select! {
+                // A fixed order makes simulations repeatable. None starves another: deadlines move on, and what servers
+                // send waits for the core. What users and their RPCs cause is not bounded, so it comes last.
+                biased;
+                () = clock::sleep_until(deadline) => running.handle(ChannelInput::Tick),
+                () = clock::sleep_until(running.rejoin_at) => running.rejoin(),
+                () = until(client_ended) => running.leave_client(),
+                Some(event) = xds_events.recv() => running.on_xds(event, &mut xds_events),
+                Some(report) = running.driver.reports.recv() => running.on_report(report),
+                answer = running.driver.dns.next() => running.handle(answer),
                 command = commands.recv() => match command {
                     Some(Command::ExitIdle) => running.handle(ChannelInput::ExitIdle),
                     Some(Command::ResetBackoff) => running.handle(ChannelInput::ResetBackoff),
                     Some(Command::Report { answer }) => running.report(answer),
                     None => break,
                 },
-                Some(event) = xds_events.recv() => running.on_xds(event, &mut xds_events),
-                Some(report) = running.driver.reports.recv() => running.on_report(report),
-                answer = running.driver.dns.next() => running.handle(answer),
                 () = running.driver.wake.0.notified() => running.handle(ChannelInput::Wake),
-                () = clock::sleep_until(deadline) => running.handle(ChannelInput::Tick),
-                () = until(client_ended) => running.leave_client(),
-                () = clock::sleep_until(running.rejoin_at) => running.rejoin(),
             }
         }
         running.handle(ChannelInput::Shutdown);

@@ -257,15 +257,18 @@ impl Driver {
             let report_deadline = self.load_reports.next_deadline();
             let token_deadline = self.outstanding.values().next().map(|first| first.until);
             tokio::select! {
+                // A fixed order makes simulations repeatable. None starves another: deadlines move on, and streams are
+                // read one message at a time, as the core permits. What channels ask for is not bounded, so it is last.
+                biased;
+                () = clock::sleep_until(deadline) => self.handle(Input::Tick),
+                () = clock::sleep_until(token_deadline) => self.read_on(),
+                () = clock::sleep_until(report_deadline) => self.load_reports.handle(lrs::Input::Tick),
+                Some(event) = self.stream_events.recv() => self.handle(input(event)),
+                event = self.load_reports.next_event() => self.load_reports.handle(event),
                 command = inbox.recv() => match command {
                     Some(command) => self.on_command(command),
                     None => break,
                 },
-                Some(event) = self.stream_events.recv() => self.handle(input(event)),
-                event = self.load_reports.next_event() => self.load_reports.handle(event),
-                () = clock::sleep_until(deadline) => self.handle(Input::Tick),
-                () = clock::sleep_until(token_deadline) => self.read_on(),
-                () = clock::sleep_until(report_deadline) => self.load_reports.handle(lrs::Input::Tick),
             }
         }
         debug!(target: "xds_client", "ended");
