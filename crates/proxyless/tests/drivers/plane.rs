@@ -1,0 +1,276 @@
+//! A control plane on h2: state of the world over ADS, and several ways to do it badly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::google::protobuf::Any;
+use h2::server::SendResponse;
+use h2::{RecvStream, SendStream};
+use http::Request;
+use prost::Message;
+use proxyless_testkit::{CDS, EDS, LDS, Resource};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::grpc::{Messages, begin, framed, trailers};
+use crate::network::{Network, Serve};
+use crate::trace::Trace;
+
+/// What a control plane does with its streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Good,
+    /// Reads, and never answers.
+    Mute,
+    /// Ends each stream after its first response, with OK.
+    EndAfterResponse,
+    /// Ends each stream at once, with UNAVAILABLE.
+    Refuse,
+    /// Answers each request with all that there is, of every type, last things first.
+    Unasked,
+    /// Sends updates and reads no more requests, nor grants windows for them.
+    Deaf,
+    /// Answers no request for endpoints.
+    WithholdEndpoints,
+}
+
+/// A control plane. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Plane {
+    pub(crate) address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    changed: Arc<watch::Sender<u64>>,
+    trace: Trace,
+}
+
+struct State {
+    manner: Manner,
+    /// By type and name, with the version of each.
+    resources: BTreeMap<String, BTreeMap<String, (u64, Any)>>,
+    version: u64,
+    nonces: u64,
+    /// How many copies of all endpoints each stream sends next, and the number of the burst.
+    burst: (u64, usize),
+    streams: Vec<Instant>,
+    requests: usize,
+}
+
+impl Plane {
+    /// Puts a good control plane into the network.
+    pub(crate) fn start(network: &Network, address: SocketAddr) -> Self {
+        let state = State {
+            manner: Manner::Good,
+            resources: BTreeMap::new(),
+            version: 0,
+            nonces: 0,
+            burst: (0, 0),
+            streams: Vec::new(),
+            requests: 0,
+        };
+        let changed = Arc::new(watch::Sender::new(0));
+        let plane =
+            Self { address, state: Arc::new(Mutex::new(state)), changed, trace: network.trace().clone() };
+        network.host(address, plane.server());
+        plane
+    }
+
+    /// What serves its connections while nothing is wrong with its HTTP/2.
+    pub(crate) fn server(&self) -> Serve {
+        let plane = self.clone();
+        Arc::new(move |io| {
+            let plane = plane.clone();
+            Box::pin(async move {
+                let mut builder = h2::server::Builder::new();
+                // So that one who does not read is noticed soon.
+                builder.initial_window_size(4 << 10);
+                let Ok(mut connection) = builder.handshake(io).await else { return };
+                let mut streams = JoinSet::new();
+                // A client that goes away ends it.
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    let plane = plane.clone();
+                    streams.spawn(async move { drop(plane.serve(request, respond).await) });
+                    while streams.try_join_next().is_some() {}
+                }
+            })
+        })
+    }
+
+    pub(crate) fn set_manner(&self, manner: Manner) {
+        self.lock().manner = manner;
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
+    /// Adds or replaces resources; every stream hears of them.
+    pub(crate) fn set(&self, resources: impl IntoIterator<Item = Resource>) {
+        let mut state = self.lock();
+        state.version += 1;
+        let version = state.version;
+        for resource in resources {
+            let of_type = state.resources.entry(resource.type_url().into()).or_default();
+            of_type.insert(resource.name().into(), (version, resource.value().clone()));
+        }
+        drop(state);
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
+    /// Sends the endpoints so many times on each stream that is open, as fast as it can.
+    pub(crate) fn burst(&self, copies: usize) {
+        let mut state = self.lock();
+        state.burst = (state.burst.0 + 1, copies);
+        drop(state);
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
+    /// When streams were opened, and how many requests came, since this was last asked.
+    pub(crate) fn take_counts(&self) -> (Vec<Instant>, usize) {
+        let mut state = self.lock();
+        (std::mem::take(&mut state.streams), std::mem::take(&mut state.requests))
+    }
+
+    async fn serve(
+        &self,
+        request: Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+    ) -> Result<(), h2::Error> {
+        self.trace.note("ADS");
+        self.lock().streams.push(Instant::now());
+        let mut stream = Stream {
+            plane: self,
+            responses: begin(&mut respond)?,
+            subscriptions: BTreeMap::new(),
+            responded: false,
+            bursts: self.lock().burst.0,
+        };
+        let mut requests = Messages::new(request.into_body());
+        let mut changed = self.changed.subscribe();
+        loop {
+            let manner = self.lock().manner;
+            match manner {
+                Manner::Refuse => return stream.responses.send_trailers(trailers(14)),
+                Manner::EndAfterResponse if stream.responded => {
+                    return stream.responses.send_trailers(trailers(0));
+                }
+                _ => {}
+            }
+            tokio::select! {
+                biased;
+                request = requests.next(), if manner != Manner::Deaf => {
+                    let Some(request) = request else { return Ok(()) };
+                    let Ok(request) = DiscoveryRequest::decode(request) else { return Ok(()) };
+                    stream.on_request(manner, request)?;
+                }
+                _ = changed.changed() => {}
+            }
+            // It may have been changed meanwhile.
+            let manner = self.lock().manner;
+            if manner != Manner::Mute {
+                stream.push(manner)?;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One ADS stream.
+struct Stream<'a> {
+    plane: &'a Plane,
+    responses: SendStream<Bytes>,
+    subscriptions: BTreeMap<String, Subscription>,
+    responded: bool,
+    /// The bursts that came before, or were sent.
+    bursts: u64,
+}
+
+#[derive(Default)]
+struct Subscription {
+    names: BTreeSet<String>,
+    /// What the client has, by version.
+    sent: BTreeMap<String, u64>,
+    nonce: String,
+}
+
+impl Stream<'_> {
+    fn on_request(&mut self, manner: Manner, request: DiscoveryRequest) -> Result<(), h2::Error> {
+        self.plane.lock().requests += 1;
+        self.plane.trace.note(&format!("{} {:?}", request.type_url, request.resource_names));
+        let subscription = self.subscriptions.entry(request.type_url).or_default();
+        // A request that answers an older response is ignored.
+        if request.response_nonce.is_empty() || request.response_nonce == subscription.nonce {
+            subscription.names = request.resource_names.into_iter().collect();
+            let names = &subscription.names;
+            subscription.sent.retain(|name, _| names.contains(name));
+        }
+        if manner == Manner::Unasked && request.response_nonce.is_empty() {
+            let types: Vec<String> = self.plane.lock().resources.keys().rev().cloned().collect();
+            for type_url in types {
+                let all = self.plane.lock().resources[&type_url].clone();
+                self.send(&type_url, all)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the client has not got.
+    fn push(&mut self, manner: Manner) -> Result<(), h2::Error> {
+        let (burst, copies) = self.plane.lock().burst;
+        if std::mem::replace(&mut self.bursts, burst) != burst {
+            let all = self.plane.lock().resources[EDS].clone();
+            for _ in 0..copies {
+                self.send(EDS, all.clone())?;
+            }
+        }
+        let types: Vec<String> = self.subscriptions.keys().cloned().collect();
+        for type_url in types {
+            if manner == Manner::WithholdEndpoints && type_url == EDS {
+                continue;
+            }
+            let Subscription { names, sent, .. } = &self.subscriptions[&type_url];
+            let state = self.plane.lock();
+            let Some(all) = state.resources.get(&type_url) else { continue };
+            let mut wanted: BTreeMap<_, _> = all
+                .iter()
+                .filter(|(name, _)| names.contains(*name))
+                .map(|(n, r)| (n.clone(), r.clone()))
+                .collect();
+            let is_new = |name: &String, version: u64| sent.get(name) != Some(&version);
+            if !wanted.iter().any(|(name, (version, _))| is_new(name, *version)) {
+                continue;
+            }
+            // Of listeners and clusters, what is left out is deleted.
+            if type_url != LDS && type_url != CDS {
+                wanted.retain(|name, (version, _)| is_new(name, *version));
+            }
+            drop(state);
+            self.send(&type_url, wanted)?;
+            if manner == Manner::EndAfterResponse {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, type_url: &str, resources: BTreeMap<String, (u64, Any)>) -> Result<(), h2::Error> {
+        let mut state = self.plane.lock();
+        state.nonces += 1;
+        let nonce = format!("n{}", state.nonces);
+        let version_info = state.version.to_string();
+        drop(state);
+        let subscription = self.subscriptions.entry(type_url.into()).or_default();
+        subscription.nonce.clone_from(&nonce);
+        let mut response =
+            DiscoveryResponse { version_info, nonce, type_url: type_url.into(), ..Default::default() };
+        for (name, (version, value)) in resources {
+            subscription.sent.insert(name, version);
+            response.resources.push(value);
+        }
+        self.responded = true;
+        self.responses.send_data(framed(&response), false)
+    }
+}
