@@ -19,6 +19,8 @@ use crate::trace::Trace;
 /// The header that names an RPC.
 pub(crate) const RPC_ID: &str = "x-rpc";
 
+const PERMISSION_DENIED: u16 = 7;
+
 /// What a backend does with requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -31,6 +33,8 @@ pub(crate) enum Manner {
     Fail,
     /// Begins to answer and never goes on.
     Begin,
+    /// Answers with an error before it has read anything, and never reads.
+    Early,
 }
 
 /// A backend. Clones are the same one.
@@ -99,6 +103,12 @@ impl Backend {
             Manner::Fail => return respond.send_reset(h2::Reason::INTERNAL_ERROR),
             Manner::Begin => {
                 let Ok(mut begun) = begin(&mut respond) else { return };
+                return drop(poll_fn(|cx| begun.poll_reset(cx)).await);
+            }
+            Manner::Early => {
+                let Ok(mut begun) = begin(&mut respond) else { return };
+                let _ = begun.send_trailers(trailers(PERMISSION_DENIED));
+                let _unread = request;
                 return drop(poll_fn(|cx| begun.poll_reset(cx)).await);
             }
         }

@@ -59,8 +59,8 @@ impl Fault {
 
     /// All of a backend.
     pub(crate) fn of_backends() -> Vec<Self> {
-        use crate::backend::Manner::{Begin, Fail, Mute, Refuse};
-        Self::common().into_iter().chain([Mute, Refuse, Fail, Begin].map(Self::Backend)).collect()
+        use crate::backend::Manner::{Begin, Early, Fail, Mute, Refuse};
+        Self::common().into_iter().chain([Mute, Refuse, Fail, Begin, Early].map(Self::Backend)).collect()
     }
 
     /// All of a control plane.
@@ -111,8 +111,10 @@ impl Fault {
                 network.set_server(at, good);
                 network.kill(at);
             }
-            // Nothing else would tell the client that nobody listens.
-            Self::Plane(crate::plane::Manner::Deaf) => network.kill(at),
+            // Nothing else would tell the client that nobody listens, or open the window of the connection.
+            Self::Plane(crate::plane::Manner::Deaf) | Self::Backend(crate::backend::Manner::Early) => {
+                network.kill(at);
+            }
             _ => {}
         }
     }
@@ -139,7 +141,12 @@ impl Fault {
     /// How often a server with it may be connected to in so much time, counted from its beginning.
     pub(crate) fn most_connections(self, lasted: Duration) -> usize {
         // The first attempt, one at once after the loss of a connection, then one per delay of the backoff.
-        3 + delays(lasted)
+        let by_backoff = 3 + delays(lasted);
+        match self {
+            // A connection that has lived for a second, before its first request came, resets the backoff.
+            Self::Peer(BadPeer::GoAwayToRequest) => by_backoff + lasted.as_secs() as usize,
+            _ => by_backoff,
+        }
     }
 }
 

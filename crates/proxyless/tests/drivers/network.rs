@@ -93,6 +93,13 @@ impl Network {
         }
     }
 
+    /// Like [`stall`](Self::stall) in both directions, for good, with a kernel that never gives up.
+    pub(crate) fn freeze(&self, address: SocketAddr) {
+        for link in self.links(address) {
+            BOTH.iter().for_each(|&writer| link.set_stalled(writer, true));
+        }
+    }
+
     /// The connections that are open.
     pub(crate) fn open(&self, address: SocketAddr) -> usize {
         self.links(address).len()

@@ -184,9 +184,11 @@ pub(crate) async fn check_end(world: World) {
     drop(channel);
     let hosts: Vec<_> =
         backends.iter().map(|backend| backend.address).chain([plane.address, canary.address]).collect();
-    let closed = || hosts.iter().all(|&host| network.open(host) == 0) && tasks() == 0;
-    let by = Instant::now() + SETTLE;
-    if !eventually(by, closed).await {
+    let closed = || hosts.iter().all(|&host| network.open(host) == 0);
+    let all_closed = eventually(Instant::now() + SETTLE, closed).await;
+    // Those that hang or are cut off do not notice.
+    hosts.iter().for_each(|&host| network.kill(host));
+    if !all_closed || !eventually(Instant::now() + Duration::from_secs(1), || tasks() == 0).await {
         let open: Vec<_> = hosts.iter().map(|&host| (host, network.open(host))).collect();
         panic!("after the end there are {} tasks and the connections {open:?}", tasks());
     }

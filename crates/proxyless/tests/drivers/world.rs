@@ -133,13 +133,17 @@ impl World {
             (Fault::Plane(manner), Host::Plane) => self.plane.set_manner(manner),
             (Fault::Backend(manner), Host::Backend(number)) => self.backends[number].set_manner(manner),
             (Fault::DiesWithResponses, Host::Plane) => {
-                self.plane.burst(200);
-                // All of it is on the way, nothing has been answered.
-                sleep(Duration::from_millis(1)).await;
-                self.network.kill(self.plane.address);
+                self.die_with_responses(200, Duration::from_millis(1)).await;
             }
             _ => {}
         }
+    }
+
+    /// The control plane sends so many responses, and so long afterwards it ends.
+    pub(crate) async fn die_with_responses(&self, responses: usize, after: Duration) {
+        self.plane.burst(responses);
+        sleep(after).await;
+        self.network.kill(self.plane.address);
     }
 
     /// Puts it right.
