@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::bad_peer::BadPeer;
+use crate::load::Rate;
 use crate::network::{BOTH, Network, Reach, Serve, USER_TIMEOUT};
-use crate::pipe::{CLIENT, SERVER};
+use crate::pipe::{CAPACITY, CLIENT, SERVER};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ impl Fault {
     }
 
     /// How long after its end everything works again, if it lasted so long.
-    pub(crate) fn recovery(self, role: Role, lasted: Duration) -> Duration {
+    pub(crate) fn recovery(self, role: Role, lasted: Duration, rate: Rate) -> Duration {
         let after = match self {
             Self::Refused | Self::Backend(_) | Self::Plane(_) => backoff(lasted),
             Self::ConnectBlackHole | Self::BlackHole | Self::Peer(BadPeer::NoSettings) => {
@@ -131,7 +132,7 @@ impl Fault {
             Self::Frozen | Self::Peer(BadPeer::Hung) => match role {
                 Role::Plane => KEEPALIVE + backoff(lasted),
                 // TCP_USER_TIMEOUT, or the write timeout once the buffers are full.
-                Role::Backend => BUFFERS_FILL + WRITE_TIMEOUT + backoff(Duration::ZERO),
+                Role::Backend => fill(rate) + WRITE_TIMEOUT + backoff(Duration::ZERO),
             },
             Self::Peer(_) => backoff(lasted),
         };
@@ -153,12 +154,15 @@ impl Fault {
 /// The default of channels, and what control planes get.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long RPCs take to fill the buffers to a backend that reads nothing, at ten a second and three backends.
-const BUFFERS_FILL: Duration = Duration::from_secs(25);
 /// Of control planes: interval and timeout.
 const KEEPALIVE: Duration = Duration::from_secs(320);
 /// For connecting, a response and an RPC.
 const MARGIN: Duration = Duration::from_secs(1);
+
+/// How long RPCs take to fill the buffers to a backend that reads nothing, if it gets a fourth of them.
+fn fill(rate: Rate) -> Duration {
+    rate.every * 4 * u32::try_from(CAPACITY / rate.bytes + 1).expect("a small number")
+}
 
 /// The longest delay between two attempts after failures for so long. The delays are 1 s times 1.6 to the n, up to
 /// 120 s, each of them 20 % shorter or longer: what has added up to t is followed by at most 0.9 t + 1.2 s.

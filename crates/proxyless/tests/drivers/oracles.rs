@@ -139,7 +139,7 @@ async fn check_recovery(world: &World, faults: &[(Host, Fault)], lasted: Duratio
     let ended = Instant::now();
     let within = |role| {
         let of_role = faults.iter().filter(|(host, _)| host.role() == role);
-        let longest = of_role.map(|(host, fault)| fault.recovery(host.role(), lasted)).max();
+        let longest = of_role.map(|(host, fault)| fault.recovery(host.role(), lasted, rate)).max();
         // Each backend is to get one of the RPCs.
         ended + longest.unwrap_or(Duration::from_secs(1)) + rate.every * 8
     };

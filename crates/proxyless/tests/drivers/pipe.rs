@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// What the buffers of both kernels hold in one direction.
-const CAPACITY: usize = 64 << 10;
+pub(crate) const CAPACITY: usize = 64 << 10;
 
 /// One connection, from outside.
 #[derive(Clone)]
