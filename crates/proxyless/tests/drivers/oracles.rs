@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, Role};
 use crate::load::{Load, Rate};
 use crate::memory;
 use crate::world::{Host, PATIENCE, World, eventually};
@@ -77,7 +77,7 @@ pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], lasting: Dura
     for &(host, fault) in faults {
         world.end(host, fault);
     }
-    check_recovery(world, faults, lasting, &load, rate).await;
+    check_recovery(world, faults, Bounds::new(faults, lasting, rate), &load).await;
     if let Some(late) = load.late() {
         panic!("{faults:?}: {late}");
     }
@@ -99,7 +99,10 @@ pub(crate) async fn cold_trial(world: &World, faults: &[(Host, Fault)], lasting:
     for &(host, fault) in faults {
         world.end(host, fault);
     }
-    check_recovery(world, faults, lasting, &load, rate).await;
+    let bounds = Bounds::new(faults, lasting, rate);
+    // Without configuration there are no connections either.
+    let bounds = Bounds { rpcs: bounds.config + bounds.rpcs, ..bounds };
+    check_recovery(world, faults, bounds, &load).await;
     if let Some(late) = load.late() {
         panic!("{faults:?}: {late}");
     }
@@ -134,16 +137,34 @@ fn check_rates(world: &World, faults: &[(Host, Fault)], lasted: Duration) {
     assert!(most <= MOST_COPIES, "{faults:?}: one RPC was sent {most} times");
 }
 
+/// How long recovery may take.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Until new configuration is used.
+    config: Duration,
+    /// Until every backend serves.
+    rpcs: Duration,
+}
+
+impl Bounds {
+    /// Those of the worst of these faults.
+    fn new(faults: &[(Host, Fault)], lasted: Duration, rate: Rate) -> Self {
+        let of_role = |role| {
+            let recovery = |(host, fault): &(Host, Fault)| {
+                (host.role() == role).then(|| fault.recovery(role, lasted, rate))
+            };
+            let longest = faults.iter().filter_map(recovery).max();
+            // Each backend is to get one of the RPCs.
+            longest.unwrap_or(Duration::from_secs(1)) + rate.every * 8
+        };
+        Self { config: of_role(Role::Plane), rpcs: of_role(Role::Backend) }
+    }
+}
+
 /// New configuration arrives, every backend gets RPCs, and they succeed, in the time that the faults allow.
-async fn check_recovery(world: &World, faults: &[(Host, Fault)], lasted: Duration, load: &Load, rate: Rate) {
+async fn check_recovery(world: &World, faults: &[(Host, Fault)], bounds: Bounds, load: &Load) {
     let ended = Instant::now();
-    let within = |role| {
-        let of_role = faults.iter().filter(|(host, _)| host.role() == role);
-        let longest = of_role.map(|(host, fault)| fault.recovery(host.role(), lasted, rate)).max();
-        // Each backend is to get one of the RPCs.
-        ended + longest.unwrap_or(Duration::from_secs(1)) + rate.every * 8
-    };
-    let (config_by, rpcs_by) = (within(crate::fault::Role::Plane), within(crate::fault::Role::Backend));
+    let (config_by, rpcs_by) = (ended + bounds.config, ended + bounds.rpcs);
     let mut endpoints = world.all();
     endpoints.push(world.canary.address);
     world.set_endpoints(endpoints);
