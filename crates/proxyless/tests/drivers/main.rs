@@ -21,5 +21,6 @@ mod pipe;
 mod plane;
 mod random;
 mod scenarios;
+mod storm;
 mod trace;
 mod world;

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::fault::{Fault, Role};
 use crate::load::{Load, Rate};
 use crate::memory;
+use crate::storm::Storm;
 use crate::world::{Host, PATIENCE, World, eventually};
 
 /// How much more may be held after a fault than before it: rings of events that were not full, buffers that grew. h2
@@ -51,8 +52,8 @@ fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// Runs a world through faults of this length, under load, and checks everything.
-pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], lasting: Duration, rate: Rate) {
+/// Runs a world through faults, under load, and checks everything.
+pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], mut storm: Storm, rate: Rate) {
     // What is allocated once is allocated now.
     let load = Load::start(&world.channel, rate);
     let start = Instant::now();
@@ -64,11 +65,8 @@ pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], lasting: Dura
     memory::reset_peak();
 
     let load = Load::start(&world.channel, rate);
-    for &(host, fault) in faults {
-        world.begin(host, fault).await;
-    }
-    sleep(lasting).await;
-    check_rates(world, faults, lasting);
+    let changes = storm.rage(world, faults).await;
+    check_rates(world, faults, storm.lasting, changes);
     let (_, failed) = load.counts();
     if faults.iter().all(|(host, _)| *host == Host::Plane) {
         let why = load.failure_since(start);
@@ -77,7 +75,7 @@ pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], lasting: Dura
     for &(host, fault) in faults {
         world.end(host, fault);
     }
-    check_recovery(world, faults, Bounds::new(faults, lasting, rate), &load).await;
+    check_recovery(world, faults, Bounds::new(faults, storm.lasting, rate), &load).await;
     if let Some(late) = load.late() {
         panic!("{faults:?}: {late}");
     }
@@ -89,17 +87,14 @@ pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], lasting: Dura
 }
 
 /// Like [`trial`] for a channel that nobody has used, so that it has never seen its servers without the faults.
-pub(crate) async fn cold_trial(world: &World, faults: &[(Host, Fault)], lasting: Duration, rate: Rate) {
-    for &(host, fault) in faults {
-        world.begin(host, fault).await;
-    }
+pub(crate) async fn cold_trial(world: &World, faults: &[(Host, Fault)], mut storm: Storm, rate: Rate) {
     let load = Load::start(&world.channel, rate);
-    sleep(lasting).await;
-    check_rates(world, faults, lasting);
+    let changes = storm.rage(world, faults).await;
+    check_rates(world, faults, storm.lasting, changes);
     for &(host, fault) in faults {
         world.end(host, fault);
     }
-    let bounds = Bounds::new(faults, lasting, rate);
+    let bounds = Bounds::new(faults, storm.lasting, rate);
     // Without configuration there are no connections either.
     let bounds = Bounds { rpcs: bounds.config + bounds.rpcs, ..bounds };
     check_recovery(world, faults, bounds, &load).await;
@@ -117,16 +112,17 @@ fn forget_counts(world: &World) {
 }
 
 /// Nothing was stormed while it lasted.
-fn check_rates(world: &World, faults: &[(Host, Fault)], lasted: Duration) {
+fn check_rates(world: &World, faults: &[(Host, Fault)], lasted: Duration, changes: usize) {
     let (streams, requests) = world.plane.take_counts();
     let most_streams = 3 + (lasted.as_secs_f64() / STREAM_PAUSE) as usize;
     assert!(streams.len() <= most_streams, "{faults:?}: {} streams in {lasted:?}", streams.len());
     // The stream that was there before, too.
-    let most_requests = (1 + streams.len()) * MOST_REQUESTS;
+    let most_requests = (1 + streams.len()) * MOST_REQUESTS + 2 * changes;
     assert!(requests <= most_requests, "{faults:?}: {requests} requests on {} streams", streams.len());
     for &(host, fault) in faults {
         let attempts = world.network.take_attempts(world.address_of(host)).len();
-        let most = fault.most_connections(lasted);
+        // Each time that a server is well, or wanted again, the backoff may begin again.
+        let most = fault.most_connections(lasted) + 3 * changes;
         assert!(attempts <= most, "{host:?} {fault:?}: {attempts} connections in {lasted:?}, not {most}");
     }
     let mut copies: BTreeMap<String, usize> = BTreeMap::new();

@@ -7,6 +7,7 @@ use proxyless_sans_io::Rng;
 use crate::fault::Fault;
 use crate::load::Rate;
 use crate::oracles::{check_end, cold_trial, trial};
+use crate::storm::Storm;
 use crate::world::{Host, World, simulate};
 
 /// A number from the environment.
@@ -34,22 +35,30 @@ fn faults(rng: &mut Rng) -> Vec<(Host, Fault)> {
     hosts.into_iter().zip(of_hosts).collect()
 }
 
+/// Half a second to a minute and a half.
+fn storm(rng: &mut Rng) -> Storm {
+    let lasting = Duration::from_millis(500 + rng.below(90_000));
+    let seconds = |rng: &mut Rng| Duration::from_millis(100 + rng.below(10_000));
+    let flapping = (rng.below(3) == 0).then(|| seconds(rng));
+    let churn = (rng.below(3) == 0).then(|| seconds(rng));
+    Storm { lasting, flapping, churn, rng: Rng::new(rng.next_u64()) }
+}
+
 /// One world, through one to three rounds of faults. The number is the same for runs that are the same.
 fn run(seed: u64) -> u64 {
     simulate(seed, async {
         let mut rng = Rng::new(seed);
-        let lasting = |rng: &mut Rng| Duration::from_millis(500 + rng.below(90_000));
-        let rate = Rate::per_second(one_of(&mut rng, &[2, 5, 10]));
+        let rate = Rate::per_second(one_of(&mut rng, &[2, 5]));
         let world = if rng.below(4) == 0 {
             let (world, faults) = (World::cold(&seed.to_string(), |builder| builder), faults(&mut rng));
-            cold_trial(&world, &faults, lasting(&mut rng), rate).await;
+            cold_trial(&world, &faults, storm(&mut rng), rate).await;
             world
         } else {
             World::start(&seed.to_string()).await
         };
         for _ in 0..=rng.below(3) {
             let faults = faults(&mut rng);
-            trial(&world, &faults, lasting(&mut rng), rate).await;
+            trial(&world, &faults, storm(&mut rng), rate).await;
         }
         let trace = world.network.trace().clone();
         check_end(world).await;

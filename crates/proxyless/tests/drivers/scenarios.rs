@@ -10,6 +10,7 @@ use crate::bad_peer::BadPeer;
 use crate::fault::Fault;
 use crate::load::{Load, Rate};
 use crate::oracles::{MOST_HELD, check_end, cold_trial, trial};
+use crate::storm::Storm;
 use crate::world::{Host, World, eventually, simulate};
 use crate::{backend, memory, plane};
 
@@ -17,7 +18,7 @@ use crate::{backend, memory, plane};
 fn single(name: &str, host: Host, fault: Fault, rate: Rate) {
     simulate(1, async move {
         let world = World::start(name).await;
-        trial(&world, &[(host, fault)], Duration::from_secs(60), rate).await;
+        trial(&world, &[(host, fault)], Storm::steady(Duration::from_secs(60)), rate).await;
         check_end(world).await;
     });
 }
@@ -136,7 +137,7 @@ fn backends_that_say_goaway_to_every_request_are_not_stormed() {
         let fault = Fault::Peer(BadPeer::GoAwayToRequest);
         let faults = [0, 1, 2].map(|number| (Host::Backend(number), fault));
         let rate = Rate { timeout: Duration::from_secs(20), ..Rate::per_second(10) };
-        trial(&world, &faults, Duration::from_secs(60), rate).await;
+        trial(&world, &faults, Storm::steady(Duration::from_secs(60)), rate).await;
         check_end(world).await;
     });
 }
@@ -148,7 +149,7 @@ fn backends_that_refuse_every_request_get_few_copies_of_each() {
         let world = World::start("refuse").await;
         let faults = [0, 1, 2].map(|number| (Host::Backend(number), Fault::Backend(backend::Manner::Refuse)));
         let rate = Rate { timeout: Duration::from_secs(60), ..Rate::per_second(2) };
-        trial(&world, &faults, Duration::from_secs(60), rate).await;
+        trial(&world, &faults, Storm::steady(Duration::from_secs(60)), rate).await;
         check_end(world).await;
     });
 }
@@ -159,7 +160,7 @@ fn a_control_plane_that_ends_its_streams_after_a_response_is_not_stormed() {
     simulate(8, async {
         let world = World::start("ends").await;
         let faults = [(Host::Plane, Fault::Plane(plane::Manner::EndAfterResponse))];
-        trial(&world, &faults, Duration::from_secs(300), Rate::per_second(2)).await;
+        trial(&world, &faults, Storm::steady(Duration::from_secs(300)), Rate::per_second(2)).await;
         check_end(world).await;
     });
 }
@@ -171,7 +172,7 @@ fn large_requests_that_are_answered_early_leave_no_streams_behind() {
         let world = World::start("early").await;
         let faults = [(Host::Backend(1), Fault::Backend(backend::Manner::Early))];
         let rate = Rate { bytes: 100_000, ..Rate::per_second(10) };
-        trial(&world, &faults, Duration::from_secs(30), rate).await;
+        trial(&world, &faults, Storm::steady(Duration::from_secs(30)), rate).await;
         check_end(world).await;
     });
 }
@@ -207,7 +208,7 @@ fn a_channel_that_was_idle_begins_while_its_control_plane_is_away() {
             || world.all().iter().chain([&world.plane.address]).all(|&at| world.network.open(at) == 0);
         assert!(eventually(Instant::now() + Duration::from_secs(6), closed).await, "connections are kept");
         let faults = [(Host::Plane, Fault::Refused), (Host::Backend(2), Fault::Refused)];
-        cold_trial(&world, &faults, Duration::from_secs(60), Rate::per_second(10)).await;
+        cold_trial(&world, &faults, Storm::steady(Duration::from_secs(60)), Rate::per_second(10)).await;
         check_end(world).await;
     });
 }
