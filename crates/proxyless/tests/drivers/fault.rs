@@ -140,10 +140,12 @@ impl Fault {
     }
 
     /// How often a server with it may be connected to in so much time, counted from its beginning.
-    pub(crate) fn most_connections(self, lasted: Duration) -> usize {
+    pub(crate) fn most_connections(self, role: Role, lasted: Duration) -> usize {
         // The first attempt, one at once after the loss of a connection, then one per delay of the backoff.
         let by_backoff = 3 + delays(lasted);
         match self {
+            // The streams for configuration and for load reports have a backoff each.
+            _ if role == Role::Plane => 2 * by_backoff,
             // A connection that has lived for a second, before its first request came, resets the backoff.
             Self::Peer(BadPeer::GoAwayToRequest) => by_backoff + lasted.as_secs() as usize,
             _ => by_backoff,

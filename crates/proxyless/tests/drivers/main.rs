@@ -14,6 +14,7 @@ mod bad_peer;
 mod fault;
 mod grpc;
 mod load;
+mod loads;
 mod memory;
 mod network;
 mod oracles;

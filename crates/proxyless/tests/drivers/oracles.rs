@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::fault::{Fault, Role};
 use crate::load::{Load, Rate};
 use crate::memory;
+use crate::plane::Counts;
 use crate::storm::Storm;
 use crate::world::{Host, PATIENCE, World, eventually};
 
@@ -113,16 +114,17 @@ fn forget_counts(world: &World) {
 
 /// Nothing was stormed while it lasted.
 fn check_rates(world: &World, faults: &[(Host, Fault)], lasted: Duration, changes: usize) {
-    let (streams, requests) = world.plane.take_counts();
+    let Counts { streams, requests, load_streams } = world.plane.take_counts();
     let most_streams = 3 + (lasted.as_secs_f64() / STREAM_PAUSE) as usize;
-    assert!(streams.len() <= most_streams, "{faults:?}: {} streams in {lasted:?}", streams.len());
+    assert!(streams <= most_streams, "{faults:?}: {streams} ADS streams in {lasted:?}");
+    assert!(load_streams <= most_streams, "{faults:?}: {load_streams} LRS streams in {lasted:?}");
     // The stream that was there before, too.
-    let most_requests = (1 + streams.len()) * MOST_REQUESTS + 2 * changes;
-    assert!(requests <= most_requests, "{faults:?}: {requests} requests on {} streams", streams.len());
+    let most_requests = (1 + streams) * MOST_REQUESTS + 2 * changes;
+    assert!(requests <= most_requests, "{faults:?}: {requests} requests on {streams} streams");
     for &(host, fault) in faults {
         let attempts = world.network.take_attempts(world.address_of(host)).len();
         // Each time that a server is well, or wanted again, the backoff may begin again.
-        let most = fault.most_connections(lasted) + 3 * changes;
+        let most = fault.most_connections(host.role(), lasted) + 3 * changes;
         assert!(attempts <= most, "{host:?} {fault:?}: {attempts} connections in {lasted:?}, not {most}");
     }
     let mut copies: BTreeMap<String, usize> = BTreeMap::new();

@@ -14,9 +14,9 @@ use prost::Message;
 use proxyless_testkit::{CDS, EDS, LDS, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::grpc::{Messages, begin, framed, trailers};
+use crate::loads;
 use crate::network::{Network, Serve};
 use crate::trace::Trace;
 
@@ -55,8 +55,16 @@ struct State {
     nonces: u64,
     /// How many copies of all endpoints each stream sends next, and the number of the burst.
     burst: (u64, usize),
-    streams: Vec<Instant>,
-    requests: usize,
+    counts: Counts,
+}
+
+/// What clients did.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) streams: usize,
+    /// Requests on the streams.
+    pub(crate) requests: usize,
+    pub(crate) load_streams: usize,
 }
 
 impl Plane {
@@ -68,8 +76,7 @@ impl Plane {
             version: 0,
             nonces: 0,
             burst: (0, 0),
-            streams: Vec::new(),
-            requests: 0,
+            counts: Counts::default(),
         };
         let changed = Arc::new(watch::Sender::new(0));
         let plane =
@@ -125,10 +132,23 @@ impl Plane {
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// When streams were opened, and how many requests came, since this was last asked.
-    pub(crate) fn take_counts(&self) -> (Vec<Instant>, usize) {
-        let mut state = self.lock();
-        (std::mem::take(&mut state.streams), std::mem::take(&mut state.requests))
+    /// What was counted since this was last asked.
+    pub(crate) fn take_counts(&self) -> Counts {
+        std::mem::take(&mut self.lock().counts)
+    }
+
+    pub(crate) fn manner(&self) -> Manner {
+        self.lock().manner
+    }
+
+    /// Tells of changes of manners and resources.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(crate) fn count_load_stream(&self) {
+        self.trace.note("LRS");
+        self.lock().counts.load_streams += 1;
     }
 
     async fn serve(
@@ -136,8 +156,11 @@ impl Plane {
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
     ) -> Result<(), h2::Error> {
+        if request.uri().path() == loads::PATH {
+            return loads::serve(self, request, respond).await;
+        }
         self.trace.note("ADS");
-        self.lock().streams.push(Instant::now());
+        self.lock().counts.streams += 1;
         let mut stream = Stream {
             plane: self,
             responses: begin(&mut respond)?,
@@ -198,7 +221,7 @@ struct Subscription {
 
 impl Stream<'_> {
     fn on_request(&mut self, manner: Manner, request: DiscoveryRequest) -> Result<(), h2::Error> {
-        self.plane.lock().requests += 1;
+        self.plane.lock().counts.requests += 1;
         self.plane.trace.note(&format!("{} {:?}", request.type_url, request.resource_names));
         let subscription = self.subscriptions.entry(request.type_url).or_default();
         // A request that answers an older response is ignored.

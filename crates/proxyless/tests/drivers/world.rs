@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless::{Bootstrap, XdsChannel, XdsChannelBuilder, simulation};
-use proxyless_testkit::resources::{eds_cluster, listener, priorities, simple_route_config};
+use proxyless_testkit::resources::{ClusterExt, eds_cluster, listener, priorities, simple_route_config};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::Backend;
@@ -104,7 +104,7 @@ impl World {
         world.plane.set([
             listener(SERVICE, "route").into(),
             simple_route_config("route", &world.cluster).into(),
-            eds_cluster(&world.cluster).into(),
+            eds_cluster(&world.cluster).report_load().into(),
         ]);
         world.set_endpoints(world.all());
         world
