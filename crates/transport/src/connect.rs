@@ -20,25 +20,25 @@ pub enum ConnectError {
     /// The byte stream could not be opened.
     #[error("{address}: {}", self.reason())]
     Io {
-        /// Whereto.
+        /// The address of the server.
         address: Address,
-        /// Why.
+        /// What the connector reported.
         source: io::Error,
     },
     /// There is a byte stream, but no HTTP/2 on it.
     #[error("{address}: {}", self.reason())]
     Http2 {
-        /// Whereto.
+        /// The address of the server.
         address: Address,
-        /// Why.
+        /// What went wrong.
         reason: String,
     },
     /// It took too long.
     #[error("{address}: {}", self.reason())]
     Timeout {
-        /// Whereto.
+        /// The address of the server.
         address: Address,
-        /// What was still missing.
+        /// How far the attempt got.
         stage: Stage,
         /// The connect timeout.
         after: Duration,

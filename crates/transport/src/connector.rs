@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::Address;
 use crate::options::ConnectOptions;
+use crate::panics::contain;
 
 /// Opens byte streams. Bring your own to add TLS, a proxy or a test network.
 pub trait Connector: Send + Sync + 'static {
@@ -27,13 +28,27 @@ pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
-/// Any byte stream.
-pub struct BoxedIo(Box<dyn Io>);
+/// Any byte stream. If it panics, that is an error of its connection: h2 polls it under a lock that all calls of the
+/// connection need, so a panic must not pass through h2.
+pub struct BoxedIo {
+    io: Box<dyn Io>,
+    panicked: bool,
+}
 
 impl BoxedIo {
     /// Wraps a byte stream.
     pub fn new(io: impl Io) -> Self {
-        Self(Box::new(io))
+        Self { io: Box::new(io), panicked: false }
+    }
+
+    fn poll<T>(&mut self, poll: impl FnOnce(Pin<&mut dyn Io>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if self.panicked {
+            return Poll::Ready(Err(io::Error::other("the byte stream has panicked before")));
+        }
+        contain(|| poll(Pin::new(&mut *self.io))).unwrap_or_else(|panicked| {
+            self.panicked = true;
+            Poll::Ready(Err(io::Error::other(format!("the byte stream panicked: {panicked}"))))
+        })
     }
 }
 
@@ -105,21 +120,21 @@ impl AsyncRead for BoxedIo {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        self.poll(|io| io.poll_read(cx, buf))
     }
 }
 
 impl AsyncWrite for BoxedIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        self.poll(|io| io.poll_write(cx, buf))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        self.poll(|io| io.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        self.poll(|io| io.poll_shutdown(cx))
     }
 
     fn poll_write_vectored(
@@ -127,11 +142,11 @@ impl AsyncWrite for BoxedIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        self.poll(|io| io.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        contain(|| self.io.is_write_vectored()).unwrap_or(false)
     }
 }
 

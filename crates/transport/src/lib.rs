@@ -10,7 +10,8 @@
 //!
 //! In: an [`Address`], [`ConnectOptions`], optionally one's own [`Connector`]. Out: a [`Connection`], whose end is an
 //! event ([`Connection::left_open`], [`Connection::closed`]). [`grpc`] holds the little of gRPC that raw-bytes streams
-//! need; [`dns`] finds the addresses of host names.
+//! need; [`dns`] finds the addresses of host names; [`panics`] keeps those of
+//! one task from ending others.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ pub use tasks::Tasks;
 
 pub mod dns;
 pub mod grpc;
+pub mod panics;
 
 mod address;
 mod body;

@@ -12,6 +12,7 @@ use tracing::debug;
 use crate::frame_tap::FrameTap;
 use crate::keepalive::Keepalive;
 use crate::options::ConnectOptions;
+use crate::panics;
 use crate::state::Shared;
 
 /// Runs a connection to its end, and says what the end was.
@@ -29,8 +30,10 @@ pub(crate) fn run(
     async move {
         let CloseOnDrop(shared) = &shared;
         // The socket goes with the driver.
-        let result = driver.await;
-        shared.on_end(result);
+        match panics::catch(driver).await {
+            Ok(result) => shared.on_end(result),
+            Err(panicked) => shared.on_io_end(format!("the task of the connection panicked: {panicked}")),
+        }
         debug!(target: "subchannel", state = ?shared.state(), "connection closed");
     }
 }
