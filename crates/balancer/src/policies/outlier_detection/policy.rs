@@ -190,8 +190,9 @@ impl OutlierDetection {
             self.subchannels.watched.subchannel_gone(subchannel.target().address);
         }
         let Some(child) = &mut self.child else { return };
+        // Also one in TRANSIENT_FAILURE: RPCs that fail at once must not begin to wait because detection is turned on.
         let is_needed = |before: &Child| {
-            before.output().state == ConnectivityState::Ready
+            matches!(before.output().state, ConnectivityState::Ready | ConnectivityState::TransientFailure)
                 && child.output().state == ConnectivityState::Connecting
         };
         let replaced = self.before.take_if(|before| !is_needed(before)).is_some();

@@ -373,6 +373,27 @@ fn a50_detection_that_is_turned_on_later_finds_the_connections_that_there_are() 
 }
 
 #[test]
+fn a50_rpcs_go_on_to_fail_when_detection_is_turned_on_during_a_failure() {
+    let mut bench = Bench::new();
+    bench.update(round_robin(Detection::default()), endpoints(1..=2));
+    bench.fail_all();
+    bench.advance(SECOND * 2);
+    assert_eq!(bench.connecting().len(), 2, "the next attempts run");
+    assert_eq!(bench.state(), ConnectivityState::TransientFailure);
+    bench.take_published();
+    bench.update(round_robin(detection()), endpoints(1..=2));
+    assert_eq!(bench.state(), ConnectivityState::TransientFailure);
+    assert!(bench.take_states().iter().all(|state| *state == ConnectivityState::TransientFailure));
+    assert!(matches!(bench.pick(), Picked::Fail(_)), "{:?}", bench.pick());
+    // The new child takes over when it is connected, and is the one that is watched.
+    bench.ready_all();
+    assert_eq!(bench.state(), ConnectivityState::Ready);
+    calls(&mut bench, 100, &[address(1)]);
+    bench.advance(SECOND);
+    assert_eq!(bench.picked(20), set(2..=2));
+}
+
+#[test]
 fn a42_a_lazy_child_gets_picks_when_detection_is_turned_on() {
     let ring = |detection| over(detection, Arc::new(RingHashConfig::default()));
     let mut bench = Bench::new();
