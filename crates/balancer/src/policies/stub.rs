@@ -1,7 +1,7 @@
 //! For tests of policies with children: children that publish what the test says, and a context that records.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -35,7 +35,8 @@ pub(super) struct Facts {
 
 impl World {
     pub(super) fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.0.lock().unwrap()
+        // Also dropped children look here, perhaps while a failed assertion unwinds.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What happened to children since the last call.
