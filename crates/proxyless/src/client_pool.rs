@@ -10,7 +10,9 @@ use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::{NackMode, XdsCoreConfig};
 use proxyless_xds::lrs::LrsCoreConfig;
 use proxyless_xds::{Gates, Limits};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock;
@@ -104,20 +106,15 @@ impl ClientPool {
     }
 
     /// What each channel does, in the order in which the channels were made. A channel that does not answer within a
-    /// second is left out: its runtime is not running. Awaits a timer, so it must be polled inside a tokio runtime.
+    /// second is left out: its runtime is not running. May be polled outside of a tokio runtime; the second is then
+    /// measured on a thread of its own.
     pub async fn channels(&self) -> Vec<ChannelReport> {
         let asked: Vec<_> = {
             let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
             let live = channels.iter().filter_map(WeakUnboundedSender::upgrade);
             live.map(|commands| channel::ask_for_report(&commands)).collect()
         };
-        let mut reports = Vec::new();
-        let patience = Instant::now() + LONGEST_ANSWER;
-        for answer in asked {
-            // A channel that ended meanwhile has none.
-            reports.extend(timeout_at(patience, answer).await.ok().flatten());
-        }
-        reports
+        if Handle::try_current().is_ok() { in_time(asked).await } else { on_a_thread(in_time(asked)).await }
     }
 
     /// Lists a channel by its driver's inbox.
@@ -138,6 +135,31 @@ impl ClientPool {
         let client = key.start(&self.0.place)?;
         entries.push(Entry { key: key.clone(), client: Arc::downgrade(&client) });
         Ok(client)
+    }
+}
+
+/// The answers that come in time.
+async fn in_time(asked: Vec<impl Future<Output = Option<ChannelReport>>>) -> Vec<ChannelReport> {
+    let mut reports = Vec::new();
+    let patience = Instant::now() + LONGEST_ANSWER;
+    for answer in asked {
+        // A channel that ended meanwhile has none.
+        reports.extend(timeout_at(patience, answer).await.ok().flatten());
+    }
+    reports
+}
+
+/// Runs a future where there are timers; nothing comes of it if the system has no thread left.
+async fn on_a_thread<T: Default + Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
+    let (sender, result) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("xds-reports".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        // Whoever asked may have given up.
+        let _ = runtime.map(|runtime| sender.send(runtime.block_on(future)));
+    });
+    match thread {
+        Ok(_) => result.await.unwrap_or_default(),
+        Err(_) => T::default(),
     }
 }
 
@@ -162,6 +184,7 @@ impl ClientKey {
 }
 
 /// Gives a channel its client when it first needs one (A27-35).
+#[derive(Clone)]
 pub(crate) struct ClientSource {
     pub(crate) pool: ClientPool,
     pub(crate) key: ClientKey,

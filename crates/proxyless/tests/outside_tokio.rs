@@ -12,7 +12,7 @@ use common::raw::{self, RawServer};
 use common::*;
 use envoy_types::pb::envoy::config::route::v3::route_action::MaxStreamDuration;
 use envoy_types::pb::envoy::config::route::v3::{Route, route::Action};
-use proxyless::XdsChannel;
+use proxyless::{ClientPool, XdsChannel};
 use proxyless_testkit::Backend;
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use proxyless_testkit::resources::*;
@@ -140,6 +140,18 @@ async fn streams_work_outside_of_tokio() -> TestResult {
         .map_err(|error| error.to_string())
     })
     .await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn channels_are_reported_outside_of_tokio() -> TestResult {
+    let backend = Backend::start("a").await?;
+    let plane = mesh(&[&backend]).await;
+    let pool = ClientPool::new();
+    let channel = builder(&plane).client_pool(pool.clone()).build()?;
+    ask(&channel).await?;
+    let reports = elsewhere(move || block_on(pool.channels())).await;
+    assert_eq!(reports.iter().map(|report| report.target.as_str()).collect::<Vec<_>>(), [channel.target()]);
     Ok(())
 }
 
