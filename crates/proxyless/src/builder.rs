@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::uri::Authority;
 use proxyless_balancer::tree::TreeConfig;
-use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore};
+use proxyless_mesh::channel_core::ChannelConfig;
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_transport::dns::{Resolve, SystemResolver};
@@ -23,9 +23,7 @@ use crate::call::{CallSettings, PolicyRetries, RetryOptions};
 use crate::channel::{Shared, XdsChannel};
 use crate::client_pool::{ClientKey, ClientPool, ClientSharing, ClientSource};
 use crate::clock;
-use crate::drive::channel::{Driver, DriverWake};
-use crate::drive::connection::Connections;
-use crate::drive::dns::Lookups;
+use crate::drive::supervisor::{Parts, Supervisor};
 use crate::error::ConnectError;
 use crate::snapshot::Published;
 
@@ -267,25 +265,18 @@ impl XdsChannelBuilder {
 
         let (server, node) = (Arc::from(bootstrap.server().uri.as_str()), Arc::from(bootstrap.node_id()));
 
-        let wake = Arc::new(DriverWake::default());
-        let core = ChannelCore::new(
-            ChannelConfig {
-                listener_name: Arc::clone(&name),
-                authority: Arc::clone(&name),
-                tree: TreeConfig {
-                    seed: clock::seed(),
-                    connect_timeout: self.connect_timeout,
-                    ..TreeConfig::default()
-                },
-                failover_timeout: self.failover_timeout,
-                dns: self.dns,
-                gates,
-                circuits: CircuitRegistry::global(),
-                idle_timeout: self.idle_timeout,
-                seed: clock::seed(),
-            },
-            Arc::clone(&wake) as _,
-        );
+        let config = ChannelConfig {
+            listener_name: Arc::clone(&name),
+            authority: Arc::clone(&name),
+            tree: TreeConfig { connect_timeout: self.connect_timeout, ..TreeConfig::default() },
+            failover_timeout: self.failover_timeout,
+            dns: self.dns,
+            gates,
+            circuits: CircuitRegistry::global(),
+            idle_timeout: self.idle_timeout,
+            // Each driver has its own.
+            seed: 0,
+        };
         let pool = self.pool.unwrap_or_else(ClientPool::global);
         let clients = ClientSource {
             pool: pool.clone(),
@@ -308,22 +299,20 @@ impl XdsChannelBuilder {
             options.max_header_list_size = bytes;
         }
         let connector = self.connector.unwrap_or_else(|| Arc::new(TcpConnector::for_options(&options)));
-        let (report_sender, reports) = unbounded_channel();
         let (commands, command_inbox) = unbounded_channel();
         let published = Arc::new(Published::new());
-        let driver = Driver {
+        let supervisor = Supervisor::new(Parts {
             id: clock::next_id(),
             target: Arc::clone(&uri),
-            core,
-            wake,
+            config,
             published: Arc::clone(&published),
             clients,
-            connections: Connections::new(connector, options, report_sender),
-            reports,
-            dns: Lookups::new(self.resolver),
-        };
+            connector,
+            options,
+            resolver: self.resolver,
+        });
         pool.list(&commands);
-        runtime.spawn(driver.run(command_inbox));
+        runtime.spawn(supervisor.run(command_inbox));
         Ok(XdsChannel::new(Shared {
             target: uri,
             authority: Authority::try_from(&*name).ok(),

@@ -64,7 +64,10 @@ impl ServerChannel {
                 Ok(Arc::clone(current.insert(Arc::new(connection))))
             }
             Err(failures) => {
-                let failures: Vec<_> = failures.iter().map(ToString::to_string).collect();
+                let mut failures: Vec<_> = failures.iter().map(ToString::to_string).collect();
+                if failures.is_empty() {
+                    failures.push("the attempts to connect were aborted".into());
+                }
                 Err(listing(failures.iter().map(String::as_str), "; "))
             }
         }

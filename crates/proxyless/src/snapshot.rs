@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
-use proxyless_balancer::api::CallCounter;
+use proxyless_balancer::api::{CallCounter, ConnectivityState, FailPicker, PickError};
 use proxyless_balancer::tree::ConnectionId;
 use proxyless_mesh::channel_core::DataPlane;
+use proxyless_transport::panics::Panicked;
 use proxyless_xds::client::WatchId;
 use proxyless_xds::resource::ResourceType;
 use tokio::sync::watch;
@@ -27,11 +28,13 @@ pub(crate) struct Snapshot {
     asked: AtomicBool,
     /// Ends the wait of calls that found nothing usable in this generation. Each generation wakes its own waiters only.
     pub(crate) superseded: CancellationToken,
+    /// Which of the channel's drivers published it: each numbers clusters in its own way.
+    pub(crate) driver: u64,
 }
 
 impl Snapshot {
-    fn new(data: Option<DataPlane>) -> Self {
-        Self { data, asked: AtomicBool::new(false), superseded: CancellationToken::new() }
+    fn new(data: Option<DataPlane>, driver: u64) -> Self {
+        Self { data, asked: AtomicBool::new(false), superseded: CancellationToken::new(), driver }
     }
 
     /// Whether the channel is IDLE, and the caller the first to need it. An RPC cannot be lost: it sees this snapshot, or
@@ -48,8 +51,10 @@ impl Snapshot {
 pub(crate) struct Published {
     current: ArcSwap<Snapshot>,
     state: watch::Sender<ChannelState>,
-    /// Set when the channel's driver is gone: nothing will be published any more.
+    /// Set when the channel's task is gone: nothing will be published any more.
     ended: OnceLock<End>,
+    /// How many drivers have panicked. Only the channel's task writes it.
+    panics: AtomicU64,
     activity: Activity,
     /// What the channel has asked for and not been told of yet, for the errors of calls that waited for it.
     missing: Missing,
@@ -58,22 +63,21 @@ pub(crate) struct Published {
     retried: CallCounter,
 }
 
-/// Why a channel's driver is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a channel's task is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// With the channel, or with its runtime.
     Dropped,
-    Panicked,
+    /// It cannot go on.
+    Panicked(Panicked),
 }
 
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Dropped => "the runtime in which the channel was made has ended",
-            Self::Panicked => {
-                "the task of the channel panicked, which is a bug in proxyless; make a new channel"
-            }
-        })
+        match self {
+            Self::Dropped => f.write_str("the runtime in which the channel was made has ended"),
+            Self::Panicked(why) => write!(f, "the task of the channel cannot run: {why}"),
+        }
     }
 }
 
@@ -96,6 +100,10 @@ impl Missing {
 
     pub(crate) fn answered(&self, watch: WatchId) {
         self.lock().remove(&watch);
+    }
+
+    fn clear(&self) {
+        self.lock().clear();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -124,6 +132,10 @@ impl Connecting {
 
     pub(crate) fn ended(&self, connection: ConnectionId, attempt: u64) {
         self.lock().remove(&(connection, attempt));
+    }
+
+    fn clear(&self) {
+        self.lock().clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(ConnectionId, u64), SocketAddr>> {
@@ -161,9 +173,10 @@ impl fmt::Display for Missing {
 impl Published {
     pub(crate) fn new() -> Self {
         Self {
-            current: ArcSwap::from_pointee(Snapshot::new(None)),
+            current: ArcSwap::from_pointee(Snapshot::new(None, 0)),
             state: watch::Sender::new(ChannelState::Idle),
             ended: OnceLock::new(),
+            panics: AtomicU64::new(0),
             activity: Activity::new(),
             missing: Missing::default(),
             connecting: Connecting::default(),
@@ -191,21 +204,37 @@ impl Published {
     /// snapshot that it belongs to.
     pub(crate) fn publish(&self, data: DataPlane) {
         let state = data.state.into();
-        self.replace(Snapshot::new(Some(data)), state);
+        self.replace(Some(data), state);
     }
 
     /// The channel is IDLE: who needs it has to say so.
     pub(crate) fn enter_idle(&self) {
-        self.replace(Snapshot::new(None), ChannelState::Idle);
+        self.replace(None, ChannelState::Idle);
     }
 
-    fn replace(&self, new: Snapshot, state: ChannelState) {
+    /// The driver has panicked: nothing that it published or asked for counts any more.
+    pub(crate) fn fail(&self, error: Arc<PickError>) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        self.missing.clear();
+        self.connecting.clear();
+        let picker = FailPicker::new(Arc::clone(&error));
+        let state = ConnectivityState::TransientFailure;
+        self.publish(DataPlane { generation: 0, state, routes: Err(error), picker });
+    }
+
+    /// Another driver takes over from one that panicked: RPCs wait for what it publishes.
+    pub(crate) fn restart(&self, state: ChannelState) {
+        self.replace(None, state);
+    }
+
+    fn replace(&self, data: Option<DataPlane>, state: ChannelState) {
+        let new = Snapshot::new(data, self.panics.load(Ordering::Relaxed));
         let old = self.current.swap(Arc::new(new));
         self.set_state(state);
         old.superseded.cancel();
     }
 
-    /// The driver is gone: wakes those who would wait for ever.
+    /// The channel's task is gone: wakes those who would wait for ever.
     pub(crate) fn end(&self, end: End) {
         // Before the cancellation: who is woken by it finds the reason.
         let _ = self.ended.set(end);
@@ -215,7 +244,7 @@ impl Published {
 
     /// Why no other snapshot will come, if none will.
     pub(crate) fn ended(&self) -> Option<End> {
-        self.ended.get().copied()
+        self.ended.get().cloned()
     }
 
     /// Who uses the channel.

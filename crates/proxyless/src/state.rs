@@ -17,7 +17,7 @@ pub enum ChannelState {
     Ready,
     /// RPCs fail at the moment, unless they wait; the channel goes on trying.
     TransientFailure,
-    /// Permanent: the runtime in which the channel was made has ended, or the channel's task panicked.
+    /// Permanent: the runtime in which the channel was made has ended.
     Shutdown,
 }
 

@@ -57,6 +57,7 @@ mod tests {
             target: "xds:///\u{1b}[2Jx".into(),
             state: ConnectivityState::Ready,
             created: 0.0,
+            restarts: 0,
             calls: CallReport { started: 3, succeeded: 1, failed: 1 },
             tree: ChannelTree { listener: "x".into(), root: Some(root), ..ChannelTree::default() },
             connections: Vec::new(),

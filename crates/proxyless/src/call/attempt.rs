@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Request, Response, request};
+use http_body::Body as _;
 use proxyless_balancer::api::{ActualHost, CallTicket, Code};
 use proxyless_sans_io::Rng;
 use proxyless_transport::{SendError, grpc};
@@ -89,16 +90,17 @@ impl<'a> Call<'a> {
         let shared = self.shared;
         // Calls that come to a connection are counted by it.
         let unsent = |_: &Status| shared.published.unsent().failed();
-        let routed = self.wait_for(Waiting::Route, Self::route).await.inspect_err(unsent)?;
+        let mut routed = self.wait_for(Waiting::Route, Self::route).await.inspect_err(unsent)?;
         requests::complete(&mut self.head.headers);
         let mut replay = Replay::new(body, shared.calls.retry_buffer);
         let mut transparent = Transparent::default();
-        let mut retries = Retries::new(routed.retry_policy.as_deref(), shared.calls.throttle.as_deref());
+        let retry_policy = routed.retry_policy.take();
+        let mut retries = Retries::new(retry_policy.as_deref(), shared.calls.throttle.as_deref());
         loop {
             self.peer = None;
             let mut host = None;
             let picked = self
-                .wait_for(Waiting::Connection, |call, snapshot| call.pick(snapshot, &routed, &mut host))
+                .wait_for(Waiting::Connection, |call, snapshot| call.pick(snapshot, &mut routed, &mut host))
                 .await
                 .inspect_err(unsent)?;
             let Picked { connection, pick, actual } = match picked.inspect_err(unsent) {
@@ -325,7 +327,12 @@ impl<'a> Call<'a> {
             None => Some(ticket),
         };
         let mut deadline = std::mem::take(&mut self.deadline);
-        deadline.arm(&self.shared.calls.runtime);
+        if body.is_end_stream() {
+            // Nothing more is waited for, so no timer is kept.
+            deadline = Deadline::default();
+        } else {
+            deadline.arm(&self.shared.calls.runtime);
+        }
         // A31: the RPC is committed. Nothing is picked for it any more, so its cluster may go, with `routed`.
         let cluster = Arc::clone(routed.cluster.name());
         let (throttle, _in_use) = (throttle.cloned(), self.in_use.take());

@@ -18,6 +18,8 @@ use crate::snapshot::Snapshot;
 
 /// What the route decided, kept over all attempts.
 pub(super) struct Routed {
+    /// The driver whose number of the cluster this is.
+    driver: u64,
     /// Keeps the cluster configured until the RPC is committed (gRFC A31).
     pub(super) cluster: Arc<ClusterRef>,
     pub(super) retry_policy: Option<Arc<RetryPolicy>>,
@@ -80,7 +82,7 @@ impl Call<'_> {
         self.deadline.limit(self.start, limit);
         // There are routes now: why there were none does not explain a wait for a connection.
         self.pick_error = None;
-        Ok(Step::Done(Routed { cluster, retry_policy, attributes, session }))
+        Ok(Step::Done(Routed { driver: snapshot.driver, cluster, retry_policy, attributes, session }))
     }
 
     /// A connection, or (inside) why this attempt has none, or (outside) why there shall be no other attempt.
@@ -88,10 +90,19 @@ impl Call<'_> {
     pub(super) fn pick(
         &mut self,
         snapshot: &Snapshot,
-        routed: &Routed,
+        routed: &mut Routed,
         waiting: &mut Option<HostWait>,
     ) -> Result<Step<Result<Picked, Status>>, Status> {
         let Some(data) = &snapshot.data else { return Ok(Step::Wait) };
+        // The driver that routed the call has panicked: in this snapshot the number may be that of another cluster.
+        if routed.driver != snapshot.driver {
+            match self.route(snapshot) {
+                Ok(Step::Done(again)) => *routed = again,
+                Ok(Step::Wait) => return Ok(Step::Wait),
+                Err(status) => return Ok(Step::Done(Err(status))),
+            }
+            *waiting = None;
+        }
         let session = routed.session.as_ref();
         let override_host = session.map(|session| session.override_host(clock::now(), waiting.take()));
         let mut args = PickArgs {

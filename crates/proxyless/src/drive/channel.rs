@@ -1,9 +1,9 @@
-//! Runs a `ChannelCore` as a task of the caller's runtime, until the last handle of the channel is gone.
+//! Runs a `ChannelCore` in the task of its channel, until the last handle of the channel is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::{ConnectivityState, Wake};
+use proxyless_balancer::api::{CallCounts, ConnectivityState, Wake};
 use proxyless_mesh::channel_core::{Activity, ChannelCore, ChannelEffect, ChannelInput};
 use proxyless_sans_io::Time;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent};
@@ -15,18 +15,15 @@ use tracing::debug;
 
 use super::connection::{Connections, Report};
 use super::dns::Lookups;
-use super::panics;
 use super::report::{Ids, report};
-use super::trace::Trace;
+use super::restarts::Restarts;
+use super::supervisor::{History, Use};
 use super::xds::{Subscriber, XdsEvent};
 use crate::client_pool::ClientSource;
 use crate::clock;
 use crate::inspect::ChannelReport;
-use crate::snapshot::{End, Published};
+use crate::snapshot::Published;
 use crate::state::ChannelState;
-
-/// How long a channel waits before it looks for another xDS client in place of one that panicked.
-const REJOIN_DELAY: Duration = Duration::from_secs(1);
 
 /// What handles of a channel ask of its driver.
 pub(crate) enum Command {
@@ -55,69 +52,16 @@ impl Wake for DriverWake {
 }
 
 /// One channel's driver.
-pub(crate) struct Driver {
-    pub(crate) id: u64,
-    pub(crate) target: Arc<str>,
-    pub(crate) core: ChannelCore,
-    pub(crate) wake: Arc<DriverWake>,
-    pub(crate) published: Arc<Published>,
-    pub(crate) clients: ClientSource,
-    pub(crate) connections: Connections,
-    pub(crate) reports: UnboundedReceiver<Report>,
-    pub(crate) dns: Lookups,
-}
-
-impl Driver {
-    pub(crate) async fn run(self, commands: UnboundedReceiver<Command>) {
-        panics::guard("channel", self.run_unguarded(commands)).await;
-    }
-
-    async fn run_unguarded(self, mut commands: UnboundedReceiver<Command>) {
-        let (events, mut xds_events) = unbounded_channel();
-        let mut running = Running {
-            driver: self,
-            events,
-            subscriber: None,
-            rejoin_at: None,
-            loads: Vec::new(),
-            created: clock::now(),
-            trace: Trace::default(),
-            ids: Ids::default(),
-        };
-        loop {
-            running.apply_effects();
-            let deadline = running.driver.core.next_deadline();
-            let client_ended = running.subscriber.as_ref().map(Subscriber::client_ended);
-            tokio::select! {
-                // A fixed order makes simulations repeatable. None starves another: deadlines move on, and what servers
-                // send waits for the core. What users and their RPCs cause is not bounded, so it comes last.
-                biased;
-                () = clock::sleep_until(deadline) => running.handle(ChannelInput::Tick),
-                () = clock::sleep_until(running.rejoin_at) => running.rejoin(),
-                () = until(client_ended) => running.leave_client(),
-                Some(event) = xds_events.recv() => running.on_xds(event, &mut xds_events),
-                Some(report) = running.driver.reports.recv() => running.on_report(report),
-                answer = running.driver.dns.next() => running.handle(answer),
-                command = commands.recv() => match command {
-                    Some(Command::ExitIdle) => running.handle(ChannelInput::ExitIdle),
-                    Some(Command::ResetBackoff) => running.handle(ChannelInput::ResetBackoff),
-                    Some(Command::Report { answer }) => running.report(answer),
-                    None => break,
-                },
-                () = running.driver.wake.0.notified() => running.handle(ChannelInput::Wake),
-            }
-        }
-        running.handle(ChannelInput::Shutdown);
-        running.apply_effects();
-        debug!(target: "channel", target_uri = %running.driver.target, "ended");
-    }
-}
-
-/// Also if the runtime drops the driver unfinished, or before it began.
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.published.end(if std::thread::panicking() { End::Panicked } else { End::Dropped });
-    }
+pub(super) struct Driver {
+    pub(super) id: u64,
+    pub(super) target: Arc<str>,
+    pub(super) core: ChannelCore,
+    pub(super) wake: Arc<DriverWake>,
+    pub(super) published: Arc<Published>,
+    pub(super) clients: ClientSource,
+    pub(super) connections: Connections,
+    pub(super) reports: UnboundedReceiver<Report>,
+    pub(super) dns: Lookups,
 }
 
 /// What the future gives; never, if there is none.
@@ -128,39 +72,101 @@ async fn until(future: Option<impl Future<Output = ()>>) {
     }
 }
 
-struct Running {
+/// A driver at work.
+pub(super) struct Running {
     driver: Driver,
     events: UnboundedSender<XdsEvent>,
+    xds_events: UnboundedReceiver<XdsEvent>,
     /// The channel's place at the xDS client; taken when the first watch starts (A27-35), left when the channel is IDLE.
     subscriber: Option<Subscriber>,
+    joined: Time,
     /// Set after a panic of the xDS client: when to look for another.
     rejoin_at: Option<Time>,
+    rejoins: Restarts,
     /// What the xDS client reports for the channel.
     loads: Vec<Arc<LoadStore>>,
-    created: Time,
-    trace: Trace,
+    pub(super) history: History,
     ids: Ids,
 }
 
 impl Running {
+    pub(super) fn new(driver: Driver, history: History) -> Self {
+        let (events, xds_events) = unbounded_channel();
+        Self {
+            driver,
+            events,
+            xds_events,
+            subscriber: None,
+            joined: Time::ZERO,
+            rejoin_at: None,
+            rejoins: Restarts::default(),
+            loads: Vec::new(),
+            history,
+            ids: Ids::default(),
+        }
+    }
+
+    /// Runs until the last handle of the channel is gone. If it panics, this is to be dropped.
+    pub(super) async fn run(&mut self, wanted: Use, commands: &mut UnboundedReceiver<Command>) {
+        if wanted == Use::InUse {
+            self.handle(ChannelInput::ExitIdle);
+        }
+        loop {
+            self.apply_effects();
+            let deadline = self.driver.core.next_deadline();
+            let client_ended = self.subscriber.as_ref().map(Subscriber::client_ended);
+            tokio::select! {
+                // A fixed order makes simulations repeatable. None starves another: deadlines move on, and what servers
+                // send waits for the core. What users and their RPCs cause is not bounded, so it comes last.
+                biased;
+                () = clock::sleep_until(deadline) => self.handle(ChannelInput::Tick),
+                () = clock::sleep_until(self.rejoin_at) => self.rejoin(),
+                () = until(client_ended) => self.leave_client(),
+                Some(event) = self.xds_events.recv() => self.on_xds(event),
+                Some(report) = self.driver.reports.recv() => self.on_report(report),
+                answer = self.driver.dns.next() => self.handle(answer),
+                command = commands.recv() => match command {
+                    Some(Command::ExitIdle) => self.handle(ChannelInput::ExitIdle),
+                    Some(Command::ResetBackoff) => self.handle(ChannelInput::ResetBackoff),
+                    Some(Command::Report { answer }) => self.report(answer),
+                    None => break,
+                },
+                () = self.driver.wake.0.notified() => self.handle(ChannelInput::Wake),
+            }
+        }
+        self.handle(ChannelInput::Shutdown);
+        self.apply_effects();
+        debug!(target: "channel", target_uri = %self.driver.target, "ended");
+    }
+
+    /// Whether somebody uses the channel.
+    pub(super) fn usage(&self) -> Use {
+        if self.driver.core.is_idle() { Use::Idle } else { Use::InUse }
+    }
+
+    /// The calls that ended on its connections.
+    pub(super) fn calls(&self) -> CallCounts {
+        self.driver.core.describe(clock::now()).calls
+    }
+
     fn handle(&mut self, input: ChannelInput) {
-        self.trace.input(&input);
+        self.history.trace.input(&input);
         self.driver.core.handle(clock::now(), input);
         for event in self.driver.core.take_events() {
             tracing::info!(target: "channel", target_uri = %self.driver.target, "{event}");
-            self.trace.policy(event);
+            self.history.trace.policy(event);
         }
     }
 
     /// Takes in an event and all that wait behind it: a response with a thousand resources is one step.
-    fn on_xds(&mut self, first: XdsEvent, inbox: &mut UnboundedReceiver<XdsEvent>) {
+    fn on_xds(&mut self, first: XdsEvent) {
         let (mut events, mut tokens) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(XdsEvent { watch, event, token }) = next {
             self.driver.published.missing().answered(watch);
             events.push((watch, event));
             tokens.push(token);
-            next = inbox.try_recv().ok();
+            next = self.xds_events.try_recv().ok();
         }
         self.handle(ChannelInput::Resources { events });
         // The follow-up watches are on their way before the tokens are given back.
@@ -169,9 +175,8 @@ impl Running {
     }
 
     fn report(&mut self, answer: oneshot::Sender<ChannelReport>) {
-        let Self { driver, created, ids, trace, .. } = self;
         // Whoever asked may have given up.
-        let _ = answer.send(report(driver, *created, ids, trace));
+        let _ = answer.send(report(&self.driver, &self.history, &mut self.ids));
     }
 
     /// Takes in a report and all that wait behind it: a thousand connections that come up are one step.
@@ -182,7 +187,7 @@ impl Running {
             let address = report.address();
             if let Some((connection, attempt, event)) = self.driver.connections.on_report(report) {
                 self.driver.published.connecting().ended(connection, attempt);
-                self.trace.connection(connection, address, &event);
+                self.history.trace.connection(connection, address, &event);
                 events.push((connection, attempt, event));
             }
             next = self.driver.reports.try_recv().ok();
@@ -206,7 +211,7 @@ impl Running {
             let connections = &mut self.driver.connections;
             match effect {
                 ChannelEffect::Watch { watch, resource_type, name } => {
-                    self.trace.watch(watch, resource_type, &name);
+                    self.history.trace.watch(watch, resource_type, &name);
                     if self.rejoin_at.is_some() {
                         // It is asked for with the other watches.
                         self.driver.published.missing().asked(watch, resource_type, &name);
@@ -219,7 +224,7 @@ impl Running {
                             self.driver.published.missing().asked(watch, resource_type, &name);
                             if first {
                                 self.driver.published.set_state(ChannelState::Connecting);
-                                self.trace.state(ConnectivityState::Connecting);
+                                self.history.trace.state(ConnectivityState::Connecting);
                             }
                         }
                         // RPCs fail and say why, instead of waiting for what was never asked for.
@@ -239,14 +244,14 @@ impl Running {
                 }
                 ChannelEffect::Unwatch { watch } => {
                     self.driver.published.missing().answered(watch);
-                    self.trace.unwatch(watch);
+                    self.history.trace.unwatch(watch);
                     if let Some(subscriber) = &self.subscriber {
                         subscriber.unwatch(watch);
                     }
                 }
                 ChannelEffect::Connect { connection, attempt, address, timeout } => {
                     self.driver.published.connecting().began(connection, attempt, address);
-                    self.trace.connecting(connection, address);
+                    self.history.trace.connecting(connection, address);
                     connections.connect(connection, attempt, address, timeout);
                 }
                 ChannelEffect::CancelConnect { connection, attempt } => {
@@ -257,11 +262,11 @@ impl Running {
                     connections.close_gracefully(connection, attempt);
                 }
                 ChannelEffect::DnsQuery { query, host, port } => {
-                    self.trace.query(query, &host, port);
+                    self.history.trace.query(query, &host, port);
                     self.driver.dns.query(query, host, port);
                 }
                 ChannelEffect::DnsCancel { query } => {
-                    self.trace.cancel_query(query);
+                    self.history.trace.cancel_query(query);
                     self.driver.dns.cancel(query);
                 }
                 ChannelEffect::RegisterLoad { store } => {
@@ -283,13 +288,13 @@ impl Running {
                 }
                 ChannelEffect::EnterIdle => {
                     debug!(target: "channel", target_uri = %self.driver.target, "idle");
-                    self.trace.state(ConnectivityState::Idle);
+                    self.history.trace.state(ConnectivityState::Idle);
                     self.driver.published.enter_idle();
                 }
                 ChannelEffect::Publish(data) => {
                     debug!(target: "channel", target_uri = %self.driver.target, generation = data.generation,
                         state = %data.state, "published");
-                    self.trace.state(data.state);
+                    self.history.trace.state(data.state);
                     self.driver.published.publish(data);
                 }
             }
@@ -298,14 +303,18 @@ impl Running {
 
     /// The xDS client has panicked. What it told stays in use until another one says something else.
     fn leave_client(&mut self) {
-        tracing::error!(target: "channel", target_uri = %self.driver.target, "the xDS client is gone; starting another");
+        let now = clock::now();
+        let pause = self.rejoins.pause(now.since(self.joined), &mut clock::rng());
+        tracing::error!(target: "channel", target_uri = %self.driver.target, ?pause,
+            "the xDS client panicked; another one follows after a pause");
+        self.history.trace.client_panicked();
         self.subscriber = None;
-        self.rejoin_at = Some(clock::now() + REJOIN_DELAY);
+        self.rejoin_at = Some(now + pause);
     }
 
     /// Asks another xDS client for all that the channel watches.
     fn rejoin(&mut self) {
-        let (watches, loads) = (self.trace.watched(), self.loads.clone());
+        let (watches, loads) = (self.history.trace.watched(), self.loads.clone());
         self.rejoin_at = match self.subscriber() {
             Ok(subscriber) => {
                 for (watch, resource_type, name) in watches {
@@ -314,7 +323,7 @@ impl Running {
                 loads.into_iter().for_each(|store| subscriber.register_load(store));
                 None
             }
-            Err(_) => Some(clock::now() + REJOIN_DELAY),
+            Err(_) => Some(clock::now() + self.rejoins.pause(Duration::ZERO, &mut clock::rng())),
         };
     }
 
@@ -327,6 +336,7 @@ impl Running {
                     tracing::error!(target: "xds_client", %error, "cannot start the xDS client");
                     format!("cannot start the xDS client: {error}")
                 })?;
+                self.joined = clock::now();
                 client.join(self.events.clone())
             }
         };

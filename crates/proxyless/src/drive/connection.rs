@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
 
+use proxyless_transport::panics::catch;
 use proxyless_transport::{Address, ConnectOptions, Connection, Connector, Lost};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
+use super::panics;
 use crate::call::RequestBody;
 
 /// A connection of the data plane.
@@ -102,11 +104,17 @@ impl Connections {
         let options = ConnectOptions { connect_timeout: timeout, ..self.options.clone() };
         let task = tokio::spawn(async move {
             let address = Address::Tcp(address);
-            let live = match proxyless_transport::connect_with(&*connector, &address, &options).await {
-                Ok(live) => Arc::new(live),
-                Err(error) => {
+            // The connector may be the program's own.
+            let connected = catch(proxyless_transport::connect_with(&*connector, &address, &options)).await;
+            let live = match connected {
+                Ok(Ok(live)) => Arc::new(live),
+                Ok(Err(error)) => {
                     debug!(target: "subchannel", %address, %error, "connection attempt failed");
                     return reporter.ended(ConnectionEvent::Failed(error.reason()));
+                }
+                Err(panicked) => {
+                    reporter.ended(ConnectionEvent::Failed(format!("the connector panicked: {panicked}")));
+                    return panics::log(&format_args!("connection to {address}"), &panicked);
                 }
             };
             debug!(target: "subchannel", %address, "connected");

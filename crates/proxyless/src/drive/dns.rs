@@ -6,7 +6,10 @@ use std::sync::Arc;
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::dns::DnsAnswer;
 use proxyless_transport::dns::Resolve;
+use proxyless_transport::panics::catch;
 use tokio::task::{AbortHandle, JoinSet};
+
+use super::panics;
 
 /// The queries of one channel.
 pub(crate) struct Lookups {
@@ -23,9 +26,16 @@ impl Lookups {
     pub(crate) fn query(&mut self, query: u64, host: Arc<str>, port: u16) {
         let resolver = Arc::clone(&self.resolver);
         let task = self.tasks.spawn(async move {
-            let found = resolver.resolve(&host, port).await;
-            let answer = found.map(|found| DnsAnswer { addresses: found.addresses, ttl: found.ttl });
-            (query, answer.map_err(|error| error.to_string()))
+            // The resolver may be the program's own; also the call itself, before there is a future, may panic.
+            let answer = match catch(async { resolver.resolve(&host, port).await }).await {
+                Ok(Ok(found)) => Ok(DnsAnswer { addresses: found.addresses, ttl: found.ttl }),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(panicked) => {
+                    panics::log(&format_args!("resolver of {host}"), &panicked);
+                    Err(format!("the resolver panicked: {panicked}"))
+                }
+            };
+            (query, answer)
         });
         self.running.insert(query, task);
     }
@@ -44,7 +54,7 @@ impl Lookups {
                     self.running.remove(&query);
                     return ChannelInput::DnsAnswer { query, result };
                 }
-                // A query that was cancelled. One whose resolver panicked ends at the core's deadline.
+                // A query that was cancelled.
                 Some(Err(_)) => {}
                 None => std::future::pending().await,
             }

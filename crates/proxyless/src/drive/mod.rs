@@ -7,6 +7,8 @@ mod listener;
 mod lrs;
 mod panics;
 mod report;
+mod restarts;
 pub(crate) mod stream;
+pub(crate) mod supervisor;
 mod trace;
 pub(crate) mod xds;

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use proxyless_balancer::api::CallCounts;
 use proxyless_balancer::tree::{ConnectionId, ConnectionNode};
-use proxyless_sans_io::Time;
+use proxyless_mesh::channel_core::ChannelTree;
 
 use super::channel::Driver;
-use super::trace::Trace;
+use super::supervisor::{History, Parts};
 use crate::clock;
 use crate::inspect::{CallReport, ChannelReport, ConnectionReport, SocketReport};
+use crate::snapshot::Published;
 
 /// The ids that connections and sockets are shown by; given when they are first shown.
 #[derive(Default)]
@@ -33,26 +35,46 @@ impl Ids {
     }
 }
 
-pub(super) fn report(driver: &Driver, created: Time, ids: &mut Ids, trace: &Trace) -> ChannelReport {
+pub(super) fn report(driver: &Driver, history: &History, ids: &mut Ids) -> ChannelReport {
     let nodes = driver.core.connections();
     ids.forget(&nodes);
     let connections: Vec<_> = nodes.into_iter().map(|node| connection(driver, node, ids)).collect();
     let tree = driver.core.describe(clock::now());
-    // Connections count attempts; a call that was tried again is still one call.
-    let attempts = tree.calls + driver.published.unsent().counts();
-    let ended = attempts.since(&driver.published.retried().counts());
+    let ended = ended(history.calls + tree.calls, &driver.published);
     let in_flight = connections.iter().map(|connection| connection.calls.in_flight()).sum();
     ChannelReport {
         id: driver.id,
         target: driver.target.as_ref().to_owned(),
-        state: trace.last_state(),
-        created: clock::unix_seconds(created),
+        state: history.trace.last_state(),
+        created: clock::unix_seconds(history.created),
+        restarts: history.restarts,
         calls: CallReport::new(ended, in_flight),
         tree,
         connections,
-        events: trace.events(|connection| ids.connections.get(&connection).copied()),
-        events_total: trace.total(),
+        events: history.trace.events(|connection| ids.connections.get(&connection).copied()),
+        events_total: history.trace.total(),
     }
+}
+
+/// The report of a channel whose driver has panicked and not been started again yet.
+pub(super) fn without_driver(parts: &Parts, history: &History, tree: ChannelTree) -> ChannelReport {
+    ChannelReport {
+        id: parts.id,
+        target: parts.target.as_ref().to_owned(),
+        state: tree.state,
+        created: clock::unix_seconds(history.created),
+        restarts: history.restarts,
+        calls: CallReport::new(ended(history.calls, &parts.published), 0),
+        tree,
+        connections: Vec::new(),
+        events: history.trace.events(|_| None),
+        events_total: history.trace.total(),
+    }
+}
+
+/// Connections count attempts; a call that was tried again is still one call.
+fn ended(on_connections: CallCounts, published: &Published) -> CallCounts {
+    (on_connections + published.unsent().counts()).since(&published.retried().counts())
 }
 
 fn connection(driver: &Driver, node: ConnectionNode, ids: &mut Ids) -> ConnectionReport {

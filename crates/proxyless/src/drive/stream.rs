@@ -8,12 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use proxyless_transport::grpc;
+use proxyless_transport::panics::catch;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tracing::debug;
 
+use super::panics;
 use crate::server::ServerChannel;
 
 /// How long a stream waits for a place among those that the server allows.
@@ -82,7 +84,11 @@ impl Streams {
                 reporter,
                 end: End::from("the task of the stream ended unexpectedly".to_owned()),
             };
-            end.end = run(server, method, body, gate, &end.reporter).await;
+            let ended = catch(run(server, method, body, gate, &end.reporter)).await;
+            end.end = ended.unwrap_or_else(|panicked| {
+                panics::log(&format_args!("stream {method}"), &panicked);
+                format!("the task of the stream panicked: {panicked}").into()
+            });
             debug!(target: "xds_client", method, stream, reason = %end.end.reason, "stream ended");
         });
         self.replace(Some(Running { stream, requests, reads, task: task.abort_handle() }));

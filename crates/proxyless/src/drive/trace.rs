@@ -8,6 +8,7 @@ use proxyless_balancer::api::{ConnectivityState, PolicyEvent};
 use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_sans_io::Time;
+use proxyless_transport::panics::Panicked;
 use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
 use proxyless_xds::resource::ResourceType;
 
@@ -27,17 +28,49 @@ pub(super) struct Trace {
 }
 
 enum Entry {
-    State { from: ConnectivityState, to: ConnectivityState },
-    Watch { resource_type: ResourceType, name: Arc<str> },
-    Used { resource_type: ResourceType, name: Arc<str> },
+    State {
+        from: ConnectivityState,
+        to: ConnectivityState,
+    },
+    Watch {
+        resource_type: ResourceType,
+        name: Arc<str>,
+    },
+    Used {
+        resource_type: ResourceType,
+        name: Arc<str>,
+    },
     Lost(Arc<ResourceError>),
     Ambient(Arc<ResourceError>),
-    Fine { resource_type: ResourceType, name: Arc<str> },
-    Resolved { host: Arc<str>, port: u16, addresses: usize },
-    Unresolved { host: Arc<str>, port: u16, why: String },
-    Connecting { connection: ConnectionId, address: SocketAddr },
-    Connection { connection: ConnectionId, address: SocketAddr, what: Happened },
+    Fine {
+        resource_type: ResourceType,
+        name: Arc<str>,
+    },
+    Resolved {
+        host: Arc<str>,
+        port: u16,
+        addresses: usize,
+    },
+    Unresolved {
+        host: Arc<str>,
+        port: u16,
+        why: String,
+    },
+    Connecting {
+        connection: ConnectionId,
+        address: SocketAddr,
+    },
+    Connection {
+        connection: ConnectionId,
+        address: SocketAddr,
+        what: Happened,
+    },
     Policy(PolicyEvent),
+    ClientPanicked,
+    Panicked(Panicked),
+    Restarted(u64),
+    /// An entry of an earlier driver, in words: its connections cannot be told from those of the next by their numbers.
+    Past(Severity, String),
 }
 
 /// What became of a connection.
@@ -105,6 +138,29 @@ impl Trace {
 
     pub(super) fn policy(&mut self, event: PolicyEvent) {
         self.push(Entry::Policy(event));
+    }
+
+    /// The xDS client panicked.
+    pub(super) fn client_panicked(&mut self) {
+        self.push(Entry::ClientPanicked);
+    }
+
+    /// The driver panicked: its watches, queries and connections are gone.
+    pub(super) fn panicked(&mut self, panicked: &Panicked) {
+        self.watches.clear();
+        self.queries.clear();
+        let mut connected = BTreeSet::new();
+        for (_, entry) in &mut self.entries {
+            let (severity, _, what) = entry.describe(&mut connected);
+            *entry = Entry::Past(severity, what);
+        }
+        self.push(Entry::Panicked(panicked.clone()));
+        self.state(ConnectivityState::TransientFailure);
+    }
+
+    /// Another driver takes over, after so many.
+    pub(super) fn restarted(&mut self, times: u64) {
+        self.push(Entry::Restarted(times));
     }
 
     /// What the core is about to be told.
@@ -199,6 +255,15 @@ impl Entry {
                 };
                 (severity, Some(*connection), format!("{address}: {what}"))
             }
+            Self::ClientPanicked => {
+                let what = "the xDS client panicked; what it told stays in use until another one answers";
+                (Severity::Error, None, what.into())
+            }
+            Self::Panicked(why) => {
+                (Severity::Error, None, format!("the task of the channel panicked: {why}"))
+            }
+            Self::Restarted(times) => info(format!("restarted after a panic (restart {times})")),
+            Self::Past(severity, what) => (*severity, None, what.clone()),
             Self::Policy(event) => {
                 let severity = if event.is_warning() { Severity::Warning } else { Severity::Info };
                 (severity, None, event.to_string())

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proxyless_sans_io::Time;
 use proxyless_transport::Connector;
+use proxyless_transport::panics::catch;
 use proxyless_xds::client::{
     Effect, Input, ResourceDump, UpdateCounts, WatchEvent, WatchId, XdsCore, XdsCoreConfig,
 };
@@ -123,7 +124,10 @@ impl XdsClient {
         let run = async move {
             info!(target: "xds_client", server = %config.server_uri, node = %config.node_id, "started");
             let driver = Driver::new(config, lrs_config, server, weak);
-            panics::guard("xDS client", driver.run(inbox)).await;
+            // Inbox and driver are gone before it is logged: channels need not wait for that.
+            if let Err(panicked) = catch(driver.run(inbox)).await {
+                panics::log(&"xDS client", &panicked);
+            }
         };
         match place {
             Place::Thread => {

@@ -17,6 +17,9 @@ pub struct ChannelReport {
     pub state: ConnectivityState,
     /// When it was made, in seconds since 1970.
     pub created: f64,
+    /// How often its task was started again after a panic; `events` say what panicked.
+    #[serde(default)]
+    pub restarts: u64,
     /// Its calls.
     pub calls: CallReport,
     /// Its routes and policies.

@@ -1,0 +1,199 @@
+//! Runs the driver of a channel, and starts another one when it panics.
+//!
+//! A driver that panicked is dropped whole: its watches, load reports, connections and tasks go with it. Calls that are on
+//! its connections finish there; all others fail with what the panic said until the next driver has a configuration, or
+//! wait for it if they wait for READY.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proxyless_balancer::api::{CallCounts, ConnectivityState, PickError};
+use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelTree};
+use proxyless_sans_io::Time;
+use proxyless_transport::dns::Resolve;
+use proxyless_transport::panics::{Panicked, catch, contain};
+use proxyless_transport::{ConnectOptions, Connector};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, sleep};
+
+use super::channel::{Command, Driver, DriverWake, Running};
+use super::connection::Connections;
+use super::dns::Lookups;
+use super::restarts::Restarts;
+use super::trace::Trace;
+use super::{panics, report};
+use crate::client_pool::ClientSource;
+use crate::clock;
+use crate::inspect::ChannelReport;
+use crate::snapshot::{End, Published};
+
+/// What the drivers of one channel are made of.
+pub(crate) struct Parts {
+    pub(crate) id: u64,
+    pub(crate) target: Arc<str>,
+    pub(crate) config: ChannelConfig,
+    pub(crate) published: Arc<Published>,
+    pub(crate) clients: ClientSource,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) options: ConnectOptions,
+    pub(crate) resolver: Arc<dyn Resolve>,
+}
+
+/// What is shown of a channel over all its drivers.
+pub(super) struct History {
+    pub(super) created: Time,
+    pub(super) trace: Trace,
+    /// How many drivers came after the first.
+    pub(super) restarts: u64,
+    /// The calls that ended on connections of drivers that are gone.
+    pub(super) calls: CallCounts,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { created: clock::now(), trace: Trace::default(), restarts: 0, calls: CallCounts::default() }
+    }
+}
+
+/// Whether somebody uses the channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    InUse,
+    Idle,
+}
+
+/// Whether the channel has handles.
+enum Handles {
+    Left,
+    Gone,
+}
+
+/// The task of a channel.
+pub(crate) struct Supervisor {
+    parts: Parts,
+    history: History,
+    restarts: Restarts,
+}
+
+impl Supervisor {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self { parts, history: History::default(), restarts: Restarts::default() }
+    }
+
+    /// Runs until the last handle of the channel is gone.
+    pub(crate) async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+        let mut wanted = Use::Idle;
+        loop {
+            let started = Instant::now();
+            // It is not a part of the future that may panic: its destructors must not run while a panic unwinds.
+            let mut running = Running::new(self.parts.driver(), std::mem::take(&mut self.history));
+            let ended = catch(running.run(wanted, &mut commands)).await;
+            self.history = std::mem::take(&mut running.history);
+            let Err(panicked) = ended else { return };
+            let pause = self.restarts.pause(started.elapsed(), &mut clock::rng());
+            // Before its connections go: calls shall find the reason, and not what is left of them.
+            let error = self.fail(&panicked, pause);
+            wanted = contain(|| running.usage()).unwrap_or(Use::InUse);
+            self.history.calls += contain(|| running.calls()).unwrap_or_default();
+            if let Err(panicked) = contain(move || drop(running)) {
+                panics::log(&"the end of a channel", &panicked);
+            }
+            match catch(self.pause(pause, &error, &mut wanted, &mut commands)).await {
+                Ok(Handles::Left) => self.restart(wanted),
+                Ok(Handles::Gone) => return,
+                // It cannot even wait, as in a runtime without timers.
+                Err(panicked) => return self.parts.published.end(End::Panicked(panicked)),
+            }
+        }
+    }
+
+    /// The driver has panicked: calls fail until the next one has something to publish. Returns what they fail with.
+    fn fail(&mut self, panicked: &Panicked, pause: Duration) -> Arc<PickError> {
+        let Parts { target, published, .. } = &self.parts;
+        panics::log(&format_args!("channel {target}"), panicked);
+        self.history.trace.panicked(panicked);
+        let error = PickError::unavailable(format!(
+            "{target}: the task of the channel panicked ({panicked}), which is a bug; it starts again after {pause:.1?}"
+        ));
+        // Those who are woken may be what panics.
+        if let Err(panicked) = contain(|| published.fail(Arc::clone(&error))) {
+            panics::log(&"a call that was woken", &panicked);
+        }
+        error
+    }
+
+    /// Waits, and answers what is asked meanwhile.
+    async fn pause(
+        &self,
+        pause: Duration,
+        error: &PickError,
+        wanted: &mut Use,
+        commands: &mut UnboundedReceiver<Command>,
+    ) -> Handles {
+        let mut over = pin!(sleep(pause));
+        loop {
+            tokio::select! {
+                () = &mut over => return Handles::Left,
+                command = commands.recv() => match command {
+                    Some(Command::ExitIdle) => *wanted = Use::InUse,
+                    // Whoever asked may have given up.
+                    Some(Command::Report { answer }) => drop(answer.send(self.report(error))),
+                    // That is about connections.
+                    Some(Command::ResetBackoff) => {}
+                    None => return Handles::Gone,
+                },
+            }
+        }
+    }
+
+    fn report(&self, error: &PickError) -> ChannelReport {
+        let tree = ChannelTree {
+            listener: self.parts.config.listener_name.as_ref().to_owned(),
+            state: ConnectivityState::TransientFailure,
+            error: Some(error.message.clone()),
+            ..ChannelTree::default()
+        };
+        report::without_driver(&self.parts, &self.history, tree)
+    }
+
+    fn restart(&mut self, wanted: Use) {
+        self.history.restarts += 1;
+        self.history.trace.restarted(self.history.restarts);
+        let state = match wanted {
+            Use::InUse => ConnectivityState::Connecting,
+            Use::Idle => ConnectivityState::Idle,
+        };
+        self.history.trace.state(state);
+        if let Err(panicked) = contain(|| self.parts.published.restart(state.into())) {
+            panics::log(&"a call that was woken", &panicked);
+        }
+    }
+}
+
+/// Also if the runtime drops the task unfinished, or before it began.
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.parts.published.end(End::Dropped);
+    }
+}
+
+impl Parts {
+    fn driver(&self) -> Driver {
+        let wake = Arc::new(DriverWake::default());
+        let config = ChannelConfig { seed: clock::seed(), ..self.config.clone() };
+        let core = ChannelCore::new(config, Arc::clone(&wake) as _);
+        let (reporter, reports) = unbounded_channel();
+        Driver {
+            id: self.id,
+            target: Arc::clone(&self.target),
+            core,
+            wake,
+            published: Arc::clone(&self.published),
+            clients: self.clients.clone(),
+            connections: Connections::new(Arc::clone(&self.connector), self.options.clone(), reporter),
+            reports,
+            dns: Lookups::new(Arc::clone(&self.resolver)),
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! What panics is started again, and takes nothing else with it: drivers of channels (a tracing subscriber panics in
+//! them), connectors, byte streams, resolvers and request bodies.
+
+mod common;
+
+use std::fmt::{Debug, Write};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use common::*;
+use proxyless::inspect::ChannelReport;
+use proxyless::{
+    Address, Answer, BoxedIo, ChannelState, ClientPool, Connecting, Connector, Resolve, Resolving,
+    WaitForReady, XdsChannel, XdsChannelBuilder,
+};
+use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_testkit::echo::{EchoClient, EchoRequest};
+use proxyless_testkit::resources::*;
+use proxyless_testkit::{Backend, ControlPlane};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Code, Request, Status};
+use tracing::field::{Field, Visit};
+use tracing::span;
+
+/// Panics at the next `left` events that have all these parts. Tests of one process have parts of their own.
+struct Trap {
+    parts: Vec<String>,
+    left: usize,
+}
+
+static TRAPS: Mutex<Vec<Trap>> = Mutex::new(Vec::new());
+
+fn trap(parts: &[&str], times: usize) {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| tracing::subscriber::set_global_default(Clumsy).unwrap());
+    let parts = parts.iter().map(|&part| part.to_owned()).collect();
+    TRAPS.lock().unwrap().push(Trap { parts, left: times });
+}
+
+/// Takes the traps with this part away.
+fn untrap(part: &str) {
+    TRAPS.lock().unwrap().retain(|trap| !trap.parts.iter().any(|known| known == part));
+}
+
+struct Clumsy;
+
+impl tracing::Subscriber for Clumsy {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.module_path().is_some_and(|path| path.starts_with("proxyless"))
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        let caught = |trap: &&mut Trap| trap.left > 0 && trap.parts.iter().all(|part| text.0.contains(part));
+        let is_trapped = TRAPS.lock().unwrap().iter_mut().find(caught).map(|trap| trap.left -= 1).is_some();
+        assert!(!is_trapped, "clumsy on purpose");
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {field}={value:?}").unwrap();
+    }
+}
+
+/// A control plane where everything has this name.
+async fn plane_of(name: &str, backends: &[&Backend]) -> ControlPlane {
+    let plane = ControlPlane::start().await.unwrap();
+    plane.set_all([
+        listener(name, name).into(),
+        simple_route_config(name, name).into(),
+        eds_cluster(name).into(),
+        priorities(name, [backends.to_vec()]).into(),
+    ]);
+    plane
+}
+
+fn builder_of(plane: &ControlPlane, name: &str) -> XdsChannelBuilder {
+    let builder = XdsChannel::builder(&format!("xds:///{name}")).bootstrap(bootstrap(plane));
+    builder.client_pool(ClientPool::new())
+}
+
+/// What the driver of a channel says when it has new pickers.
+fn published(name: &str) -> [String; 2] {
+    ["=published".to_owned(), format!("target_uri=xds:///{name} ")]
+}
+
+fn trap_driver(name: &str, times: usize) {
+    let parts = published(name);
+    trap(&parts.each_ref().map(String::as_str), times);
+}
+
+fn untrap_driver(name: &str) {
+    untrap(&published(name)[1]);
+}
+
+async fn until_report(channel: &XdsChannel, fits: impl Fn(&ChannelReport) -> bool) -> ChannelReport {
+    let found = async {
+        loop {
+            if let Some(report) = channel.report().await.filter(&fits) {
+                return report;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.expect("such a report")
+}
+
+async fn until_state(channel: &XdsChannel, state: ChannelState) {
+    let mut states = channel.watch_state();
+    let waited = tokio::time::timeout(PATIENCE, states.wait_for(|seen| *seen == state)).await;
+    waited.expect("the state").expect("a channel");
+}
+
+fn patient(message: &str) -> Request<EchoRequest> {
+    let mut request = Request::new(EchoRequest::new(message));
+    request.extensions_mut().insert(WaitForReady);
+    request.set_timeout(PATIENCE);
+    request
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_whose_driver_panics_is_rebuilt() -> TestResult {
+    const NAME: &str = "rebuilt.example";
+    let circuits = || CircuitRegistry::global().in_flight(NAME, None);
+    let (a, b) = (Backend::start("a").await?, Backend::start("b").await?);
+    let plane = plane_of(NAME, &[&a]).await;
+    plane.set(listener("neighbour.example", NAME));
+    let pool = ClientPool::new();
+    let channel = builder_of(&plane, NAME).client_pool(pool.clone()).build()?;
+    let neighbour = builder_of(&plane, "neighbour.example").client_pool(pool.clone()).build()?;
+    until_only(&channel, &["a"]).await;
+    until_only(&neighbour, &["a"]).await;
+    let load = Load::start(&neighbour, 1);
+    let (sender, requests) = tokio::sync::mpsc::unbounded_channel();
+    sender.send(EchoRequest::new("0"))?;
+    let mut client = EchoClient::new(channel.clone());
+    let mut stream = client.chat(UnboundedReceiverStream::new(requests)).await?.into_inner();
+    assert!(stream.message().await?.is_some());
+    assert!(circuits() >= 1);
+
+    // RPCs fail, and say which channel it is and what panicked; those that wait for READY wait for the next driver.
+    trap_driver(NAME, usize::MAX);
+    plane.set(priorities(NAME, [[&b]]));
+    let failed = until_failure(&channel, "panicked").await;
+    assert_eq!(failed.code(), Code::Unavailable);
+    for part in ["xds:///rebuilt.example: the task of the channel", "clumsy on purpose"] {
+        assert!(failed.message().contains(part), "{failed:?}");
+    }
+    until_state(&channel, ChannelState::TransientFailure).await;
+    let waiting = tokio::spawn(async move { client.unary(patient("hello")).await });
+    untrap_driver(NAME);
+    assert_eq!(waiting.await??.into_inner().backend, "b");
+    until_only(&channel, &["b"]).await;
+
+    // What was on a connection of the old driver goes on there; the connection goes with it.
+    sender.send(EchoRequest::new("1"))?;
+    assert_eq!(stream.message().await?.ok_or("the stream ended")?.message, "1");
+    drop(sender);
+    assert!(stream.message().await?.is_none());
+    let (_, failures) = load.stop().await;
+    assert!(failures.is_empty(), "a channel beside it: {failures:?}");
+    a.wait_connections(0).await?;
+    b.wait_connections(2).await?;
+    assert_eq!((circuits(), plane.streams_opened()), (0, 1));
+
+    let report = until_report(&channel, |report| report.restarts > 0).await;
+    let events: Vec<_> = report.events.iter().map(|event| event.what.as_str()).collect();
+    let mut rest = events.iter();
+    for what in [
+        "channel CONNECTING → READY",
+        "the task of the channel panicked: clumsy on purpose",
+        "channel READY → TRANSIENT_FAILURE",
+        "restarted after a panic (restart 1)",
+        "channel TRANSIENT_FAILURE → CONNECTING",
+        "channel CONNECTING → READY",
+    ] {
+        assert!(rest.any(|event| *event == what), "{what} is missing in {events:#?}");
+    }
+    assert!(report.calls.succeeded > 12, "calls of both drivers count: {:?}", report.calls);
+    drop((channel, neighbour));
+    plane.wait_open_streams(0).await?;
+    b.wait_connections(0).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_driver_that_panics_again_and_again_pauses_longer() -> TestResult {
+    const NAME: &str = "pauses.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[&backend]).await;
+    let channel = builder_of(&plane, NAME).build()?;
+    trap_driver(NAME, 2);
+    // What logs a panic may panic too.
+    trap(&["a task panicked", &format!("who=channel xds:///{NAME}")], 1);
+    let begin = Instant::now();
+    let answer = EchoClient::new(channel.clone()).unary(patient("hello")).await?;
+    assert_eq!(answer.into_inner().backend, "a");
+    // One second and two, each 20 percent less at most.
+    assert!(begin.elapsed() >= Duration::from_millis(2400), "{:?}", begin.elapsed());
+    assert_eq!(until_report(&channel, |_| true).await.restarts, 2);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_that_pauses_after_a_panic_answers_and_ends() -> TestResult {
+    const NAME: &str = "asked.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[&backend]).await;
+    let channel = builder_of(&plane, NAME).build()?;
+    trap_driver(NAME, usize::MAX);
+    until_failure(&channel, "panicked").await;
+    let is_failed = |report: &ChannelReport| report.tree.error.is_some();
+    let report = until_report(&channel, is_failed).await;
+    assert!(report.tree.error.is_some_and(|error| error.contains("clumsy on purpose")));
+    assert_eq!((report.target.as_str(), report.tree.listener.as_str()), ("xds:///asked.example", NAME));
+    assert!(report.calls.failed >= 1, "{:?}", report.calls);
+    until_state(&channel, ChannelState::TransientFailure).await;
+    drop(channel);
+    plane.wait_open_streams(0).await?;
+    backend.wait_connections(0).await?;
+    Ok(())
+}
+
+/// The next driver numbers clusters in its own way: a call that was routed by the old one must not go by its number.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_waits_over_a_restart_goes_to_its_own_cluster() -> TestResult {
+    const NAME: &str = "numbers.example";
+    let (a, b) = (Backend::start("a").await?, Backend::start("b").await?);
+    let plane = plane_of(NAME, &[]).await;
+    let routes = |choices: [&str; 2]| {
+        let routes = choices.map(|choice| route_for(choice, &format!("numbers-{choice}")));
+        route_config(NAME, [virtual_host(["*"], routes)])
+    };
+    plane.set_all([
+        routes(["a", "b"]).into(),
+        eds_cluster("numbers-a").into(),
+        eds_cluster("numbers-b").into(),
+        priorities("numbers-a", [[&a]]).into(),
+        priorities("numbers-b", [Vec::<&Backend>::new()]).into(),
+    ]);
+    let channel = builder_of(&plane, NAME).build()?;
+    assert_eq!(ask_for(&channel, "a").await?, "a");
+    let mut request = patient("hello");
+    request.metadata_mut().insert("x-choice", "b".parse()?);
+    let mut client = EchoClient::new(channel.clone());
+    let mut call = Box::pin(async move { client.unary(request).await });
+    // One poll brings it to where it waits for a connection of its cluster.
+    assert!(std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_pending())).await);
+    let call = tokio::spawn(call);
+    trap_driver(NAME, 1);
+    plane.set(routes(["b", "a"]));
+    until_report(&channel, |report| report.restarts == 1).await;
+    assert_eq!(ask_for(&channel, "a").await?, "a");
+    plane.set(priorities("numbers-b", [[&b]]));
+    assert_eq!(call.await??.into_inner().backend, "b");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn load_of_both_drivers_is_reported() -> TestResult {
+    const NAME: &str = "load.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[&backend]).await;
+    plane.set(eds_cluster(NAME).report_load());
+    plane.set(listener("keeper.example", NAME));
+    let pool = ClientPool::new();
+    let channel = builder_of(&plane, NAME).client_pool(pool.clone()).build()?;
+    // The xDS client stays, and with it what the first driver has not reported.
+    let keeper = builder_of(&plane, "keeper.example").client_pool(pool.clone()).build()?;
+    ask(&keeper).await?;
+    for _ in 0..5 {
+        ask(&channel).await?;
+    }
+    trap_driver(NAME, 1);
+    plane.set(eds_cluster(NAME).report_load().max_requests(100));
+    until_report(&channel, |report| report.restarts == 1).await;
+    for _ in 0..5 {
+        ask(&channel).await?;
+    }
+    let load = plane.wait_load(NAME, |load| load.succeeded == 11).await?;
+    assert_eq!((load.issued, load.failed), (11, 0));
+    Ok(())
+}
+
+/// Panics inside the resolver, before and after it has returned its future.
+struct Names {
+    asked: AtomicUsize,
+    backend: std::net::SocketAddr,
+}
+
+impl Resolve for Names {
+    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> Resolving<'a> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        assert!(asked != 0, "no names today");
+        Box::pin(async move {
+            assert!(asked != 1, "nor tomorrow");
+            Ok(Answer { addresses: vec![self.backend], ttl: None })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_resolver_that_panics_is_a_failed_query() -> TestResult {
+    const NAME: &str = "names.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[]).await;
+    plane.set(logical_dns_cluster(NAME, "db.test", 443));
+    let names = Names { asked: AtomicUsize::new(0), backend: backend.address() };
+    let channel = builder_of(&plane, NAME).dns_resolver(names).build()?;
+    // Far before the deadline that queries have.
+    let failed = tokio::time::timeout(Duration::from_secs(5), ask(&channel)).await?.unwrap_err();
+    assert!(failed.message().contains("the resolver panicked: no names today"), "{failed:?}");
+    channel.reset_connect_backoff();
+    until_failure(&channel, "the resolver panicked: nor tomorrow").await;
+    channel.reset_connect_backoff();
+    let answer = EchoClient::new(channel.clone()).unary(patient("hello")).await?;
+    assert_eq!(answer.into_inner().backend, "a");
+    assert_eq!(until_report(&channel, |_| true).await.restarts, 0);
+    Ok(())
+}
+
+/// Opens byte streams that panic while this is set.
+#[derive(Clone, Default)]
+struct Fuse(Arc<AtomicBool>);
+
+impl Fuse {
+    fn check(&self, what: &str) {
+        assert!(!self.0.load(Ordering::Relaxed), "{what} blew the fuse");
+    }
+}
+
+impl Connector for Fuse {
+    fn connect<'a>(&'a self, address: &'a Address) -> Connecting<'a> {
+        Box::pin(async move {
+            self.check("connecting");
+            let Address::Tcp(address) = address else { return Err(io::ErrorKind::Unsupported.into()) };
+            Ok(BoxedIo::new(Fused { io: TcpStream::connect(address).await?, fuse: self.clone() }))
+        })
+    }
+}
+
+struct Fused {
+    io: TcpStream,
+    fuse: Fuse,
+}
+
+impl AsyncRead for Fused {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Fused {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.fuse.check("writing");
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.fuse.check("writing");
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// h2 writes under a lock that all calls of the connection take: a panic must not poison it for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_byte_stream_that_panics_is_a_lost_connection() -> TestResult {
+    const NAME: &str = "fuse.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[&backend]).await;
+    let fuse = Fuse::default();
+    let channel = builder_of(&plane, NAME).connector(fuse.clone()).build()?;
+    ask(&channel).await?;
+    backend.hang();
+    let mut held = hold(&channel, 3);
+    backend.wait_in_flight(3).await?;
+    fuse.0.store(true, Ordering::Relaxed);
+    // Its request is what is written next.
+    until_failure(&channel, "the byte stream panicked: writing blew the fuse").await;
+    until_failure(&channel, "the connector panicked: connecting blew the fuse").await;
+    for _ in 0..3 {
+        let lost = held.next().await.unwrap_err();
+        assert_eq!(lost.code(), Code::Unavailable);
+        assert!(lost.message().contains("the byte stream panicked: writing blew the fuse"), "{lost:?}");
+    }
+    fuse.0.store(false, Ordering::Relaxed);
+    backend.resume();
+    channel.reset_connect_backoff();
+    let answer = EchoClient::new(channel.clone()).unary(patient("hello")).await?;
+    assert_eq!(answer.into_inner().backend, "a");
+    assert_eq!(until_report(&channel, |_| true).await.restarts, 0);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_body_that_panics_ends_its_own_call_only() -> TestResult {
+    const NAME: &str = "body.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[&backend]).await;
+    let channel = builder_of(&plane, NAME).build()?;
+    let chat = async |requests| {
+        let requests = UnboundedReceiverStream::new(requests).map(|text: &str| {
+            assert!(text != "panic", "not a request");
+            EchoRequest::new(text)
+        });
+        let mut client = EchoClient::new(channel.clone());
+        Ok::<_, Status>(client.chat(requests).await?.into_inner())
+    };
+    let (bad, requests) = tokio::sync::mpsc::unbounded_channel();
+    bad.send("0")?;
+    let mut ends = chat(requests).await?;
+    let (good, requests) = tokio::sync::mpsc::unbounded_channel();
+    good.send("0")?;
+    let mut goes_on = chat(requests).await?;
+    assert!(ends.message().await?.is_some() && goes_on.message().await?.is_some());
+    // The task that uploads the rest of the stream asks for it.
+    bad.send("panic")?;
+    let failed = tokio::time::timeout(PATIENCE, ends.message()).await?.unwrap_err();
+    assert_eq!(failed.code(), Code::Internal, "{failed:?}");
+    good.send("1")?;
+    assert_eq!(goes_on.message().await?.ok_or("the stream ended")?.message, "1");
+    drop((good, goes_on, ends));
+    ask(&channel).await?;
+    assert_eq!((CircuitRegistry::global().in_flight(NAME, None), backend.connections_accepted()), (0, 1));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_whose_task_panics_is_made_again() -> TestResult {
+    const NAME: &str = "task.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[&backend]).await;
+    // After the handshake, and before the channel is told; then when it is lost.
+    let address = format!("address=ipv4:{} ", backend.address());
+    trap(&["=connected", address.trim_end()], 1);
+    trap(&["=connection lost", address.trim_end()], 1);
+    let channel = builder_of(&plane, NAME).build()?;
+    let failed = ask(&channel).await.unwrap_err();
+    assert!(failed.message().contains("the task of the connection ended unexpectedly"), "{failed:?}");
+    channel.reset_connect_backoff();
+    until_only(&channel, &["a"]).await;
+    backend.goaway();
+    until_only(&channel, &["a"]).await;
+    backend.wait_connections_accepted(3).await?;
+    assert_eq!(until_report(&channel, |_| true).await.restarts, 0);
+    Ok(())
+}
+
+/// A panic of the program that takes the runtime along is not a panic of the channel.
+#[test]
+fn a_runtime_that_ends_while_a_panic_unwinds_has_ended() -> TestResult {
+    const NAME: &str = "unwinding.example";
+    let servers = tokio::runtime::Runtime::new()?;
+    let backend = servers.block_on(Backend::start("a"))?;
+    let plane = servers.block_on(plane_of(NAME, &[&backend]));
+    let home = tokio::runtime::Runtime::new()?;
+    let channel = home.block_on(async { builder_of(&plane, NAME).build() })?;
+    assert_eq!(home.block_on(ask(&channel))?, "a");
+    let program = std::thread::spawn(move || {
+        let _home = home;
+        panic!("a bug of the program");
+    });
+    assert!(program.join().is_err());
+    let failed = servers.block_on(ask(&channel)).unwrap_err();
+    assert!(failed.message().contains("the runtime in which the channel was made has ended"), "{failed:?}");
+    Ok(())
+}
