@@ -60,18 +60,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_told_by_its_message() {
+        async fn late() -> u8 {
+            tokio::task::yield_now().await;
+            panic!("one")
+        }
+        let caught = |text: &str| Err::<u8, _>(Panicked(text.to_owned()));
         assert_eq!(catch(async { 1 }).await, Ok(1));
-        let caught = |text: &str| Err(Panicked(text.to_owned()));
-        let one = catch(async {
-            if tokio::task::yield_now().await == () {
-                panic!("one")
-            }
-        })
-        .await;
-        assert_eq!(one, caught("one"));
-        assert_eq!(contain(|| panic!("number {}", 2)), caught("number 2") as Result<(), _>);
-        assert_eq!(contain(|| std::panic::panic_any(3)), caught("without a message") as Result<(), _>);
-        let long = contain(|| panic!("{}", "x".repeat(1 << 20)));
-        assert_eq!(long, caught(&"x".repeat(500)) as Result<(), _>);
+        assert_eq!(catch(late()).await, caught("one"));
+        assert_eq!(contain(|| panic!("number {}", 2)), caught("number 2"));
+        assert_eq!(contain(|| std::panic::panic_any(3)), caught("without a message"));
+        assert_eq!(contain(|| panic!("{}", "x".repeat(1 << 20))), caught(&"x".repeat(500)));
     }
 }
