@@ -51,6 +51,8 @@ struct Listed {
 struct Entry {
     key: ClientKey,
     client: Weak<XdsClient>,
+    /// Where its thread runs: a process that was forked has a copy of the entry, and not the thread.
+    process: u32,
 }
 
 /// What clients must have in common to be one.
@@ -88,7 +90,8 @@ impl ClientPool {
     pub async fn dump(&self) -> Vec<ClientDump> {
         let asked: Vec<_> = {
             let entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
-            let running = entries.iter().filter_map(|entry| Some((entry, entry.client.upgrade()?)));
+            let own = entries.iter().filter(|entry| entry.process == std::process::id());
+            let running = own.filter_map(|entry| Some((entry, entry.client.upgrade()?)));
             // The clients themselves are not held: looking at one must not keep it alive.
             running
                 .map(|(entry, client)| (ClientDump::new(entry.key.target.clone(), &client), client.dump()))
@@ -124,16 +127,17 @@ impl ClientPool {
         channels.push(commands.downgrade());
     }
 
-    fn client(&self, key: &ClientKey) -> io::Result<Arc<XdsClient>> {
+    fn client(&self, key: &ClientKey, process: u32) -> io::Result<Arc<XdsClient>> {
         let mut entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that panicked is of no use to anybody, though channels may still hold it.
-        entries.retain(|entry| entry.client.upgrade().is_some_and(|client| !client.has_ended()));
+        // One that panicked or did not come along is of no use to anybody, though channels may still hold it.
+        let runs = |client: Arc<XdsClient>| !client.has_ended();
+        entries.retain(|entry| entry.process == process && entry.client.upgrade().is_some_and(runs));
         let known = entries.iter().find(|entry| entry.key == *key).and_then(|entry| entry.client.upgrade());
         if let Some(client) = known {
             return Ok(client);
         }
         let client = key.start(&self.0.place)?;
-        entries.push(Entry { key: key.clone(), client: Arc::downgrade(&client) });
+        entries.push(Entry { key: key.clone(), client: Arc::downgrade(&client), process });
         Ok(client)
     }
 }
@@ -192,6 +196,31 @@ pub(crate) struct ClientSource {
 
 impl ClientSource {
     pub(crate) fn client(&self) -> io::Result<Arc<XdsClient>> {
-        self.pool.client(&self.key)
+        self.pool.client(&self.key, std::process::id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_shared_by_equal_keys_and_not_with_a_process_that_was_forked() {
+        let json =
+            r#"{"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}]}"#;
+        let key = ClientKey {
+            bootstrap: Arc::new(Bootstrap::from_json(json).unwrap()),
+            target: None,
+            nack_mode: NackMode::default(),
+            gates: Gates::default(),
+            limits: Limits::default(),
+            resource_timeout: None,
+        };
+        let pool = ClientPool::new();
+        let parents = pool.client(&key, 1).unwrap();
+        assert!(Arc::ptr_eq(&parents, &pool.client(&key, 1).unwrap()));
+        let childs = pool.client(&key, 2).unwrap();
+        assert!(!Arc::ptr_eq(&parents, &childs));
+        assert!(Arc::ptr_eq(&childs, &pool.client(&key, 2).unwrap()));
     }
 }
