@@ -198,7 +198,7 @@ impl XdsChannel {
     }
 
     /// All that there is to see of the channel: calls, routes, policies, connections, events. `None` only if the channel
-    /// is [`ChannelState::Shutdown`].
+    /// is [`ChannelState::Shutdown`], or its task panicked at that moment.
     ///
     /// Costs RPCs nothing: the channel's task answers between two events.
     pub async fn report(&self) -> Option<ChannelReport> {

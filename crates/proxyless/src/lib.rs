@@ -31,6 +31,32 @@
 //!
 //! A cluster takes 1,024 concurrent RPCs, as in gRPC's other libraries (gRFC A32); those beyond fail with UNAVAILABLE.
 //! `circuit_breakers` of the Cluster resource sets another limit (`max_requests` of the DEFAULT threshold).
+//!
+//! # Panics, forks, suspension
+//! **A panic ends one task.** A bug in proxyless, or a panic in what the program plugs into it (a [`Connector`] or its
+//! byte streams, a [`Resolve`], a `tracing` subscriber, the body of a request), does not reach other channels:
+//!
+//! - A connector, byte stream or resolver that panics has failed, and is tried again with the usual backoff; the body of a
+//!   request fails its own RPC, with INTERNAL.
+//! - A channel whose task panics is TRANSIENT_FAILURE: its RPCs fail with UNAVAILABLE and the message of the panic, those
+//!   with [`WaitForReady`] wait, and those that are already on a connection finish there. The task starts again after a
+//!   second, after twice as long each time it panics again, up to a minute. `restarts` and `events` of
+//!   [`XdsChannel::report`] tell, and an ERROR of the target `channel`; the location of the panic is known to the
+//!   program's panic hook only.
+//! - If the xDS client panics, its channels go on with what they have and start another one after the same pauses.
+//!
+//! This needs panics that unwind: with `panic = "abort"` the first one ends the process, and so does a destructor that
+//! panics while another panic unwinds. A `tracing` subscriber that panics inside h2 poisons the connection: RPCs that are
+//! on it panic in their callers' tasks.
+//!
+//! **Channels do not survive `fork`.** The child has none of the threads that run them: RPCs on a channel of the parent
+//! wait for ever, and their deadlines do not come. Make a new tokio runtime and new channels in the child; these do not
+//! share an xDS client with the parent. Better, fork before the first runtime.
+//!
+//! **Suspension** (a laptop that sleeps, a virtual machine that is paused) stops the clock that all timers use: timeouts
+//! and deadlines are longer by that time. Connections that died meanwhile are noticed when something is sent on them,
+//! within 20 seconds at most, or by [keepalive](XdsChannelBuilder::keepalive); call
+//! [`XdsChannel::reset_connect_backoff`] after waking up to reconnect without waiting for the backoff.
 #![forbid(unsafe_code)]
 
 mod activity;

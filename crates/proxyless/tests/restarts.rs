@@ -489,6 +489,117 @@ async fn a_connection_whose_task_panics_is_made_again() -> TestResult {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn load_is_reported_after_the_xds_client_panicked_in_its_load_reports() -> TestResult {
+    const NAME: &str = "reports.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[&backend]).await;
+    trap(&["the LRS stream is up", &plane.address().to_string()], 2);
+    plane.set(eds_cluster(NAME).report_load());
+    let channel = builder_of(&plane, NAME).build()?;
+    for _ in 0..5 {
+        ask(&channel).await?;
+    }
+    let load = plane.wait_load(NAME, |load| load.succeeded == 5).await?;
+    assert_eq!((load.issued, load.failed), (5, 0));
+    let report = until_report(&channel, |_| true).await;
+    let panics = report.events.iter().filter(|event| event.what.contains("the xDS client panicked")).count();
+    assert_eq!((panics, report.restarts), (2, 0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_panics_leaves_nothing_in_flight() -> TestResult {
+    const NAME: &str = "caller.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[&backend]).await;
+    let channel = builder_of(&plane, NAME).build()?;
+    let (sender, requests) = tokio::sync::mpsc::unbounded_channel();
+    sender.send(EchoRequest::new("0"))?;
+    let mut client = EchoClient::new(channel.clone());
+    let caller = tokio::spawn(async move {
+        let stream = client.chat(UnboundedReceiverStream::new(requests)).await.unwrap().into_inner();
+        panic!("a bug of the program, with {stream:?}");
+    });
+    assert!(caller.await.is_err_and(|error| error.is_panic()));
+    sender.closed().await;
+    backend.wait_in_flight(0).await?;
+    assert_eq!(CircuitRegistry::global().in_flight(NAME, None), 0);
+    ask(&channel).await?;
+    assert_eq!(backend.connections_accepted(), 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_that_panics_while_it_goes_idle_is_idle() -> TestResult {
+    const NAME: &str = "idle.example";
+    let backend = Backend::start("a").await?;
+    let plane = plane_of(NAME, &[&backend]).await;
+    let channel = builder_of(&plane, NAME).idle_timeout(Duration::from_millis(100)).build()?;
+    trap(&["=idle", &format!("target_uri=xds:///{NAME}")], 1);
+    ask(&channel).await?;
+    let report = until_report(&channel, |report| report.restarts == 1).await;
+    assert_eq!(report.state.to_string(), "IDLE");
+    assert_eq!(channel.state(), ChannelState::Idle);
+    plane.wait_open_streams(0).await?;
+    backend.wait_connections(0).await?;
+    assert_eq!(ask(&channel).await?, "a");
+    Ok(())
+}
+
+/// Tasks and connections of drivers that panicked end.
+#[test]
+fn restarts_leave_no_tasks_behind() -> TestResult {
+    const NAME: &str = "tasks.example";
+    let servers = tokio::runtime::Runtime::new()?;
+    let backends = servers
+        .block_on(async { Ok::<_, io::Error>((Backend::start("a").await?, Backend::start("b").await?)) })?;
+    let plane = servers.block_on(plane_of(NAME, &[&backends.0, &backends.1]));
+    let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let channel = home.block_on(async { builder_of(&plane, NAME).build() })?;
+    servers.block_on(until_only(&channel, &["a", "b"]));
+    // The channel, and two for each connection. Those of timers end a moment after their RPCs.
+    let until_few_tasks = async || {
+        let few = async {
+            while home.metrics().num_alive_tasks() != 5 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, few).await
+    };
+    servers.block_on(until_few_tasks())?;
+    trap_driver(NAME, 2);
+    plane.set(eds_cluster(NAME).max_requests(100));
+    servers.block_on(async {
+        until_report(&channel, |report| report.restarts == 2).await;
+        until_only(&channel, &["a", "b"]).await;
+        backends.0.wait_connections(1).await?;
+        backends.1.wait_connections(1).await
+    })?;
+    servers.block_on(until_few_tasks())?;
+    drop(channel);
+    servers.block_on(plane.wait_open_streams(0))?;
+    Ok(())
+}
+
+/// Without timers a channel cannot even pause; it says so.
+#[test]
+fn a_runtime_without_timers_is_named() -> TestResult {
+    const NAME: &str = "timers.example";
+    let servers = tokio::runtime::Runtime::new()?;
+    let plane = servers.block_on(plane_of(NAME, &[]));
+    let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_io().build()?;
+    let channel = home.block_on(async { builder_of(&plane, NAME).build() })?;
+    let mut client = EchoClient::new(channel.clone());
+    // Without a deadline.
+    let call = client.unary(EchoRequest::new("hello"));
+    let failed = servers.block_on(async { tokio::time::timeout(PATIENCE, call).await })?.unwrap_err();
+    assert_eq!(failed.code(), Code::Unavailable);
+    assert!(failed.message().contains("timers are disabled"), "{failed:?}");
+    assert_eq!(channel.state(), ChannelState::Shutdown);
+    Ok(())
+}
+
 /// A panic of the program that takes the runtime along is not a panic of the channel.
 #[test]
 fn a_runtime_that_ends_while_a_panic_unwinds_has_ended() -> TestResult {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proxyless_balancer::api::{CallCounts, ConnectivityState, Wake};
 use proxyless_mesh::channel_core::{Activity, ChannelCore, ChannelEffect, ChannelInput};
 use proxyless_sans_io::Time;
+use proxyless_transport::panics::contain;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent};
 use proxyless_xds::lrs::LoadStore;
 use tokio::sync::Notify;
@@ -15,6 +16,7 @@ use tracing::debug;
 
 use super::connection::{Connections, Report};
 use super::dns::Lookups;
+use super::panics;
 use super::report::{Ids, report};
 use super::restarts::Restarts;
 use super::supervisor::{History, Use};
@@ -175,8 +177,12 @@ impl Running {
     }
 
     fn report(&mut self, answer: oneshot::Sender<ChannelReport>) {
-        // Whoever asked may have given up.
-        let _ = answer.send(report(&self.driver, &self.history, &mut self.ids));
+        // Who looks must not disturb the channel, even if there is a bug in the way.
+        match contain(|| report(&self.driver, &self.history, &mut self.ids)) {
+            // Whoever asked may have given up.
+            Ok(report) => drop(answer.send(report)),
+            Err(panicked) => panics::log(&format_args!("report of {}", self.driver.target), &panicked),
+        }
     }
 
     /// Takes in a report and all that wait behind it: a thousand connections that come up are one step.

@@ -301,6 +301,31 @@ mod tests {
     }
 
     #[test]
+    fn connections_of_a_driver_that_panicked_are_not_those_of_the_next() {
+        let (mut trace, id, address) = (Trace::default(), ConnectionId(1), "127.0.0.1:1".parse().unwrap());
+        let connect = |trace: &mut Trace| {
+            trace.connecting(id, address);
+            trace.connection(id, address, &ConnectionEvent::Ready(Arc::new(())));
+        };
+        connect(&mut trace);
+        trace.panicked(&proxyless_transport::panics::contain(|| panic!("oh")).unwrap_err());
+        trace.restarted(1);
+        connect(&mut trace);
+        let events = trace.events(|connection| Some(connection.0));
+        let events: Vec<_> = events.iter().map(|event| (event.connection, event.what.as_str())).collect();
+        let expected = [
+            (None, "127.0.0.1:1: connecting"),
+            (None, "127.0.0.1:1: connected"),
+            (None, "the task of the channel panicked: oh"),
+            (None, "channel IDLE → TRANSIENT_FAILURE"),
+            (None, "restarted after a panic (restart 1)"),
+            (Some(1), "127.0.0.1:1: connecting"),
+            (Some(1), "127.0.0.1:1: connected"),
+        ];
+        assert_eq!(events, expected);
+    }
+
+    #[test]
     fn decisions_of_policies_are_events() {
         let mut trace = Trace::default();
         trace.policy(PolicyEvent::FailedOver { cluster: "c".into(), from: "eu".into(), to: "us".into() });

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proxyless_sans_io::Time;
 use proxyless_transport::Connector;
-use proxyless_transport::panics::catch;
+use proxyless_transport::panics::{catch, contain};
 use proxyless_xds::client::{
     Effect, Input, ResourceDump, UpdateCounts, WatchEvent, WatchId, XdsCore, XdsCoreConfig,
 };
@@ -306,9 +306,14 @@ impl Driver {
             Command::RegisterLoad { channel, store } => self.load_reports.register(channel, store),
             Command::UnregisterLoad { channel, store } => self.load_reports.unregister(channel, store),
             Command::Dump { answer } => {
-                let updates = self.core.update_counts().clone();
-                // Whoever asked may have given up.
-                let _ = answer.send(Dump { resources: self.core.dump(), updates });
+                let dump =
+                    || Dump { resources: self.core.dump(), updates: self.core.update_counts().clone() };
+                // Who looks must not disturb the channels, even if there is a bug in the way.
+                match contain(dump) {
+                    // Whoever asked may have given up.
+                    Ok(dump) => drop(answer.send(dump)),
+                    Err(panicked) => panics::log(&"dump of the xDS client", &panicked),
+                }
             }
         }
     }
