@@ -596,7 +596,9 @@ fn a_runtime_without_timers_is_named() -> TestResult {
     let failed = servers.block_on(async { tokio::time::timeout(PATIENCE, call).await })?.unwrap_err();
     assert_eq!(failed.code(), Code::Unavailable);
     assert!(failed.message().contains("timers are disabled"), "{failed:?}");
-    assert_eq!(channel.state(), ChannelState::Shutdown);
+    servers.block_on(until_state(&channel, ChannelState::Shutdown));
+    let failed = servers.block_on(channel.ready()).unwrap_err();
+    assert!(failed.message().contains("timers are disabled"), "{failed:?}");
     Ok(())
 }
 
