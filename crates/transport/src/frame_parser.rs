@@ -5,10 +5,13 @@
 use bytes::Bytes;
 
 use crate::go_away::GoAway;
+use crate::interim::Interim;
 
 /// The length of a frame header.
 pub(crate) const HEADER: usize = 9;
 const SETTING: usize = 6;
+const HEADERS: u8 = 0x1;
+const END_STREAM: u8 = 0x1;
 const SETTINGS: u8 = 0x4;
 const GO_AWAY: u8 = 0x7;
 const ACK: u8 = 0x1;
@@ -31,6 +34,8 @@ pub(crate) enum Event {
     GoAway(GoAway),
     /// The first frame is not SETTINGS, so this is not HTTP/2. Nothing is parsed after this.
     NotHttp2 { why: &'static str },
+    /// Far more interim responses than a request can have use for. Nothing is parsed after this.
+    TooManyInterim,
 }
 
 /// What SETTINGS say, as far as it is of interest.
@@ -45,6 +50,7 @@ pub(crate) struct Settings {
 pub(crate) struct FrameParser {
     state: State,
     seen_settings: bool,
+    interim: Interim,
 }
 
 enum State {
@@ -148,7 +154,7 @@ impl FrameParser {
 
     /// A frame header is complete.
     fn begin(&mut self, header: [u8; HEADER]) -> Option<Event> {
-        let [a, b, c, kind, flags, ..] = header;
+        let [a, b, c, kind, flags, stream @ ..] = header;
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         let is_settings = kind == SETTINGS && flags & ACK == 0;
         // RFC 9113, section 3.4: the server's preface is a SETTINGS frame, which may be empty.
@@ -164,6 +170,12 @@ impl FrameParser {
             return Some(Event::NotHttp2 { why });
         }
         self.seen_settings = true;
+        // Trailers end their stream.
+        if kind == HEADERS && flags & END_STREAM == 0 && self.interim.is_too_many(u32::from_be_bytes(stream))
+        {
+            self.state = State::Lost;
+            return Some(Event::TooManyInterim);
+        }
         // SETTINGS of an odd length say nothing; h2 will end the connection over them.
         let is_settings = is_settings && length % SETTING == 0;
         self.state = match (is_settings, kind, length) {

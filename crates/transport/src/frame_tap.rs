@@ -11,6 +11,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::connector::BoxedIo;
 use crate::frame_parser::{Event, FrameParser, split};
+use crate::interim;
 use crate::sent_frames::SentFrames;
 use crate::state::Shared;
 
@@ -30,11 +31,20 @@ pub(crate) struct FrameTap {
     deaf: bool,
     /// Set when a write failed. What the server sent before it closed (a GOAWAY says which requests it never saw) is
     /// still to be read, so h2 learns of the failure from the read side, within this time.
-    drain: Option<Pin<Box<Sleep>>>,
+    drain: Option<Drain>,
     /// Runs while the socket takes nothing of what there is to write.
     stalled: Option<Pin<Box<Sleep>>>,
     /// Writing has begun: it goes on until all is written.
     writing: bool,
+    /// The server has sent what would fill the memory.
+    abused: bool,
+}
+
+/// Reading on after a write failed.
+struct Drain {
+    longest: Pin<Box<Sleep>>,
+    /// Why the write failed: the cause of the end, unless reading finds a better one.
+    failure: String,
 }
 
 impl FrameTap {
@@ -48,6 +58,7 @@ impl FrameTap {
             drain: None,
             stalled: None,
             writing: false,
+            abused: false,
         }
     }
 
@@ -59,13 +70,21 @@ impl FrameTap {
 
     /// Looks at bytes that arrived.
     fn observe(&mut self, bytes: &[u8]) {
-        let shared = &self.shared;
+        let (shared, mut abused) = (&self.shared, false);
         shared.on_read();
         self.received.push(bytes, |event| match event {
             Event::Settings(settings) => shared.on_settings(settings),
             Event::GoAway(go_away) => shared.on_go_away(go_away),
             Event::NotHttp2 { why } => shared.on_io_end(why.into()),
+            Event::TooManyInterim => {
+                shared.on_io_end(format!(
+                    "the server sent more than {} interim responses to a request",
+                    interim::MOST
+                ));
+                abused = true;
+            }
         });
+        self.abused |= abused;
     }
 
     /// Looks at bytes that the socket has taken, or may have: one that encrypts can fail after it has sent them.
@@ -110,8 +129,12 @@ impl FrameTap {
     fn wrote<T>(&mut self, cx: &Context<'_>, result: io::Result<T>, all: T) -> Poll<io::Result<T>> {
         Poll::Ready(Ok(result.unwrap_or_else(|error| {
             self.deaf = true;
-            self.shared.on_io_end(format!("writing failed: {error}"));
-            self.drain = Some(Box::pin(sleep(LONGEST_DRAIN)));
+            let failure = format!("writing failed: {error}");
+            // A peer that hangs has nothing more to say. One that has hung up may have said why.
+            if error.kind() == io::ErrorKind::TimedOut {
+                self.shared.on_io_end(failure.clone());
+            }
+            self.drain = Some(Drain { longest: Box::pin(sleep(LONGEST_DRAIN)), failure });
             // h2 writes after it has read all there was: it must read again for the drain to begin.
             cx.waker().wake_by_ref();
             all
@@ -128,8 +151,11 @@ impl AsyncRead for FrameTap {
         let before = buf.filled().len();
         let asked = buf.remaining() > 0;
         let Poll::Ready(read) = Pin::new(&mut self.io).poll_read(cx, buf) else {
-            // Never ready while writes succeed.
-            ready!(self.drain.as_mut().map_or(Poll::Pending, |drain| drain.as_mut().poll(cx)));
+            // Only if a write failed.
+            let Some(Drain { longest, failure }) = &mut self.drain else { return Poll::Pending };
+            ready!(longest.as_mut().poll(cx));
+            let failure = std::mem::take(failure);
+            self.shared.on_io_end(failure);
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         if let Err(error) = read {
@@ -143,6 +169,11 @@ impl AsyncRead for FrameTap {
             self.shared.on_io_end(format!("the server closed the connection{}", self.hint()));
         }
         self.observe(new);
+        if self.abused {
+            self.deaf = true;
+            buf.set_filled(before);
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
         Poll::Ready(Ok(()))
     }
 }

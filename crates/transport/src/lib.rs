@@ -41,6 +41,7 @@ mod frame_parser;
 mod frame_tap;
 mod go_away;
 mod happy_eyeballs;
+mod interim;
 mod keepalive;
 mod options;
 mod place;

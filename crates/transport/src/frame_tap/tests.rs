@@ -135,3 +135,64 @@ async fn a_failed_write_ends_the_connection_even_if_nothing_more_can_be_read() {
     assert_eq!(end.expect_err("a dead socket").kind(), io::ErrorKind::BrokenPipe);
     assert!(before.elapsed() < LONGEST_DRAIN * 2, "only something else woke it");
 }
+
+/// A server that has answered and hung up before it was written to.
+struct HungUp(&'static [u8]);
+
+impl AsyncRead for HungUp {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        buf.put_slice(std::mem::take(&mut self.0));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for HungUp {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn a_failed_write_does_not_hide_what_the_server_said_before() {
+    for (said, cause) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "the server answered with HTTP/1"),
+        (b"", "the server closed the connection before it sent anything (does it expect TLS?)"),
+    ] {
+        let shared = Arc::new(Shared::new(&ConnectOptions::default()));
+        let mut tap = FrameTap::new(BoxedIo::new(HungUp(said)), Arc::clone(&shared));
+        tap.write_all(b"x").await.expect("found out by reading");
+        let mut bytes = Vec::new();
+        tap.read_to_end(&mut bytes).await.expect("an end");
+        assert_eq!(shared.state(), Some(ConnectionState::Closed { reason: cause.into() }));
+    }
+}
+
+#[tokio::test]
+async fn too_many_interim_responses_end_the_connection() {
+    let (mut tap, mut server, shared) = tap();
+    let interim = [0, 0, 1, 1, 4, 0, 0, 0, 1, 0x88];
+    let flood = tokio::spawn(async move {
+        server.write_all(&SETTINGS).await?;
+        while server.write_all(&interim).await.is_ok() {}
+        Ok::<_, io::Error>(())
+    });
+    let mut bytes = Vec::new();
+    let error = tap.read_to_end(&mut bytes).await.expect_err("too many");
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    let reason = "the server sent more than 256 interim responses to a request".to_owned();
+    assert_eq!(shared.state(), Some(ConnectionState::Closed { reason }));
+    drop(tap);
+    flood.await.expect("no panic").expect("written");
+}
