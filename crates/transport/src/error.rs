@@ -121,7 +121,26 @@ impl BodyError {
                 Self { reset: Some(code), reason }
             }
             _ if error.is_remote() => Self { reset: None, reason: shared.why_sent_away() },
-            _ => Self { reset: None, reason: error.to_string() },
+            _ => Self { reset: None, reason: why_given_up(error, shared.max_header_list_size) },
         }
     }
+}
+
+/// Why h2 has given a connection up, with the limit of headers.
+pub(crate) fn why_given_up(error: &h2::Error, limit: u32) -> String {
+    let Some(code) = error.reason().filter(|_| error.is_library()) else {
+        return error.to_string();
+    };
+    let text = error.to_string();
+    // h2's own names of what it gives up for; it has COMPRESSION_ERROR only for this.
+    let about_headers = ["header_list_way_too_large", "too_many_continuations"];
+    let what =
+        if code == h2::Reason::COMPRESSION_ERROR || about_headers.iter().any(|name| text.contains(name)) {
+            format!("a header block is far larger than {limit} bytes")
+        } else if code == h2::Reason::ENHANCE_YOUR_CALM {
+            text
+        } else {
+            "the server violated HTTP/2".into()
+        };
+    format!("the client closed the connection with {}: {what}", CodeName(code.into()))
 }

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::error::why_given_up;
 use crate::frame_parser::Settings;
 use crate::go_away::GoAway;
 use crate::options::ConnectOptions;
@@ -222,7 +223,7 @@ impl Shared {
 
     /// h2 takes no more requests.
     pub(crate) fn on_refused(&self, error: &h2::Error) {
-        let reason = format!("the connection failed: {error}");
+        let reason = why_given_up(error, self.max_header_list_size);
         self.advance(ConnectionState::GoingAway { reason });
     }
 
@@ -232,7 +233,8 @@ impl Shared {
             && !error.is_io()
             && self.known_cause().is_none()
         {
-            self.facts().io_end.get_or_insert(format!("the connection failed: {error}"));
+            let reason = why_given_up(&error, self.max_header_list_size);
+            self.facts().io_end.get_or_insert(reason);
         }
         self.close();
     }
