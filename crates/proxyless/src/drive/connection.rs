@@ -173,10 +173,14 @@ impl Connections {
 }
 
 impl Connections {
-    /// A8: a server that finds PINGs too frequent gets half as many on the channel's next connections.
+    /// A8: a server that finds PINGs too frequent gets half as many on the channel's next connections. One server must not
+    /// end the probes of all others, so there is a limit: servers tolerate a PING every five minutes unless told otherwise.
     fn ping_less(&mut self) {
-        if let Some(interval) = &mut self.options.keepalive_interval {
-            *interval = interval.saturating_mul(2);
+        const LONGEST: Duration = Duration::from_secs(10 * 60);
+        if let Some(interval) = &mut self.options.keepalive_interval
+            && *interval < LONGEST
+        {
+            *interval = interval.saturating_mul(2).min(LONGEST);
             warn!(target: "subchannel", ?interval, "a server said too_many_pings: the keepalive interval is doubled");
         }
     }
@@ -234,27 +238,34 @@ mod tests {
     /// When the first PING comes on the connection after one that the server ended by GOAWAY with this code and debug
     /// data. The interval is ten seconds.
     async fn seconds_to_ping_after(code: u8, debug_data: &[u8]) -> u64 {
+        seconds_to_ping(10, 1, code, debug_data).await
+    }
+
+    /// The same after so many such connections, with this interval.
+    async fn seconds_to_ping(interval: u64, times: u64, code: u8, debug_data: &[u8]) -> u64 {
         let (reports, mut incoming) = unbounded_channel();
         let (pipes, mut servers) = unbounded_channel();
         let options = ConnectOptions {
-            keepalive_interval: Some(Duration::from_secs(10)),
+            keepalive_interval: Some(Duration::from_secs(interval)),
             keepalive_while_idle: true,
             ..ConnectOptions::default()
         };
         let mut connections = Connections::new(Arc::new(Pipes(pipes)), options, reports);
         let address = "192.0.2.1:80".parse().unwrap();
-        connections.connect(ConnectionId(1), 1, address, Duration::from_secs(20));
-        let mut server = servers.recv().await.unwrap();
-        server.write_all(&SETTINGS).await.unwrap();
-        // Last stream 0.
-        let length = u8::try_from(8 + debug_data.len()).unwrap();
-        let go_away = [&[0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, code], debug_data].concat();
-        server.write_all(&go_away).await.unwrap();
-        for _ in ["ready", "ended"] {
-            let report = incoming.recv().await.unwrap();
-            connections.on_report(report).unwrap();
+        for attempt in 1..=times {
+            connections.connect(ConnectionId(1), attempt, address, Duration::from_secs(20));
+            let mut server = servers.recv().await.unwrap();
+            server.write_all(&SETTINGS).await.unwrap();
+            // Last stream 0.
+            let length = u8::try_from(8 + debug_data.len()).unwrap();
+            let go_away = [&[0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, code], debug_data].concat();
+            server.write_all(&go_away).await.unwrap();
+            for _ in ["ready", "ended"] {
+                let report = incoming.recv().await.unwrap();
+                connections.on_report(report).unwrap();
+            }
         }
-        connections.connect(ConnectionId(1), 2, address, Duration::from_secs(20));
+        connections.connect(ConnectionId(1), times + 1, address, Duration::from_secs(20));
         let mut server = servers.recv().await.unwrap();
         server.write_all(&SETTINGS).await.unwrap();
         let begin = Instant::now();
@@ -268,5 +279,14 @@ mod tests {
         assert_eq!(seconds_to_ping_after(ENHANCE_YOUR_CALM, b"too_many_pings").await, 20);
         assert_eq!(seconds_to_ping_after(ENHANCE_YOUR_CALM, b"too many calls").await, 10);
         assert_eq!(seconds_to_ping_after(0, b"too_many_pings").await, 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a8_too_many_pings_does_not_end_keepalive() {
+        let after = |interval, times| seconds_to_ping(interval, times, 11, b"too_many_pings");
+        assert_eq!(after(10, 5).await, 320);
+        assert_eq!(after(10, 6).await, 600);
+        assert_eq!(after(10, 50).await, 600);
+        assert_eq!(after(3600, 2).await, 3600, "what the caller chose is not shortened");
     }
 }
