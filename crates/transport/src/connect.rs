@@ -56,6 +56,15 @@ impl ConnectError {
     }
 }
 
+impl ConnectError {
+    /// Whether the process or the system has no file descriptor left for the connection.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        /// EMFILE and ENFILE, which have the same numbers on all Unix systems, and WSAEMFILE.
+        const CODES: [i32; 3] = [24, 23, 10_024];
+        matches!(self, Self::Io { source, .. } if source.raw_os_error().is_some_and(|code| CODES.contains(&code)))
+    }
+}
+
 /// How far a connection attempt got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

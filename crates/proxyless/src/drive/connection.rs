@@ -13,6 +13,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
+use super::descriptors::Descriptors;
 use super::panics;
 use crate::call::RequestBody;
 
@@ -75,6 +76,7 @@ pub(crate) struct Connections {
     options: ConnectOptions,
     reports: UnboundedSender<Report>,
     live: BTreeMap<(ConnectionId, u64), Live>,
+    descriptors: Arc<Descriptors>,
 }
 
 struct Live {
@@ -88,7 +90,7 @@ impl Connections {
         options: ConnectOptions,
         reports: UnboundedSender<Report>,
     ) -> Self {
-        Self { connector, options, reports, live: BTreeMap::new() }
+        Self { connector, options, reports, live: BTreeMap::new(), descriptors: Arc::default() }
     }
 
     pub(crate) fn connect(
@@ -100,7 +102,7 @@ impl Connections {
     ) {
         let mut reporter =
             Reporter { reports: self.reports.clone(), connection, attempt, address, ended: false };
-        let connector = Arc::clone(&self.connector);
+        let (connector, descriptors) = (Arc::clone(&self.connector), Arc::clone(&self.descriptors));
         let options = ConnectOptions { connect_timeout: timeout, ..self.options.clone() };
         let task = tokio::spawn(async move {
             let address = Address::Tcp(address);
@@ -110,6 +112,9 @@ impl Connections {
                 Ok(Ok(live)) => Arc::new(live),
                 Ok(Err(error)) => {
                     debug!(target: "subchannel", %address, %error, "connection attempt failed");
+                    if error.is_out_of_descriptors() {
+                        descriptors.ran_out(&error);
+                    }
                     return reporter.ended(ConnectionEvent::Failed(error.reason()));
                 }
                 Err(panicked) => {

@@ -2,6 +2,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod connection;
+mod descriptors;
 pub(crate) mod dns;
 mod listener;
 mod lrs;
