@@ -309,6 +309,7 @@ impl<'a> Call<'a> {
         actual: Option<&ActualHost>,
     ) -> Response<XdsBody> {
         let (mut head, body) = response.into_parts();
+        status::remove_unreadable_details(&mut head.headers);
         if let (Some(session), Some(actual)) = (&routed.session, actual) {
             session.answered(actual, &mut head.headers);
         }

@@ -75,11 +75,12 @@ impl Body for XdsBody {
         match Pin::new(&mut live.inner).poll_frame(cx) {
             // A slow reader of an endless stream never waits: it is told here.
             Poll::Ready(Some(Ok(frame))) if frame.is_data() && live.deadline.is_past() => self.late(),
-            Poll::Ready(Some(Ok(frame))) => {
-                if let Some(trailers) = frame.trailers_ref() {
+            Poll::Ready(Some(Ok(mut frame))) => {
+                if let Some(trailers) = frame.trailers_mut() {
                     let Some(code) = status::in_headers(trailers) else {
                         return self.fail(tonic::Code::Unknown, "the trailers have no grpc-status");
                     };
+                    status::remove_unreadable_details(trailers);
                     // A server that gives up at the deadline may call that CANCELLED.
                     if code == Code::Cancelled && live.deadline.is_past() {
                         return self.late();

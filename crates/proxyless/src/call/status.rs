@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 
+use http::HeaderMap;
 use proxyless_balancer::api::{Code, PickError};
 use proxyless_transport::{BodyError, SendError, grpc};
 use tonic::Status;
+use tonic::metadata::MetadataMap;
 
 /// The status of a failed pick. Codes that only a server may give become INTERNAL (gRFC A54; X-12).
 pub(crate) fn of_pick(error: &PickError) -> Status {
@@ -61,9 +63,24 @@ pub(crate) fn code(number: i32) -> Code {
 }
 
 /// The status that headers or trailers carry, if they carry one.
-pub(crate) fn in_headers(headers: &http::HeaderMap) -> Option<Code> {
-    let value = headers.get(Status::GRPC_STATUS)?.to_str().ok()?;
+pub(crate) fn in_headers(headers: &HeaderMap) -> Option<Code> {
+    let value = headers.get(Status::GRPC_STATUS)?.to_str().unwrap_or_default();
     Some(code(value.parse().unwrap_or(2)))
+}
+
+/// Removes details of a status that are not Base64. tonic panics over them, in the task of whoever makes the call; the
+/// status counts without them.
+pub(crate) fn remove_unreadable_details(headers: &mut HeaderMap) {
+    let Some(details) = headers.get(Status::GRPC_STATUS_DETAILS) else { return };
+    let mut alone = HeaderMap::with_capacity(1);
+    alone.insert(Status::GRPC_STATUS_DETAILS, details.clone());
+    // Read as tonic reads it.
+    let alone = MetadataMap::from_headers(alone);
+    let readable =
+        alone.get_bin(Status::GRPC_STATUS_DETAILS.as_str()).is_some_and(|value| value.to_bytes().is_ok());
+    if !readable {
+        headers.remove(Status::GRPC_STATUS_DETAILS);
+    }
 }
 
 #[cfg(test)]
@@ -80,6 +97,31 @@ mod tests {
             (Code::PermissionDenied, tonic::Code::PermissionDenied),
         ] {
             assert_eq!(of_pick(&PickError { code: given, message: String::new() }).code(), seen);
+        }
+    }
+
+    #[test]
+    fn a_status_of_any_bytes_is_a_status() {
+        for (value, seen) in [(&b"5"[..], Code::NotFound), (b"x", Code::Unknown), (b"\xff", Code::Unknown)] {
+            let value = http::HeaderValue::from_bytes(value).expect("a value");
+            assert_eq!(
+                in_headers(&[(http::HeaderName::from_static("grpc-status"), value)].into_iter().collect()),
+                Some(seen)
+            );
+        }
+    }
+
+    #[test]
+    fn details_stay_if_they_are_base64() {
+        for (text, stays) in [("", true), ("CAU", true), ("CAU=", true), ("!!!", false), ("CAU,CAU", false)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(Status::GRPC_STATUS_DETAILS, http::HeaderValue::from_static(text));
+            headers.insert(Status::GRPC_STATUS, http::HeaderValue::from_static("5"));
+            remove_unreadable_details(&mut headers);
+            assert_eq!(headers.contains_key(Status::GRPC_STATUS_DETAILS), stays, "{text}");
+            // It panics otherwise.
+            let status = Status::from_header_map(&headers).expect("a status");
+            assert_eq!(status.code(), tonic::Code::NotFound);
         }
     }
 
