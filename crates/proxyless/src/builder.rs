@@ -63,7 +63,8 @@ pub struct XdsChannelBuilder {
     resolver: Arc<dyn Resolve>,
     retries: RetryOptions,
     write_timeout: Option<Duration>,
-    max_header_list_size: Option<u32>,
+    max_header_list_size: u32,
+    initial_stream_window: u32,
 }
 
 impl XdsChannelBuilder {
@@ -86,7 +87,8 @@ impl XdsChannelBuilder {
             resolver: Arc::new(SystemResolver::new()),
             retries: RetryOptions::default(),
             write_timeout: ConnectOptions::default().write_timeout,
-            max_header_list_size: None,
+            max_header_list_size: ConnectOptions::default().max_header_list_size,
+            initial_stream_window: ConnectOptions::default().initial_stream_window,
         }
     }
 
@@ -149,7 +151,7 @@ impl XdsChannelBuilder {
 
     /// Probes connections with HTTP/2 PINGs every `interval` while calls run, and drops one that does not answer within
     /// `timeout`. Off by default: servers may refuse probes that they find too frequent. One that says so
-    /// (`too_many_pings`) has the channel double the interval (gRFC A8).
+    /// (`too_many_pings`) has the channel double the interval (gRFC A8), up to ten minutes.
     /// An interval below ten seconds is taken for ten.
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
         // A8: anything less could overload a server that has many clients.
@@ -241,10 +243,29 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// How large the headers of a response may be (names, values and 32 bytes for each); 16 KiB by default. A response
-    /// with more fails with RESOURCE_EXHAUSTED.
+    /// How large the headers of a response may be, and how large its trailers (names, values and 32 bytes for each);
+    /// 16 KiB by default. A response with more fails with RESOURCE_EXHAUSTED. What is very much larger ends the connection,
+    /// and the RPCs on it are UNAVAILABLE.
     pub fn max_header_list_size(mut self, bytes: u32) -> Self {
-        self.max_header_list_size = Some(bytes);
+        self.max_header_list_size = bytes;
+        self
+    }
+
+    /// How many bytes of a response are taken from a backend before the caller reads them; 1 MiB by default, at least
+    /// 65,535. This bounds what an RPC buffers whose caller reads slowly or not at all (HTTP/2 calls it the initial window
+    /// of a stream). Messages that are longer still arrive, in pieces.
+    ///
+    /// Two other bounds are not the channel's: tonic's clients refuse messages of more than 4 MiB
+    /// (`max_decoding_message_size` of a generated client, which also bounds what a compressed message may grow to), and
+    /// requests are kept for retries as far as [`retry_buffer`](Self::retry_buffer) says.
+    ///
+    /// A backend that fills the window with messages of a few bytes makes the client hold some hundred bytes for each: about
+    /// fifty times as much, at worst.
+    pub fn initial_stream_window_size(mut self, bytes: u32) -> Self {
+        // RFC 9113, sections 6.9.1 and 6.9.2: a server may send as much as the former before it has read our SETTINGS.
+        const LEAST: u32 = 65_535;
+        const MOST: u32 = (1 << 31) - 1;
+        self.initial_stream_window = bytes.clamp(LEAST, MOST);
         self
     }
 
@@ -295,9 +316,8 @@ impl XdsChannelBuilder {
             options.keepalive_timeout = timeout;
         }
         options.write_timeout = self.write_timeout;
-        if let Some(bytes) = self.max_header_list_size {
-            options.max_header_list_size = bytes;
-        }
+        options.max_header_list_size = self.max_header_list_size;
+        options.initial_stream_window = self.initial_stream_window;
         let connector = self.connector.unwrap_or_else(|| Arc::new(TcpConnector::for_options(&options)));
         let (commands, command_inbox) = unbounded_channel();
         let published = Arc::new(Published::new());
@@ -321,7 +341,7 @@ impl XdsChannelBuilder {
             published,
             channel_id: clock::seed(),
             commands,
-            calls: CallSettings::new(runtime, self.retries),
+            calls: CallSettings::new(runtime, self.retries, self.max_header_list_size),
         }))
     }
 }

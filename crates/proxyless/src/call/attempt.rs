@@ -337,9 +337,8 @@ impl<'a> Call<'a> {
         // A31: the RPC is committed. Nothing is picked for it any more, so its cluster may go, with `routed`.
         let cluster = Arc::clone(routed.cluster.name());
         let (throttle, _in_use) = (throttle.cloned(), self.in_use.take());
-        Response::from_parts(
-            head,
-            XdsBody::new(Live { inner: body, ticket, deadline, cluster, throttle, _in_use }),
-        )
+        let max_header_list_size = self.shared.calls.max_header_list_size;
+        let live = Live { inner: body, ticket, deadline, cluster, throttle, max_header_list_size, _in_use };
+        Response::from_parts(head, XdsBody::new(live))
     }
 }

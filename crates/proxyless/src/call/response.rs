@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use proxyless_balancer::api::{BackendMetrics, CallTicket, Code};
 use tonic::Status;
@@ -26,6 +27,8 @@ pub(super) struct Live {
     pub(super) deadline: Deadline,
     pub(super) cluster: Arc<str>,
     pub(super) throttle: Option<Arc<RetryThrottle>>,
+    /// What is not taken from the server, for errors.
+    pub(super) max_header_list_size: u32,
     /// Keeps the channel from going IDLE.
     pub(super) _in_use: Option<InUse>,
 }
@@ -56,6 +59,20 @@ impl XdsBody {
 }
 
 impl Live {
+    /// What becomes of a call whose trailers have no grpc-status.
+    fn without_status(&self, trailers: &HeaderMap) -> (tonic::Code, String) {
+        let limit = self.max_header_list_size;
+        // RFC 9113, section 6.5.2.
+        let size: usize = trailers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+        // h2 passes over what is beyond the limit without a word.
+        if size >= usize::try_from(limit).unwrap_or(usize::MAX) / 2 {
+            let why =
+                format!("the response's trailers are larger than {limit} bytes, or have no grpc-status");
+            return (tonic::Code::ResourceExhausted, why);
+        }
+        (tonic::Code::Unknown, "the trailers have no grpc-status".into())
+    }
+
     /// Who answers, for errors; empty if the call is over.
     fn backend(&self) -> String {
         let address = self.ticket.as_ref().map(|ticket| ticket.target().address);
@@ -78,7 +95,8 @@ impl Body for XdsBody {
             Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(trailers) = frame.trailers_mut() {
                     let Some(code) = status::in_headers(trailers) else {
-                        return self.fail(tonic::Code::Unknown, "the trailers have no grpc-status");
+                        let (code, why) = live.without_status(trailers);
+                        return self.fail(code, &why);
                     };
                     status::remove_unreadable_details(trailers);
                     // A server that gives up at the deadline may call that CANCELLED.

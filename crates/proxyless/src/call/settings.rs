@@ -15,6 +15,8 @@ pub(crate) struct CallSettings {
     /// How much of a request is kept for another attempt.
     pub(crate) retry_buffer: usize,
     pub(crate) throttle: Option<Arc<RetryThrottle>>,
+    /// What is not taken from servers, for errors.
+    pub(crate) max_header_list_size: u32,
 }
 
 /// Whether the retry policies of routes are used (gRFC A44).
@@ -41,9 +43,9 @@ impl Default for RetryOptions {
 }
 
 impl CallSettings {
-    pub(crate) fn new(runtime: Handle, retries: RetryOptions) -> Self {
+    pub(crate) fn new(runtime: Handle, retries: RetryOptions, max_header_list_size: u32) -> Self {
         let RetryOptions { policy_retries, buffer, throttling } = retries;
         let throttle = throttling.map(|(tokens, ratio)| Arc::new(RetryThrottle::new(tokens, ratio)));
-        Self { runtime, policy_retries, retry_buffer: buffer, throttle }
+        Self { runtime, policy_retries, retry_buffer: buffer, throttle, max_header_list_size }
     }
 }
