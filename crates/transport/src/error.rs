@@ -46,8 +46,11 @@ impl<B> SendError<B> {
     /// What an error of h2 means for a request that was given the stream `id`.
     pub(crate) fn of_stream(error: &h2::Error, id: u32, shared: &Shared) -> Self {
         let BodyError { reset, reason } = BodyError::of(error, shared);
-        // h2 has one code for this and for headers that are not HTTP/2; those are the exception.
+        // h2 has one code for headers that are too large and for those that are not HTTP/2.
         if error.is_library() && error.is_reset() && error.reason() == Some(h2::Reason::PROTOCOL_ERROR) {
+            if !shared.has_seen_large_headers() {
+                return Self::Failed { reset, reason: "the response is malformed".into() };
+            }
             let limit = shared.max_header_list_size;
             let reason = format!("the response's headers are larger than {limit} bytes, or malformed");
             return Self::HeadersTooLarge { reason };

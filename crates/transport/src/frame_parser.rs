@@ -12,6 +12,7 @@ pub(crate) const HEADER: usize = 9;
 const SETTING: usize = 6;
 const HEADERS: u8 = 0x1;
 const END_STREAM: u8 = 0x1;
+const CONTINUATION: u8 = 0x9;
 const SETTINGS: u8 = 0x4;
 const GO_AWAY: u8 = 0x7;
 const ACK: u8 = 0x1;
@@ -51,6 +52,9 @@ pub(crate) struct FrameParser {
     state: State,
     seen_settings: bool,
     interim: Interim,
+    /// The length of the header block that comes in, on the wire, and of the largest so far.
+    block: usize,
+    largest_block: usize,
 }
 
 enum State {
@@ -81,6 +85,11 @@ impl FrameParser {
     /// Whether nothing has come in yet.
     pub(crate) fn is_untouched(&self) -> bool {
         !self.seen_settings && matches!(&self.state, State::Header(header) if header.so_far().is_empty())
+    }
+
+    /// The length on the wire of the largest header block so far.
+    pub(crate) fn largest_block(&self) -> usize {
+        self.largest_block
     }
 
     /// Takes the next bytes in, and tells `sink` what they complete.
@@ -170,6 +179,12 @@ impl FrameParser {
             return Some(Event::NotHttp2 { why });
         }
         self.seen_settings = true;
+        match kind {
+            HEADERS => self.block = length,
+            CONTINUATION => self.block = self.block.saturating_add(length),
+            _ => {}
+        }
+        self.largest_block = self.largest_block.max(self.block);
         // Trailers end their stream.
         if kind == HEADERS && flags & END_STREAM == 0 && self.interim.is_too_many(u32::from_be_bytes(stream))
         {

@@ -85,6 +85,7 @@ impl FrameTap {
             }
         });
         self.abused |= abused;
+        shared.on_header_blocks(self.received.largest_block());
     }
 
     /// Looks at bytes that the socket has taken, or may have: one that encrypts can fail after it has sent them.

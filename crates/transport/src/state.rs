@@ -1,6 +1,6 @@
 //! What is known about one connection, shared by its tap, its task, its user and its streams.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -85,6 +85,8 @@ pub(crate) struct Shared {
     pub(crate) write_timeout: Option<Duration>,
     /// What is not taken from the server, for errors.
     pub(crate) max_header_list_size: u32,
+    /// The length on the wire of the largest header block so far, for errors.
+    largest_block: AtomicUsize,
 }
 
 /// When the server was last heard, in nanoseconds since the beginning. Only kept for keepalive.
@@ -131,6 +133,7 @@ impl Shared {
             initial_send_window: AtomicU32::new(65_535),
             write_timeout: options.write_timeout,
             max_header_list_size: options.max_header_list_size,
+            largest_block: AtomicUsize::new(0),
         }
     }
 
@@ -142,6 +145,19 @@ impl Shared {
             let now = u64::try_from(beginning.elapsed().as_nanos()).unwrap_or(u64::MAX);
             nanos.store(now, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn on_header_blocks(&self, largest: usize) {
+        // The tap has seen a block before h2 judges it, which orders this.
+        self.largest_block.store(largest, Ordering::Relaxed);
+    }
+
+    /// Whether the server has sent headers that may be larger than the limit. HPACK makes them smaller, but not by much
+    /// where they are large: its table holds 4 KiB.
+    pub(crate) fn has_seen_large_headers(&self) -> bool {
+        const LEAST_RATIO: usize = 8;
+        let limit = usize::try_from(self.max_header_list_size).unwrap_or(usize::MAX);
+        self.largest_block.load(Ordering::Relaxed) >= limit / LEAST_RATIO
     }
 
     pub(crate) fn on_written(&self, stream: u32) {
