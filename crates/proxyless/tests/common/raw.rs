@@ -117,22 +117,39 @@ impl Script {
     }
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// HEADERS. Names and values are shorter than 127 bytes, so that their lengths need one byte each.
-pub(crate) fn headers(stream: u32, flags: u8, headers: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn headers(stream: u32, flags: u8, fields: &[(&str, &str)]) -> Vec<u8> {
+    frame(1, flags | END_HEADERS, stream, &header_block(fields))
+}
+
+/// Literal fields without indexing. They may be anything, valid or not.
+pub(crate) fn header_block<T: AsRef<[u8]>>(fields: &[(T, T)]) -> Vec<u8> {
     let mut block = Vec::new();
-    for (name, value) in headers {
+    for (name, value) in fields {
         block.push(0);
-        for text in [name, value] {
-            block.push(u8::try_from(text.len()).expect("a short text"));
-            block.extend_from_slice(text.as_bytes());
+        for text in [name.as_ref(), value.as_ref()] {
+            push_length(&mut block, text.len());
+            block.extend_from_slice(text);
         }
     }
-    frame(1, flags | END_HEADERS, stream, &block)
+    block
+}
+
+/// RFC 7541, section 5.1, with a prefix of 7 bits.
+fn push_length(block: &mut Vec<u8>, length: usize) {
+    let Some(mut rest) = length.checked_sub(127) else {
+        return block.push(u8::try_from(length).expect("less than 127"));
+    };
+    block.push(127);
+    while rest >= 128 {
+        block.push(u8::try_from(rest % 128).expect("less than 128") | 128);
+        rest /= 128;
+    }
+    block.push(u8::try_from(rest).expect("less than 128"));
 }
 
 pub(crate) fn data(stream: u32, flags: u8, data: &[u8]) -> Vec<u8> {

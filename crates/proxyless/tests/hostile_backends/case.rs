@@ -1,0 +1,250 @@
+//! One way to misbehave, and what must hold whatever a backend does.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use proxyless::{Gates, XdsChannel, XdsChannelBuilder};
+use proxyless_testkit::resources::*;
+use proxyless_testkit::{Backend, ControlPlane};
+use tonic::{Code, Status};
+
+use crate::common::raw::END_STREAM;
+use crate::common::{PATIENCE, ask_within, builder, mesh};
+use crate::server::{Behaviour, Hostile};
+
+/// The deadline of RPCs that only it ends.
+const SHORT: Duration = Duration::from_millis(2500);
+/// How long after its deadline an RPC may end on a busy machine.
+const GRACE: Duration = Duration::from_secs(5);
+/// RPCs at once.
+const RPCS: usize = 4;
+const RPCS_BESIDE: usize = 8;
+
+/// Who words the error of an RPC.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Voice {
+    /// The channel: it names the address of the backend.
+    Channel,
+    /// The server's own status, or tonic's judgement of its messages: passed on as they are.
+    Other,
+}
+
+pub(crate) struct Case {
+    name: String,
+    behaviour: Box<dyn Fn() -> Behaviour + Send + Sync>,
+    code: Code,
+    cause: &'static str,
+    voice: Voice,
+    copies: usize,
+    others: Vec<Code>,
+}
+
+impl Case {
+    /// RPCs to a backend that behaves like this end with `code` and a message that contains `cause`.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        code: Code,
+        cause: &'static str,
+        behaviour: impl Fn() -> Behaviour + Send + Sync + 'static,
+    ) -> Self {
+        let (name, behaviour) = (name.into(), Box::new(behaviour));
+        Self { name, behaviour, code, cause, voice: Voice::Channel, copies: 1, others: Vec::new() }
+    }
+
+    /// A backend that answers each request with these frames.
+    pub(crate) fn reply(
+        name: impl Into<String>,
+        code: Code,
+        cause: &'static str,
+        frames: impl Fn(u32) -> Vec<u8> + Send + Sync + Clone + 'static,
+    ) -> Self {
+        Self::new(name, code, cause, move || Behaviour::Reply(Box::new(frames.clone())))
+    }
+
+    /// The words are not the channel's.
+    pub(crate) fn in_other_words(mut self) -> Self {
+        self.voice = Voice::Other;
+        self
+    }
+
+    /// The backend says that it did not process the request: it may see so many copies.
+    pub(crate) fn copies(mut self, most: usize) -> Self {
+        self.copies = most;
+        self
+    }
+
+    /// RPCs may end like this too, if they come upon another state of the connection.
+    pub(crate) fn or(mut self, code: Code) -> Self {
+        self.others.push(code);
+        self
+    }
+
+    /// Plays the case. Returns what was violated.
+    pub(crate) async fn play(self) -> Vec<String> {
+        let (alone, beside) = tokio::join!(self.alone(), self.beside());
+        let alone = alone.into_iter().map(|found| format!("{} alone: {found}", self.name));
+        let beside = beside.into_iter().map(|found| format!("{} beside a healthy one: {found}", self.name));
+        alone.chain(beside).collect()
+    }
+
+    async fn alone(&self) -> Vec<String> {
+        let begin = Instant::now();
+        let (mut found, hostile) = (Vec::new(), start((self.behaviour)()).await);
+        let plane = plane_of(&[hostile.address()]).await;
+        let channel = options(&plane).build().expect("a channel");
+        for result in ask_at_once(&channel, RPCS, self.deadline()).await {
+            found.extend(self.judge(&result, hostile.address()));
+        }
+        found.extend(self.count(&hostile, RPCS, begin.elapsed()));
+        hostile.behave();
+        found.extend(recovers(&channel).await.err());
+        drop(channel);
+        found.extend(hostile.left_alone().await.err());
+        found
+    }
+
+    /// In the same locality as a healthy backend.
+    async fn beside(&self) -> Vec<String> {
+        let begin = Instant::now();
+        let (mut found, hostile) = (Vec::new(), start((self.behaviour)()).await);
+        let healthy = Backend::start("healthy").await.expect("a backend");
+        let plane = plane_of(&[hostile.address(), healthy.address()]).await;
+        let channel = options(&plane).build().expect("a channel");
+        // The healthy one is connected when the first RPC succeeds.
+        found.extend(recovers(&channel).await.err());
+        let warmed_up = hostile.requests();
+        let results = ask_at_once(&channel, RPCS_BESIDE, self.deadline()).await;
+        let healthy_answers = results.iter().filter(|result| matches!(result, Ok(name) if name == "healthy"));
+        if healthy_answers.count() < RPCS_BESIDE / 4 {
+            found.push(format!("few RPCs reach the healthy backend: {results:?}"));
+        }
+        for result in results.iter().filter(|result| !matches!(result, Ok(name) if name == "healthy")) {
+            found.extend(self.judge(result, hostile.address()));
+        }
+        found.extend(self.count(&hostile, RPCS_BESIDE + warmed_up, begin.elapsed()));
+        drop(channel);
+        found.extend(hostile.left_alone().await.err());
+        found.extend(healthy.wait_connections(0).await.err().map(|error| error.to_string()));
+        found
+    }
+
+    /// Where the deadline is not what ends RPCs, a busy machine must not come to it.
+    fn deadline(&self) -> Duration {
+        let ends = self.code == Code::DeadlineExceeded || self.others.contains(&Code::DeadlineExceeded);
+        if ends { SHORT } else { PATIENCE }
+    }
+
+    fn judge(&self, result: &Result<String, Status>, address: SocketAddr) -> Option<String> {
+        let (code, message) = match result {
+            Ok(_) => (Code::Ok, ""),
+            Err(status) => (status.code(), status.message()),
+        };
+        if code != self.code && !self.others.contains(&code) {
+            return Some(format!("{:?} expected, not {code:?} {message:?}", self.code));
+        }
+        let named = self.voice == Voice::Other || message.contains(&address.to_string());
+        let explained = code != self.code || message.contains(self.cause);
+        (code != Code::Ok && !(named && explained))
+            .then(|| format!("the message must have {address} and {:?}: {message:?}", self.cause))
+    }
+
+    /// Neither connections nor copies of RPCs are many.
+    fn count(&self, hostile: &Hostile, rpcs: usize, elapsed: Duration) -> Vec<String> {
+        let mut found = Vec::new();
+        let requests = hostile.requests();
+        if requests > rpcs * self.copies {
+            found.push(format!("{requests} copies of {rpcs} RPCs"));
+        }
+        // One at once, then one per backoff, which is a second at first; and one more per second that a connection lives.
+        let most = 3 + 2 * usize::try_from(elapsed.as_secs()).expect("a short time");
+        if hostile.accepted() > most {
+            found.push(format!("{} connections in {elapsed:?}", hostile.accepted()));
+        }
+        found
+    }
+}
+
+pub(crate) async fn start(behaviour: Behaviour) -> Hostile {
+    Hostile::start(behaviour).await.expect("a port")
+}
+
+/// A control plane that wants load reports, ORCA metrics included.
+pub(crate) async fn plane_of(addresses: &[SocketAddr]) -> ControlPlane {
+    let plane = mesh(&[]).await;
+    plane.set_all([
+        eds_cluster("cluster").report_load().into(),
+        priorities("cluster", [addresses.to_vec()]).into(),
+    ]);
+    plane
+}
+
+/// Short times, so that tests are short.
+pub(crate) fn options(plane: &ControlPlane) -> XdsChannelBuilder {
+    let mut gates = Gates::default();
+    gates.orca_lrs_propagation = true;
+    let short = Duration::from_millis(500);
+    builder(plane).gates(gates).connect_timeout(short).write_timeout(short)
+}
+
+/// An RPC that must end soon after its deadline.
+pub(crate) async fn ask_in_time(channel: &XdsChannel, deadline: Duration) -> Result<String, Status> {
+    let ended = tokio::time::timeout(deadline + GRACE, ask_within(channel, deadline)).await;
+    ended.unwrap_or_else(|_| Err(Status::unknown("the RPC hangs beyond its deadline")))
+}
+
+async fn ask_at_once(channel: &XdsChannel, count: usize, deadline: Duration) -> Vec<Result<String, Status>> {
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let channel = channel.clone();
+        calls.spawn(async move { ask_in_time(&channel, deadline).await });
+    }
+    let mut results = Vec::new();
+    while let Some(ended) = calls.join_next().await {
+        results.push(ended.unwrap_or_else(|error| Err(Status::unknown(error.to_string()))));
+    }
+    results
+}
+
+/// Sends RPCs until one succeeds.
+pub(crate) async fn recovers(channel: &XdsChannel) -> Result<(), String> {
+    let mut last = None;
+    let succeeded = async {
+        while let Err(status) = ask_in_time(channel, SHORT).await {
+            last = Some(status);
+            // An RPC that fails at once is not repeated at once, which would only burn time.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(2 * PATIENCE, succeeded).await;
+    in_time.map_err(|_| format!("RPCs do not succeed again: {last:?}"))
+}
+
+/// Plays cases, some at once, and fails if any found something.
+pub(crate) async fn play(cases: Vec<Case>) {
+    const AT_ONCE: usize = 10;
+    let only = std::env::var("HOSTILE_ONLY").ok();
+    let turns = std::sync::Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
+    let mut running = tokio::task::JoinSet::new();
+    let mut played = 0;
+    for case in cases.into_iter().filter(|case| only.as_ref().is_none_or(|only| case.name.contains(only))) {
+        let turns = std::sync::Arc::clone(&turns);
+        played += 1;
+        running.spawn(async move {
+            let _turn = turns.acquire_owned().await.expect("an open semaphore");
+            let begin = Instant::now();
+            let name = case.name.clone();
+            let found = case.play().await;
+            tracing::info!("{name}: {:?}", begin.elapsed());
+            found
+        });
+    }
+    let mut found = Vec::new();
+    while let Some(ended) = running.join_next().await {
+        found.extend(ended.unwrap_or_else(|error| vec![error.to_string()]));
+    }
+    assert!(played > 0 || only.is_some(), "nothing was played");
+    assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
+}
+
+/// The flags of trailers.
+pub(crate) const LAST: u8 = END_STREAM;
