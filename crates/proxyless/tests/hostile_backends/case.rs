@@ -37,6 +37,7 @@ pub(crate) struct Case {
     voice: Voice,
     copies: usize,
     others: Vec<Code>,
+    connect_timeout: Duration,
 }
 
 impl Case {
@@ -48,7 +49,8 @@ impl Case {
         behaviour: impl Fn() -> Behaviour + Send + Sync + 'static,
     ) -> Self {
         let (name, behaviour) = (name.into(), Box::new(behaviour));
-        Self { name, behaviour, code, cause, voice: Voice::Channel, copies: 1, others: Vec::new() }
+        let (voice, connect_timeout) = (Voice::Channel, PATIENCE);
+        Self { name, behaviour, code, cause, voice, copies: 1, others: Vec::new(), connect_timeout }
     }
 
     /// A backend that answers each request with these frames.
@@ -79,6 +81,12 @@ impl Case {
         self
     }
 
+    /// The client does not wait long for SETTINGS.
+    pub(crate) fn impatient(mut self) -> Self {
+        self.connect_timeout = Duration::from_millis(500);
+        self
+    }
+
     /// Plays the case. Returns what was violated.
     pub(crate) async fn play(self) -> Vec<String> {
         let (alone, beside) = tokio::join!(self.alone(), self.beside());
@@ -89,9 +97,15 @@ impl Case {
 
     async fn alone(&self) -> Vec<String> {
         let begin = Instant::now();
-        let (mut found, hostile) = (Vec::new(), start((self.behaviour)()).await);
+        let (mut found, behaviour) = (Vec::new(), (self.behaviour)());
+        let connects = behaviour.sends_settings();
+        let hostile = start(behaviour).await;
         let plane = plane_of(&[hostile.address()]).await;
-        let channel = options(&plane).build().expect("a channel");
+        let channel = self.channel(&plane);
+        if connects {
+            // So that deadlines are not spent on the way there. It may be lost again at once.
+            drop(channel.ready_within(SHORT).await);
+        }
         for result in ask_at_once(&channel, RPCS, self.deadline()).await {
             found.extend(self.judge(&result, hostile.address()));
         }
@@ -109,7 +123,7 @@ impl Case {
         let (mut found, hostile) = (Vec::new(), start((self.behaviour)()).await);
         let healthy = Backend::start("healthy").await.expect("a backend");
         let plane = plane_of(&[hostile.address(), healthy.address()]).await;
-        let channel = options(&plane).build().expect("a channel");
+        let channel = self.channel(&plane);
         // The healthy one is connected when the first RPC succeeds.
         found.extend(recovers(&channel).await.err());
         let warmed_up = hostile.requests();
@@ -126,6 +140,10 @@ impl Case {
         found.extend(hostile.left_alone().await.err());
         found.extend(healthy.wait_connections(0).await.err().map(|error| error.to_string()));
         found
+    }
+
+    fn channel(&self, plane: &ControlPlane) -> XdsChannel {
+        options(plane).connect_timeout(self.connect_timeout).build().expect("a channel")
     }
 
     /// Where the deadline is not what ends RPCs, a busy machine must not come to it.
@@ -178,12 +196,11 @@ pub(crate) async fn plane_of(addresses: &[SocketAddr]) -> ControlPlane {
     plane
 }
 
-/// Short times, so that tests are short.
+/// Gives up sockets soon that take nothing.
 pub(crate) fn options(plane: &ControlPlane) -> XdsChannelBuilder {
     let mut gates = Gates::default();
     gates.orca_lrs_propagation = true;
-    let short = Duration::from_millis(500);
-    builder(plane).gates(gates).connect_timeout(short).write_timeout(short)
+    builder(plane).gates(gates).write_timeout(Duration::from_secs(2))
 }
 
 /// An RPC that must end soon after its deadline.

@@ -38,10 +38,11 @@ async fn what_is_not_http2_is_named() {
         greet("TLS alert", "the server speaks TLS", vec![0x15, 3, 3, 0, 2, 2, 70]),
         greet("zeros", "did not begin with a SETTINGS frame", vec![0; 4096]),
         greet("SETTINGS ACK first", "did not begin with a SETTINGS frame", frame(4, 1, 0, &[])),
-        greet("silence", late, Vec::new()).or(Code::DeadlineExceeded),
-        greet("part of SETTINGS", late, vec![0, 0, 6, 4, 0, 0]).or(Code::DeadlineExceeded),
+        greet("silence", late, Vec::new()).or(Code::DeadlineExceeded).impatient(),
+        greet("part of SETTINGS", late, vec![0, 0, 6, 4, 0, 0]).or(Code::DeadlineExceeded).impatient(),
         greet("SETTINGS of 16 MiB", "", [&[255, 255, 255, 4, 0, 0, 0, 0, 0][..], &[0; 40_000]].concat())
-            .or(Code::DeadlineExceeded),
+            .or(Code::DeadlineExceeded)
+            .impatient(),
         close("closed at once", "the server closed the connection", Vec::new()),
         close("closed after SETTINGS", "the server closed the connection", frame(4, 0, 0, &[])),
         close("GOAWAY and closed", "GOAWAY", [frame(4, 0, 0, &[]), go_away(0, 2, b"no")].concat()),

@@ -42,6 +42,13 @@ pub(crate) enum Behaviour {
     Settings(Vec<u8>),
 }
 
+impl Behaviour {
+    /// Whether connections become READY, for a moment at least.
+    pub(crate) fn sends_settings(&self) -> bool {
+        !matches!(self, Self::Greet(_) | Self::GreetAndClose(_) | Self::Abort)
+    }
+}
+
 /// What a backend has seen.
 #[derive(Default)]
 struct Seen {
