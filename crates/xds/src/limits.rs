@@ -9,7 +9,8 @@ pub struct Limits {
     /// The length of a message in bytes. A longer one ends the stream. 200 MiB by default.
     pub message_bytes: usize,
     /// The number of resources in a response, errors of resources included. A response with more is rejected as a whole
-    /// without being decoded. 100,000 by default.
+    /// without being decoded. A response of the load reporting service that names more clusters is ignored. 100,000 by
+    /// default.
     pub resources_per_response: usize,
     /// The number of endpoints in a ClusterLoadAssignment, together with its localities, additional addresses and drop
     /// categories. 250,000 by default.
@@ -17,6 +18,12 @@ pub struct Limits {
     /// The number of routes in a RouteConfiguration, together with its virtual hosts, header matchers and weighted
     /// clusters. 100,000 by default.
     pub routes_per_configuration: usize,
+    /// The length of a Cluster in bytes: most of its lists are not counted, and two bytes of them take a hundred when
+    /// decoded. 1 MiB by default.
+    pub cluster_bytes: usize,
+    /// The number of clusters below an aggregate cluster, listed inline or in a resource of its own (gRFC A99). Each of
+    /// them is subscribed to. 10,000 by default.
+    pub clusters_per_aggregate: usize,
     /// The size in bytes that a regular expression may have when compiled. 1 MiB by default.
     pub regex_bytes: usize,
     /// The size in bytes that all regular expressions of a resource may have together when compiled. 32 MiB by default.
@@ -30,6 +37,8 @@ impl Default for Limits {
             resources_per_response: 100_000,
             endpoints_per_assignment: 250_000,
             routes_per_configuration: 100_000,
+            cluster_bytes: 1 << 20,
+            clusters_per_aggregate: 10_000,
             regex_bytes: 1 << 20,
             regex_bytes_per_resource: 32 << 20,
         }

@@ -163,3 +163,26 @@ fn good_and_bad_resources_beside_each_other() {
         check(EDS, &all, mode, 5, " more");
     }
 }
+
+#[test]
+fn clusters_of_an_aggregate_without_content() {
+    let aggregate = |count| {
+        let url = b"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";
+        let any = [field(1, url), field(2, &empty_fields(1, count))].concat();
+        // The key of field 38 has two bytes.
+        let custom = [&[0xb2], &[0x02], &field(0, &field(2, &any))[1..]].concat();
+        resource(CDS, &[field(1, b"a"), custom].concat())
+    };
+    check(CDS, &aggregate(1_000_000), NackMode::PerResource, 2, "more than the limit of 1048576");
+    check(CDS, &aggregate(400_000), NackMode::PerResource, 2, "more than 10000 clusters, the limit");
+    check(CDS, &aggregate(9_000), NackMode::PerResource, 100, " more");
+}
+
+#[test]
+fn lists_of_a_cluster_that_are_not_counted() {
+    // transport_socket_matches; the key of field 43 has two bytes.
+    let cluster = |count| [field(1, b"a"), [0xda, 0x02, 0].repeat(count)].concat();
+    let long = resource(CDS, &cluster(1_000_000));
+    check(CDS, &long, NackMode::PerResource, 2, "more than the limit of 1048576");
+    check(CDS, &resource(CDS, &cluster(300_000)), NackMode::PerResource, 150, "");
+}

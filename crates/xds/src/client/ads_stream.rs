@@ -1,6 +1,7 @@
 //! One ADS stream: what is to be sent on it, in which order, and when the next message may be read.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,10 @@ use crate::resource::ResourceType;
 
 /// Reading stops while this many answers wait to be sent: a server that sends and never reads must not fill memory.
 const MAX_UNSENT: usize = 64;
+/// The same for their bytes: versions and nonces can be as long as messages.
+const MAX_UNSENT_BYTES: usize = 1 << 20;
+/// How many NACKs are remembered for the sake of [`NACK_INTERVAL`].
+const MAX_REMEMBERED_NACKS: usize = 64;
 /// INVALID_ARGUMENT: the code of every NACK.
 const NACK_CODE: i32 = 3;
 /// A version of a type is NACKed once in this time. Some servers send a rejected version again as soon as they see its
@@ -26,6 +31,7 @@ pub(super) struct AdsStream {
     /// Since when requests can be sent.
     up_since: Option<Time>,
     seen_response: bool,
+    seen_garbage: bool,
     node_sent: bool,
     /// The type of the request that is on its way out.
     sending: Option<ResourceType>,
@@ -34,8 +40,8 @@ pub(super) struct AdsStream {
     asked: BTreeMap<ResourceType, Vec<Arc<str>>>,
     /// The nonce of each type's newest response.
     nonces: BTreeMap<ResourceType, String>,
-    /// When each version of a type was NACKed, if that is not long ago.
-    nacked: BTreeMap<(ResourceType, Arc<str>), Time>,
+    /// The last NACKs, oldest first: the type, a hash of the version (which can be as long as a message), and when.
+    nacked: VecDeque<(ResourceType, u64, Time)>,
     /// NACKs that wait because the same version was NACKed a moment ago, and until when. At most one per type.
     braked: BTreeMap<ResourceType, (Time, Answer)>,
     reading: bool,
@@ -68,18 +74,32 @@ pub(super) struct Rejected {
     pub(super) why: String,
 }
 
+impl Pending {
+    /// How many bytes the server has made us hold.
+    fn bytes(&self) -> usize {
+        self.answer.as_ref().map_or(0, |answer| answer.version.len() + answer.nonce.len())
+    }
+}
+
+fn hash(version: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(version.as_bytes());
+    hasher.finish()
+}
+
 impl AdsStream {
     pub(super) fn new(id: u64) -> Self {
         Self {
             id,
             up_since: None,
             seen_response: false,
+            seen_garbage: false,
             node_sent: false,
             sending: None,
             queue: VecDeque::new(),
             asked: BTreeMap::new(),
             nonces: BTreeMap::new(),
-            nacked: BTreeMap::new(),
+            nacked: VecDeque::new(),
             braked: BTreeMap::new(),
             reading: false,
             tokens: BTreeSet::new(),
@@ -98,6 +118,11 @@ impl AdsStream {
     /// A response came, of whatever type.
     pub(super) fn response_seen(&mut self) {
         self.seen_response = true;
+    }
+
+    /// A message came that is ignored; says whether it is the first one.
+    pub(super) fn garbage_seen(&mut self) -> bool {
+        !std::mem::replace(&mut self.seen_garbage, true)
     }
 
     /// Whether the type was asked for on this stream.
@@ -135,14 +160,15 @@ impl AdsStream {
     pub(super) fn answer(&mut self, now: Time, resource_type: ResourceType, answer: Answer) {
         self.nonces.insert(resource_type, answer.nonce.clone());
         self.braked.remove(&resource_type);
-        self.nacked.retain(|_, time| now.since(*time) < NACK_INTERVAL);
-        let last_nack = answer
-            .rejected
-            .as_ref()
-            .and_then(|rejected| self.nacked.get(&(resource_type, rejected.version.clone())));
+        let last_nack = answer.rejected.as_ref().and_then(|rejected| {
+            let version = hash(&rejected.version);
+            let of_version = |(of, nacked, _): &&(_, _, _)| (*of, *nacked) == (resource_type, version);
+            let (.., time) = self.nacked.iter().rev().find(of_version)?;
+            (now.since(*time) < NACK_INTERVAL).then_some(*time)
+        });
         let names_wait = self.queue.iter().any(|pending| pending.resource_type == resource_type);
         match last_nack {
-            Some(&time) if !names_wait => {
+            Some(time) if !names_wait => {
                 self.braked.insert(resource_type, (time + NACK_INTERVAL, answer));
             }
             _ => self.push_answer(now, resource_type, answer),
@@ -151,10 +177,18 @@ impl AdsStream {
 
     fn push_answer(&mut self, now: Time, resource_type: ResourceType, answer: Answer) {
         if let Some(rejected) = &answer.rejected {
-            self.nacked.insert((resource_type, rejected.version.clone()), now);
+            self.nacked.push_back((resource_type, hash(&rejected.version), now));
+            if self.nacked.len() > MAX_REMEMBERED_NACKS {
+                self.nacked.pop_front();
+            }
         }
         self.queue.retain(|pending| pending.resource_type != resource_type || pending.answer.is_some());
         self.queue.push_back(Pending { resource_type, answer: Some(answer) });
+    }
+
+    #[cfg(test)]
+    pub(super) fn remembered_nacks(&self) -> usize {
+        self.nacked.len()
     }
 
     /// When the next NACK that is held back is due.
@@ -241,7 +275,10 @@ impl AdsStream {
 
     /// Whether the next message is to be read now; says so once per message.
     pub(super) fn start_reading(&mut self) -> bool {
-        let free = self.up_since.is_some() && self.tokens.is_empty() && self.queue.len() < MAX_UNSENT;
+        let free = self.up_since.is_some()
+            && self.tokens.is_empty()
+            && self.queue.len() < MAX_UNSENT
+            && self.queue.iter().map(Pending::bytes).sum::<usize>() < MAX_UNSENT_BYTES;
         free && !std::mem::replace(&mut self.reading, true)
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use proxyless_sans_io::Time;
 
-use super::ads_stream::{Answer, Rejected};
+use super::ads_stream::{AdsStream, Answer, Rejected};
 use super::api::ResourceErrorKind;
 use super::core::{Cause, Rejection, XdsCore, shown};
 use super::faults::MAX_ERROR_BYTES;
@@ -34,10 +34,7 @@ impl XdsCore {
         // subscription to answer for. The next message may be better.
         let response = match self.decode(bytes) {
             Ok(response) => response,
-            Err(error) => {
-                tracing::warn!(target: "xds_client", server = %self.config.server_uri, %error, "not a DiscoveryResponse, ignored");
-                return;
-            }
+            Err(error) => return self.ignored(format_args!("not a DiscoveryResponse: {error}")),
         };
         let type_url = match &response {
             Response::Whole(response) => &response.type_url,
@@ -46,8 +43,19 @@ impl XdsCore {
         match ResourceType::from_type_url(type_url) {
             Some(resource_type) => self.response(now, resource_type, response),
             None => {
-                tracing::warn!(target: "xds_client", server = %self.config.server_uri, type_url, "response of an unknown type, ignored");
+                let type_url = shown(&type_url.as_str().into());
+                self.ignored(format_args!("response of the unknown type {type_url:?}"));
             }
+        }
+    }
+
+    /// Says in the log that a message is ignored: loudly once per stream, since a server may send any number of them.
+    fn ignored(&mut self, why: std::fmt::Arguments<'_>) {
+        let server = &self.config.server_uri;
+        if self.stream.as_mut().is_some_and(AdsStream::garbage_seen) {
+            tracing::warn!(target: "xds_client", %server, "a message is ignored: {why}");
+        } else {
+            tracing::debug!(target: "xds_client", %server, "a message is ignored: {why}");
         }
     }
 
@@ -140,7 +148,7 @@ impl XdsCore {
         let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
         if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
             // A53: the end of an ignored deletion shows in the log, too.
-            tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version = &**version, "deleted {} is back", of.name());
+            tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version = &*shown(version), "deleted {} is back", of.name());
         }
         match outcome {
             Outcome::Unchanged => {
@@ -244,11 +252,11 @@ impl XdsCore {
                 let known = self.rejections.get(&resource_type);
                 if known.is_some_and(|known| (&known.version, &known.why) == (&version, error)) {
                     tracing::debug!(
-                        target: "xds_client", server = %self.config.server_uri, version = &*version, nonce, "{} response rejected again", resource_type.name()
+                        target: "xds_client", server = %self.config.server_uri, version = &*shown(&version), "{} response rejected again", resource_type.name()
                     );
                 } else {
                     tracing::warn!(
-                        target: "xds_client", server = %self.config.server_uri, version = &*version, nonce, error, "{} response rejected", resource_type.name()
+                        target: "xds_client", server = %self.config.server_uri, version = &*shown(&version), nonce = &*shown(&nonce.as_str().into()), error, "{} response rejected", resource_type.name()
                     );
                 }
                 self.rejections.insert(resource_type, rejection);

@@ -13,6 +13,8 @@ use super::api::{Effect, Input, LrsCoreConfig};
 use super::cluster::Cluster;
 use super::report::ClusterKey;
 use super::stream::{LrsStream, Sending, Taken};
+use crate::Limits;
+use crate::resource::has_more_reported_clusters;
 
 /// Reports the load of registered stores to one management server (A27-57).
 ///
@@ -20,6 +22,8 @@ use super::stream::{LrsStream, Sending, Taken};
 #[derive(Debug)]
 pub struct LrsCore {
     config: LrsCoreConfig,
+    /// How many clusters a response may name.
+    max_clusters: usize,
     pub(super) clusters: BTreeMap<ClusterKey, Cluster>,
     stream: Option<LrsStream>,
     last_stream_id: u64,
@@ -36,6 +40,7 @@ impl LrsCore {
         Self {
             rng: Rng::new(config.seed),
             config,
+            max_clusters: Limits::default().resources_per_response,
             clusters: BTreeMap::new(),
             stream: None,
             last_stream_id: 0,
@@ -43,6 +48,13 @@ impl LrsCore {
             backoff: Backoff::new(BackoffConfig::default()),
             effects: VecDeque::new(),
         }
+    }
+
+    /// The same with other limits than the default ones.
+    #[must_use]
+    pub fn with_limits(mut self, limits: &Limits) -> Self {
+        self.max_clusters = limits.resources_per_response;
+        self
     }
 
     /// Takes in what happened. Inputs about streams of the past are ignored.
@@ -97,12 +109,20 @@ impl LrsCore {
     }
 
     fn message(&mut self, now: Time, stream: u64, bytes: Bytes) {
-        let server = Arc::clone(&self.config.server_uri);
+        let (server, limit) = (Arc::clone(&self.config.server_uri), self.max_clusters);
         let Some(stream) = self.current(stream).filter(|stream| stream.up) else { return };
         stream.reading = false;
+        // A name of two bytes takes ten times as much when decoded.
+        if has_more_reported_clusters(&bytes, limit) {
+            tracing::warn!(target: "xds_client", %server, limit, "an LRS response names more clusters than the limit; it is ignored");
+            return;
+        }
         match LoadStatsResponse::decode(bytes) {
             Ok(response) => {
-                tracing::debug!(target: "xds_client", %server, ?response, "LRS response");
+                tracing::debug!(
+                    target: "xds_client", %server, clusters = response.clusters.len(), all = response.send_all_clusters,
+                    interval = ?response.load_reporting_interval, "LRS response"
+                );
                 stream.ask(now, response.into());
                 self.backoff.reset();
             }

@@ -105,7 +105,10 @@ fn decode_unwrapped(
         return Decoded::bad(wrapper_name, "type_url", why);
     }
     if let Some((path, why)) = elements::excess(expected, value, &cx.limits) {
-        return Decoded::bad(wrapper_name.or_else(|| own_name(value)), path, why);
+        // A99-19: a ClusterConfig has no name of its own.
+        let name = wrapper_name
+            .or_else(|| own_name(value).filter(|_| expected != ResourceType::AggregateClusterConfig));
+        return Decoded::bad(name, path, why);
     }
     match expected {
         ResourceType::Listener => {

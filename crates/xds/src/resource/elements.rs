@@ -42,6 +42,15 @@ const ROUTES: &[Nested] = &[list(
 /// Of a Listener: the same of the routes inside of its connection manager, which is the value of an Any.
 const INLINE_ROUTES: &[Nested] = &[message(19, &[message(1, &[message(2, &[message(4, ROUTES)])])])];
 
+/// Of a ClusterConfig: the clusters below an aggregate.
+const CLUSTERS: &[Nested] = &[list(1, &[])];
+
+/// Of a Cluster: the same in the config of its cluster type, which is the value of an Any.
+const INLINE_CLUSTERS: &[Nested] = &[message(38, &[message(2, &[message(2, CLUSTERS)])])];
+
+/// Of a LoadStatsResponse: the clusters whose load is asked for.
+const REPORTED_CLUSTERS: &[Nested] = &[list(1, &[])];
+
 /// Of a DiscoveryResponse: resources, and errors of resources.
 const RESOURCES: &[Nested] = &[list(2, &[]), list(7, &[])];
 
@@ -55,7 +64,16 @@ pub(super) fn excess(of: ResourceType, value: &[u8], limits: &Limits) -> Option<
             ("virtual_hosts", ROUTES, "routes", limits.routes_per_configuration)
         }
         ResourceType::Listener => ("api_listener", INLINE_ROUTES, "routes", limits.routes_per_configuration),
-        ResourceType::Cluster | ResourceType::AggregateClusterConfig => return None,
+        ResourceType::Cluster if value.len() > limits.cluster_bytes => {
+            let (length, limit) = (value.len(), limits.cluster_bytes);
+            return Some(("", format!("{length} bytes, more than the limit of {limit}")));
+        }
+        ResourceType::Cluster => {
+            ("cluster_type.typed_config", INLINE_CLUSTERS, "clusters", limits.clusters_per_aggregate)
+        }
+        ResourceType::AggregateClusterConfig => {
+            ("clusters", CLUSTERS, "clusters", limits.clusters_per_aggregate)
+        }
     };
     exceeds(value, lists, limit).then(|| (field, format!("more than {limit} {what}, the limit")))
 }
@@ -63,6 +81,11 @@ pub(super) fn excess(of: ResourceType, value: &[u8], limits: &Limits) -> Option<
 /// Whether a DiscoveryResponse has more resources than the limit.
 pub(crate) fn has_more_resources(response: &[u8], limit: usize) -> bool {
     exceeds(response, RESOURCES, limit)
+}
+
+/// Whether a LoadStatsResponse names more clusters than the limit.
+pub(crate) fn has_more_reported_clusters(response: &[u8], limit: usize) -> bool {
+    exceeds(response, REPORTED_CLUSTERS, limit)
 }
 
 fn exceeds(bytes: &[u8], lists: &[Nested], limit: usize) -> bool {

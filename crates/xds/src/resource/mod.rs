@@ -30,7 +30,7 @@ pub use cluster::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, FailurePercentageEjection, ListedMetrics,
     LrsServer, MetricSelection, OutlierDetection, OverrideHostStatus, SuccessRateEjection,
 };
-pub(crate) use elements::has_more_resources;
+pub(crate) use elements::{has_more_reported_clusters, has_more_resources};
 pub use endpoint::{
     ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,
 };

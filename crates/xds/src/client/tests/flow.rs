@@ -254,3 +254,19 @@ fn many_watches_while_a_request_is_stuck_do_not_stop_reading() {
     h.respond(CDS, "1", &[]);
     assert_eq!(h.reads, reads + 1, "subscription changes are one request, however many");
 }
+
+#[test]
+fn long_nonces_of_a_server_that_never_reads_are_not_piled_up() {
+    let mut h = Harness::started(config(), &[(EDS, "e")]);
+    h.hold_sends = true;
+    let nonce = "n".repeat(400_000);
+    let mut sent = 0;
+    while h.reads > sent && sent < 50 {
+        sent += 1;
+        h.message(response(EDS, "1", &nonce, &[]));
+    }
+    // The first is on its way out; those behind it have more than a megabyte.
+    assert_eq!(sent, 4);
+    h.send_done();
+    assert_eq!(h.reads, 5, "one has left");
+}

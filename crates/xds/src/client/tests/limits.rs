@@ -97,3 +97,72 @@ fn long_version_is_held_once_and_shown_in_part() {
     h.respond(EDS, "2", &[assignment("a", 1), assignment("b", 1)]);
     assert_eq!((&*h.dump_of("a").version, &*h.dump_of("c").version), ("2", ""));
 }
+
+/// An aggregate of this many clusters.
+fn aggregate(name: &str, children: usize) -> Any {
+    use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
+    let children = ClusterConfig { clusters: (0..children).map(|i| format!("c{i}")).collect() };
+    let typed_config = envoy_types::pb::google::protobuf::Any {
+        type_url: ClusterConfig::type_url(),
+        value: children.encode_to_vec(),
+    };
+    let custom = cluster::CustomClusterType { name: String::new(), typed_config: Some(typed_config) };
+    any(&Cluster {
+        name: name.into(),
+        cluster_discovery_type: Some(cluster::ClusterDiscoveryType::ClusterType(custom)),
+        ..Default::default()
+    })
+}
+
+#[test]
+fn a37_aggregate_of_too_many_clusters_is_rejected_by_its_name() {
+    let mut config = config();
+    config.limits.clusters_per_aggregate = 3;
+    let mut h = Harness::started(config, &[(CDS, "three"), (CDS, "four")]);
+    h.respond(CDS, "1", &[aggregate("three", 3), aggregate("four", 4)]);
+    h.expect_told(&["2: err*cluster_type.typed_config: more than 3 clusters, the limit", "1: ok"]);
+    assert!(detail(&mut h).contains("resource 1 (four)"));
+}
+
+#[test]
+fn a99_list_of_too_many_clusters_is_rejected_by_its_name() {
+    use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
+    let list = ResourceType::AggregateClusterConfig;
+    let of =
+        |children: usize| any(&ClusterConfig { clusters: (0..children).map(|i| format!("c{i}")).collect() });
+    let mut config = config_with(
+        ServerFeatures::default(),
+        Gates { aggregate_cluster_resource: true, ..Gates::default() },
+    );
+    config.limits.clusters_per_aggregate = 3;
+    let mut h = Harness::started(config, &[(list, "three"), (list, "four")]);
+    h.respond(list, "1", &[wrapped("three", &of(3)), wrapped("four", &of(4)), of(4)]);
+    h.expect_told(&["2: err*clusters: more than 3 clusters, the limit", "1: ok"]);
+    let detail = detail(&mut h);
+    assert!(detail.contains("resource 1 (four)") && detail.contains("resource 2: clusters"), "{detail}");
+}
+
+#[test]
+fn long_cluster_is_rejected_by_its_name() {
+    let mut config = config();
+    let good = cluster("a", "");
+    config.limits.cluster_bytes = good.value.len();
+    let mut h = Harness::started(config, &[(CDS, "a"), (CDS, "b")]);
+    h.respond(CDS, "1", &[good, cluster("b", "x")]);
+    h.expect_told(&["1: ok", "2: err*bytes, more than the limit of"]);
+    assert!(detail(&mut h).contains("resource 1 (b)"));
+}
+
+#[test]
+fn many_rejected_versions_are_not_remembered_for_long() {
+    let mut h = Harness::started(config(), &[(EDS, "e")]);
+    for i in 0..1000 {
+        h.message(response(EDS, &format!("v{i}"), "n", &[bad_assignment("e")]));
+    }
+    assert_eq!(h.take_requests().len(), 1000, "each version is another");
+    let remembered = h.core.stream.as_ref().expect("a stream").remembered_nacks();
+    assert!(remembered <= 64, "{remembered}");
+    // The newest is.
+    h.message(response(EDS, "v999", "n", &[bad_assignment("e")]));
+    assert!(h.take_requests().is_empty());
+}

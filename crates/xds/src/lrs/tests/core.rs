@@ -319,3 +319,23 @@ fn inputs_of_past_streams_are_ignored() {
     assert!(harness.requests.is_empty());
     assert_eq!((harness.opened, harness.core.next_deadline()), (2, None));
 }
+
+#[test]
+fn response_that_names_too_many_clusters_is_ignored() {
+    let (store, mut harness) = (store("a"), Harness::new());
+    let limits = crate::Limits { resources_per_response: 2, ..Default::default() };
+    harness.core = LrsCore::new(config()).with_limits(&limits);
+    harness.register(&store);
+    harness.up();
+    harness.message(wishes(None, SECOND));
+    let load = store.locality(&locality("z"));
+    let reads = harness.reads;
+    // It would end the reports of "a".
+    harness.message(wishes(Some(&["x", "y", "z"]), SECOND));
+    assert_eq!(harness.reads, reads + 1, "the next message is read");
+    load.started();
+    assert_eq!(harness.next_only(), [1, 0, 0, 1]);
+    harness.message(wishes(Some(&["x", "y"]), SECOND));
+    load.started();
+    assert!(harness.next_counts().is_empty(), "two are not too many");
+}
