@@ -1,6 +1,11 @@
 //! Which addresses of a name to prefer.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// How many addresses the routing table is asked for; each takes a socket and a moment of the task that asks. What a
+/// server lists beyond that counts as reachable.
+const MAX_PROBES: usize = 64;
 
 /// RFC 6724, in short: what cannot be reached goes last, IPv6 comes before IPv4, and otherwise the server's order
 /// stays. Each address is there once.
@@ -12,14 +17,16 @@ fn ordered_by(
     addresses: impl IntoIterator<Item = SocketAddr>,
     reachable: impl Fn(&SocketAddr) -> bool,
 ) -> Vec<SocketAddr> {
-    let mut found = Vec::new();
-    for address in addresses {
-        if !found.contains(&address) {
-            found.push(address);
-        }
-    }
-    found.sort_by_cached_key(|address| (!reachable(address), address.is_ipv4()));
-    found
+    let mut seen = BTreeSet::new();
+    let once = addresses.into_iter().filter(|address| seen.insert(*address));
+    let unreachable = |(i, address): (usize, &SocketAddr)| i < MAX_PROBES && !reachable(address);
+    let mut found: Vec<_> = once
+        .enumerate()
+        .map(|(i, address)| ((unreachable((i, &address)), address.is_ipv4()), address))
+        .collect();
+    // Stable: the server's order stays.
+    found.sort_by_key(|(key, _)| *key);
+    found.into_iter().map(|(_, address)| address).collect()
 }
 
 /// Whether the system knows a way there. Connecting a UDP socket asks its routing table and sends nothing.
@@ -55,6 +62,19 @@ mod tests {
             addresses(&["10.0.0.1:1", "[2001:db8::2]:1"])
         );
         assert_eq!(ordered_by(given.clone(), |_| false), given, "nothing is left out");
+    }
+
+    #[test]
+    fn of_very_many_addresses_only_the_first_are_probed() {
+        let all: Vec<SocketAddr> =
+            (0..4000_u32).map(|i| (Ipv4Addr::from(0x0a00_0000 + i), 1).into()).collect();
+        let probes = std::cell::Cell::new(0);
+        let twice = all.iter().chain(&all).copied();
+        let found = ordered_by(twice, |_| {
+            probes.set(probes.get() + 1);
+            true
+        });
+        assert_eq!((probes.get(), found), (MAX_PROBES, all));
     }
 
     #[test]
