@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proxyless_xds::client::{WatchEvent, WatchId};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::xds::{ReadToken, XdsEvent};
+use super::xds::{EventToken, XdsEvent};
 
 /// Where the events of one channel go.
 pub(super) struct Listener {
@@ -30,7 +30,7 @@ impl Listener {
     }
 
     /// Tells the channel something, or keeps it until it has caught up.
-    pub(super) fn tell(&mut self, watch: WatchId, event: WatchEvent, token: Option<ReadToken>) {
+    pub(super) fn tell(&mut self, watch: WatchId, event: WatchEvent, token: Option<EventToken>) {
         if self.late.is_empty() {
             // A channel that is gone has said so, or will.
             let _ = self.events.send(XdsEvent { watch, event, token });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_sans_io::Time;
+use proxyless_xds::Limits;
 use proxyless_xds::lrs::{Effect, Input, LoadStore, LrsCore, LrsCoreConfig};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -23,10 +24,10 @@ pub(super) struct LoadReports {
 }
 
 impl LoadReports {
-    /// Reports to this server (A27-48), which may send messages of so many bytes; opens nothing yet.
-    pub(super) fn new(config: LrsCoreConfig, server: ServerChannel, max_message: usize) -> Self {
-        let (streams, events) = Streams::new(server, METHOD, max_message);
-        Self { core: LrsCore::new(config), streams, events, registered: BTreeMap::new() }
+    /// Reports to this server (A27-48); opens nothing yet.
+    pub(super) fn new(config: LrsCoreConfig, server: ServerChannel, limits: &Limits) -> Self {
+        let (streams, events) = Streams::new(server, METHOD, limits.message_bytes);
+        Self { core: LrsCore::new(config).with_limits(limits), streams, events, registered: BTreeMap::new() }
     }
 
     pub(super) fn register(&mut self, channel: u64, store: Arc<LoadStore>) {

@@ -72,17 +72,18 @@ pub(crate) struct XdsEvent {
     /// The channel's own name for the watch.
     pub(crate) watch: WatchId,
     pub(crate) event: WatchEvent,
-    /// Dropped when the channel has acted on the event: the client reads its next response only then.
-    pub(crate) token: Option<ReadToken>,
+    /// Dropped when the channel has acted on the event. The client reads its next response only then, if the event is
+    /// of a response. None where the channel has been slow and is told what it missed.
+    pub(crate) token: Option<EventToken>,
 }
 
-/// A share in the right to read the next response.
-pub(crate) struct ReadToken {
+/// Tells the client, when dropped, that a channel has acted on an event.
+pub(crate) struct EventToken {
     id: u64,
     commands: UnboundedSender<Command>,
 }
 
-impl Drop for ReadToken {
+impl Drop for EventToken {
     fn drop(&mut self) {
         // A client that is gone reads nothing more.
         let _ = self.commands.send(Command::TokenReleased { id: self.id });
@@ -208,8 +209,8 @@ impl Drop for Subscriber {
 /// An event that a channel has not acted on.
 struct Outstanding {
     channel: u64,
-    /// The core's token.
-    token: u64,
+    /// The core's token, if the event is of a response.
+    token: Option<u64>,
     /// How long the channel is waited for.
     until: Time,
 }
@@ -237,13 +238,13 @@ impl Driver {
         server: ServerChannel,
         tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
     ) -> Self {
-        let max_message = config.limits.message_bytes;
-        let (streams, stream_events) = Streams::new(server.clone(), METHOD, max_message);
+        let limits = config.limits;
+        let (streams, stream_events) = Streams::new(server.clone(), METHOD, limits.message_bytes);
         Self {
             core: XdsCore::new(config),
             streams,
             stream_events,
-            load_reports: LoadReports::new(lrs_config, server, max_message),
+            load_reports: LoadReports::new(lrs_config, server, &limits),
             tokens,
             channels: BTreeMap::new(),
             watches: BTreeMap::new(),
@@ -343,7 +344,7 @@ impl Driver {
     /// A channel has acted on an event.
     fn release(&mut self, id: u64) {
         match self.outstanding.remove(&id) {
-            Some(Outstanding { token, .. }) => self.handle(Input::TokenReleased { token }),
+            Some(Outstanding { token, .. }) => self.release_token(token),
             // It was no longer waited for.
             None => self.channels.values_mut().for_each(|listener| listener.caught_up(id)),
         }
@@ -359,6 +360,12 @@ impl Driver {
             if let Some(listener) = self.channels.get_mut(&channel) {
                 listener.is_late(id);
             }
+            self.release_token(token);
+        }
+    }
+
+    fn release_token(&mut self, token: Option<u64>) {
+        if let Some(token) = token {
             self.handle(Input::TokenReleased { token });
         }
     }
@@ -367,14 +374,13 @@ impl Driver {
         let Some(commands) = self.tokens.upgrade() else { return };
         let Some(&(channel, watch)) = self.watchers.get(&id) else {
             // Nobody listens any more.
-            return token.into_iter().for_each(|token| self.handle(Input::TokenReleased { token }));
+            return self.release_token(token);
         };
-        let token = token.map(|token| {
-            self.next_token += 1;
-            let until = clock::now() + TOKEN_PATIENCE;
-            self.outstanding.insert(self.next_token, Outstanding { channel, token, until });
-            ReadToken { id: self.next_token, commands }
-        });
+        // Also what is not of a response: of a channel that nobody runs it must be known that it does not keep up.
+        self.next_token += 1;
+        let until = clock::now() + TOKEN_PATIENCE;
+        self.outstanding.insert(self.next_token, Outstanding { channel, token, until });
+        let token = Some(EventToken { id: self.next_token, commands });
         // Where it cannot be delivered the token is dropped, which releases it.
         if let Some(listener) = self.channels.get_mut(&channel) {
             listener.tell(watch, event, token);
@@ -388,5 +394,61 @@ fn input(StreamEvent { stream, kind }: StreamEvent) -> Input {
         StreamEventKind::Sent => Input::SendDone { stream },
         StreamEventKind::Message(bytes) => Input::Message { stream, bytes },
         StreamEventKind::Down { code, reason } => Input::StreamDown { stream, code, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proxyless_xds::Gates;
+    use proxyless_xds::bootstrap::Bootstrap;
+    use proxyless_xds::client::{ResourceError, ResourceErrorKind};
+
+    use super::*;
+
+    /// What no response brought: the server cannot be reached, for another reason each time.
+    fn unreachable(round: usize) -> WatchEvent {
+        WatchEvent::Ambient(Some(Arc::new(ResourceError {
+            resource_type: ResourceType::Cluster,
+            name: "c".into(),
+            server: "server".into(),
+            node: "node".into(),
+            kind: ResourceErrorKind::Transient(round.to_string()),
+        })))
+    }
+
+    #[tokio::test]
+    async fn the_inbox_of_a_channel_that_nobody_runs_does_not_grow() {
+        let bootstrap = Bootstrap::builder().server("127.0.0.1:1").node_id("n").build().unwrap();
+        let (commands, mut inbox) = unbounded_channel();
+        let config = XdsCoreConfig::new(&bootstrap, Gates::default(), 1);
+        let lrs_config = LrsCoreConfig::new(&bootstrap, 1);
+        let server = ServerChannel::new(bootstrap.server().target.clone());
+        let mut driver = Driver::new(config, lrs_config, server, commands.downgrade());
+        let (events, mut told) = unbounded_channel();
+        driver.on_command(Command::Join { channel: 1, events });
+        let (watch, name) = (WatchId(7), Arc::from("c"));
+        driver.on_command(Command::Watch { channel: 1, watch, resource_type: ResourceType::Cluster, name });
+        let id = driver.watches[&(1, watch)];
+        driver.notify(id, unreachable(0), None);
+        // It has had its time.
+        driver.outstanding.values_mut().for_each(|outstanding| outstanding.until = Time::ZERO);
+        driver.read_on();
+        for round in 1..1000 {
+            driver.notify(id, unreachable(round), None);
+        }
+        assert_eq!(told.len(), 1, "the rest is joined");
+        // Those that were not delivered are not waited for.
+        while let Ok(command) = inbox.try_recv() {
+            driver.on_command(command);
+        }
+        assert!(driver.outstanding.is_empty());
+        // The channel runs again.
+        drop(told.try_recv().expect("the first event"));
+        while let Ok(command) = inbox.try_recv() {
+            driver.on_command(command);
+        }
+        let XdsEvent { event, .. } = told.try_recv().expect("the newest event");
+        assert_eq!(format!("{event:?}"), format!("{:?}", unreachable(999)));
+        assert!(told.try_recv().is_err());
     }
 }
