@@ -73,6 +73,11 @@ impl ServerChannel {
         }
     }
 
+    /// Has the next stream use another connection. Streams of this one keep it alive.
+    pub(crate) async fn forget(&self, full: &Arc<Connection<RequestStream>>) {
+        self.connection.lock().await.take_if(|current| Arc::ptr_eq(current, full));
+    }
+
     /// A gRPC request to the server.
     pub(crate) fn request(&self, method: &str, body: RequestStream) -> Request<RequestStream> {
         let mut request = Request::new(body);

@@ -19,7 +19,10 @@ use super::panics;
 use crate::server::ServerChannel;
 
 /// How long a stream waits for a place among those that the server allows.
-const PLACE_TIMEOUT: Duration = Duration::from_secs(20);
+///
+/// Whoever has waited in vain gets a connection of its own next time: of two streams (ADS and load reports) to a server
+/// that allows one, the other would keep the place for ever.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the status of a stream that has ended is looked for behind the messages that nobody read.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -173,7 +176,10 @@ async fn run(
     let reserved = match timeout(PLACE_TIMEOUT, connection.reserve()).await {
         Ok(Ok(reserved)) => reserved,
         Ok(Err(reason)) => return reason.into(),
-        Err(_) => return format!("the server allowed no other stream within {PLACE_TIMEOUT:?}").into(),
+        Err(_) => {
+            server.forget(&connection).await;
+            return format!("the server allowed no other stream within {PLACE_TIMEOUT:?}").into();
+        }
     };
     reporter.report(StreamEventKind::Up);
     let response = match reserved.send(request).await {
