@@ -24,6 +24,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// For the name of the server.
 const DNS_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How much overhead unread DATA frames may have: 65,536 of the shortest, which take 32 MiB. A window full of the
+/// shortest responses that there are has a fifth of it.
+const MAX_UNREAD_OVERHEAD: usize = 16 << 20;
+
 /// A management server, and the live connection to it if there is one. Clones share the connection.
 #[derive(Clone)]
 pub(crate) struct ServerChannel {
@@ -41,6 +45,7 @@ impl ServerChannel {
             keepalive_interval: Some(KEEPALIVE_INTERVAL),
             keepalive_timeout: KEEPALIVE_TIMEOUT,
             keepalive_while_idle: true,
+            max_unread_overhead: Some(MAX_UNREAD_OVERHEAD),
             ..ConnectOptions::default()
         };
         let connector = connector.unwrap_or_else(|| Arc::new(TcpConnector::for_options(&options)));

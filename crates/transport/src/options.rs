@@ -27,6 +27,10 @@ pub struct ConnectOptions {
     /// closed with ENHANCE_YOUR_CALM; 1,048,576 by default. Each one makes this side queue a RST_STREAM (RUSTSEC-2024-0003).
     /// Honest servers send some too: what is on its way when a deadline cancels a stream counts, unless it arrives soon.
     pub max_late_frames: usize,
+    /// How much overhead unread DATA frames may have, at 256 bytes less its length for each, before the connection is
+    /// closed with ENHANCE_YOUR_CALM: each takes about half a kilobyte, however short it is. `None`: as much as sixteen
+    /// readers have that pause while their windows are full of the smallest messages.
+    pub max_unread_overhead: Option<usize>,
     /// The largest header block accepted from the server.
     pub max_header_list_size: u32,
     /// Where the connection's tasks are counted. Clones share the count.
@@ -44,6 +48,7 @@ impl Default for ConnectOptions {
             initial_stream_window: 1 << 20,
             initial_connection_window: 16 << 20,
             max_late_frames: 1 << 20,
+            max_unread_overhead: None,
             max_header_list_size: 16 << 10,
             tasks: Tasks::default(),
         }
@@ -56,6 +61,9 @@ impl ConnectOptions {
     /// of five bytes and one frame each. There is room for sixteen such readers; with the default stream window that
     /// is about 0.8 GiB.
     pub(crate) fn data_frame_budget(&self) -> usize {
+        if let Some(overhead) = self.max_unread_overhead {
+            return overhead;
+        }
         const OVERHEAD: usize = 256;
         const SMALLEST_MESSAGE: usize = 5;
         const READERS: usize = 16;

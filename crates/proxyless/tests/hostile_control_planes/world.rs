@@ -1,0 +1,135 @@
+//! A channel under a steady load, whose control plane is replaced by a hostile one and comes back.
+
+use std::time::Duration;
+
+use proxyless::{XdsChannel, XdsChannelBuilder};
+use proxyless_testkit::resources::*;
+use proxyless_testkit::{Backend, ControlPlane, Resource};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::common::{ask, builder, mesh, until_only};
+use super::hostile::{Attack, Hostile, Seen};
+use super::memory::Measured;
+
+/// How often an RPC is sent. Enough to notice an outage, and little beside what is measured.
+const PACE: Duration = Duration::from_millis(20);
+
+pub(crate) struct World {
+    pub(crate) plane: ControlPlane,
+    pub(crate) channel: XdsChannel,
+    /// In use before the attack, and after it.
+    pub(crate) old: Backend,
+    new: Backend,
+    load: Option<Load>,
+}
+
+/// RPCs, one after the other.
+struct Load {
+    stop: CancellationToken,
+    task: JoinHandle<(usize, Vec<Status>)>,
+}
+
+impl Load {
+    fn start(channel: XdsChannel) -> Self {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let task = tokio::spawn(async move {
+            let (mut succeeded, mut failed) = (0, Vec::new());
+            let mut pace = tokio::time::interval(PACE);
+            while !stopped.is_cancelled() {
+                pace.tick().await;
+                match ask(&channel).await {
+                    Ok(_) => succeeded += 1,
+                    Err(status) => failed.push(status),
+                }
+            }
+            (succeeded, failed)
+        });
+        Self { stop, task }
+    }
+}
+
+impl World {
+    /// A channel that has a good configuration, whose control plane is gone.
+    pub(crate) async fn configured(options: impl FnOnce(XdsChannelBuilder) -> XdsChannelBuilder) -> Self {
+        let mut world = Self::unconfigured(options).await;
+        world.plane.restart().await.expect("the port is its own");
+        until_only(&world.channel, &["old"]).await;
+        world.plane.stop().await;
+        world.load = Some(Load::start(world.channel.clone()));
+        world
+    }
+
+    /// A channel that never had one.
+    pub(crate) async fn unconfigured(options: impl FnOnce(XdsChannelBuilder) -> XdsChannelBuilder) -> Self {
+        let (old, new) =
+            (Backend::start("old").await.expect("a port"), Backend::start("new").await.expect("a port"));
+        let plane = mesh(&[&old]).await;
+        plane.stop().await;
+        let channel = options(builder(&plane)).build().expect("a channel");
+        Self { plane, channel, old, new, load: None }
+    }
+
+    pub(crate) fn attack(&self, attack: Attack) -> Hostile {
+        Hostile::start(self.plane.address(), attack)
+    }
+
+    /// The resources in use, as the good control plane has sent them.
+    pub(crate) fn resources(&self) -> Vec<Resource> {
+        vec![
+            listener(super::common::SERVICE, "route").into(),
+            simple_route_config("route", "cluster").into(),
+            eds_cluster("cluster").into(),
+            priorities("cluster", [[&self.old]]).into(),
+        ]
+    }
+
+    /// A good control plane is back, with another backend: RPCs go there, and none has failed.
+    pub(crate) async fn recovers(self, what: &str, hostile: Hostile) {
+        hostile.stop(what).await;
+        self.recovers_alone(what).await;
+    }
+
+    /// The same after a measurement, which others may make meanwhile.
+    pub(crate) async fn recovers_after(self, memory: Measured, what: &str, hostile: Hostile) {
+        hostile.stop(what).await;
+        drop(memory);
+        self.recovers_alone(what).await;
+    }
+
+    async fn recovers_alone(self, what: &str) {
+        self.plane.set(priorities("cluster", [[&self.new]]));
+        self.plane.restart().await.expect("the port is its own");
+        until_only(&self.channel, &["new"]).await;
+        if let Some(Load { stop, task }) = self.load {
+            stop.cancel();
+            let (succeeded, failed) = task.await.expect("no panic");
+            assert!(failed.is_empty() && succeeded > 0, "{what}: {succeeded} succeeded, failed: {failed:?}");
+        }
+    }
+}
+
+/// A channel with a good configuration meets the attack until the server has seen enough, and recovers.
+pub(crate) async fn survives(what: &str, attack: Attack, enough: impl Fn(&Seen) -> bool) -> Seen {
+    let world = World::configured(|builder| builder).await;
+    let hostile = world.attack(attack);
+    let seen = hostile.wait(what, enough).await;
+    world.recovers(what, hostile).await;
+    seen
+}
+
+/// A channel without a configuration meets the attack until the server has seen enough, and gets one.
+pub(crate) async fn starts_after(what: &str, attack: Attack, enough: impl Fn(&Seen) -> bool) {
+    let world = World::unconfigured(|builder| builder).await;
+    let hostile = world.attack(attack);
+    let first = tokio::spawn({
+        let channel = world.channel.clone();
+        // It fails, or waits until it can be sent.
+        async move { drop(ask(&channel).await) }
+    });
+    hostile.wait(what, enough).await;
+    world.recovers(what, hostile).await;
+    first.await.expect("no panic");
+}
