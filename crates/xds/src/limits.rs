@@ -18,12 +18,16 @@ pub struct Limits {
     /// The number of routes in a RouteConfiguration, together with its virtual hosts, header matchers and weighted
     /// clusters. 100,000 by default.
     pub routes_per_configuration: usize,
-    /// The length of a Cluster in bytes: most of its lists are not counted, and two bytes of them take a hundred when
-    /// decoded. 1 MiB by default.
-    pub cluster_bytes: usize,
-    /// The number of clusters below an aggregate cluster, listed inline or in a resource of its own (gRFC A99). Each of
-    /// them is subscribed to. 10,000 by default.
+    /// The number of elements in lists of a Listener or RouteConfiguration that are not routes: domains, filters, headers
+    /// to add, filter chains. Two bytes of such a list take hundreds when decoded. 250,000 by default.
+    pub other_elements: usize,
+    /// The number of elements in the lists of a Cluster, those that gRPC has no use for included. 10,000 by default.
+    pub elements_per_cluster: usize,
+    /// The number of clusters below an aggregate cluster whose list is a resource of its own (gRFC A99). Each of them is
+    /// subscribed to. 10,000 by default, which is also what the limit of a Cluster allows inline.
     pub clusters_per_aggregate: usize,
+    /// The length of a Cluster in bytes. 1 MiB by default.
+    pub cluster_bytes: usize,
     /// The size in bytes that a regular expression may have when compiled. 1 MiB by default.
     pub regex_bytes: usize,
     /// The size in bytes that all regular expressions of a resource may have together when compiled. 32 MiB by default.
@@ -37,8 +41,10 @@ impl Default for Limits {
             resources_per_response: 100_000,
             endpoints_per_assignment: 250_000,
             routes_per_configuration: 100_000,
-            cluster_bytes: 1 << 20,
+            other_elements: 250_000,
+            elements_per_cluster: 10_000,
             clusters_per_aggregate: 10_000,
+            cluster_bytes: 1 << 20,
             regex_bytes: 1 << 20,
             regex_bytes_per_resource: 32 << 20,
         }

@@ -174,15 +174,50 @@ fn clusters_of_an_aggregate_without_content() {
         resource(CDS, &[field(1, b"a"), custom].concat())
     };
     check(CDS, &aggregate(1_000_000), NackMode::PerResource, 2, "more than the limit of 1048576");
-    check(CDS, &aggregate(400_000), NackMode::PerResource, 2, "more than 10000 clusters, the limit");
+    check(CDS, &aggregate(400_000), NackMode::PerResource, 2, "more than 10000 elements, the limit");
     check(CDS, &aggregate(9_000), NackMode::PerResource, 100, " more");
 }
 
+/// A key of one or two bytes, and a length of zero, many times.
+fn empty_elements(number: usize, count: usize) -> Vec<u8> {
+    let key = number << 3 | 2;
+    let key = if key < 0x80 { vec![key as u8] } else { vec![key as u8 | 0x80, (key >> 7) as u8] };
+    [key, vec![0]].concat().repeat(count)
+}
+
 #[test]
-fn lists_of_a_cluster_that_are_not_counted() {
-    // transport_socket_matches; the key of field 43 has two bytes.
-    let cluster = |count| [field(1, b"a"), [0xda, 0x02, 0].repeat(count)].concat();
-    let long = resource(CDS, &cluster(1_000_000));
-    check(CDS, &long, NackMode::PerResource, 2, "more than the limit of 1048576");
-    check(CDS, &resource(CDS, &cluster(300_000)), NackMode::PerResource, 150, "");
+fn lists_of_a_cluster_that_nobody_uses() {
+    // dns_resolvers, filters, health_checks, transport_socket_matches: messages of up to a kilobyte.
+    for number in [8, 18, 40, 43] {
+        let cluster = |count| resource(CDS, &[field(1, b"a"), empty_elements(number, count)].concat());
+        check(CDS, &cluster(1_000_000), NackMode::PerResource, 2, "more than the limit of 1048576");
+        check(CDS, &cluster(300_000), NackMode::PerResource, 2, "more than 10000 elements, the limit");
+        check(CDS, &cluster(9_000), NackMode::PerResource, 2000, "must be EDS");
+    }
+}
+
+#[test]
+fn lists_of_a_listener_that_nobody_uses() {
+    let of = ResourceType::Listener;
+    // filter_chains, listener_filters, access_log.
+    for number in [3, 9, 22] {
+        let listener = |count| resource(of, &[field(1, b"a"), empty_elements(number, count)].concat());
+        let nack = "more than 250000 elements besides routes, the limit";
+        check(of, &listener(1_000_000), NackMode::PerResource, 2, nack);
+        check(of, &listener(100_000), NackMode::PerResource, 600, "must have an api_listener");
+    }
+}
+
+#[test]
+fn lists_of_routes_that_nobody_uses() {
+    let of = ResourceType::RouteConfiguration;
+    let nack = "more than 250000 elements besides routes, the limit";
+    let configuration = |host: Vec<u8>| resource(of, &[field(1, b"a"), field(2, &host)].concat());
+    // Headers to add of a virtual host, of a route, of a weighted cluster.
+    let headers = empty_elements(7, 1_000_000);
+    check(of, &configuration(headers), NackMode::PerResource, 2, nack);
+    let route = field(3, &empty_elements(9, 1_000_000));
+    check(of, &configuration(route), NackMode::PerResource, 2, nack);
+    let weighted = field(2, &field(3, &field(1, &empty_elements(4, 1_000_000))));
+    check(of, &configuration(field(3, &weighted)), NackMode::PerResource, 2, nack);
 }

@@ -203,15 +203,25 @@ async fn a_million_elements() {
     let cases = [
         // Localities.
         (EDS, [&name[..], &empty(2, 1_000_000)].concat(), "more than 250000 endpoints, the limit"),
-        (CDS, aggregate_cluster("cluster", vec![""; 400_000]).encode_to_vec(), "more than 10000 clusters"),
-        // Health checks, which are not counted.
+        (CDS, aggregate_cluster("cluster", vec![""; 400_000]).encode_to_vec(), "more than 10000 elements"),
+        // Health checks, which take a kilobyte each.
+        (CDS, [&name[..], &empty(8, 400_000)].concat(), "more than 10000 elements"),
         (CDS, [&name[..], &empty(8, 1_000_000)].concat(), "more than the limit of 1048576"),
+        // Headers to add.
+        (RDS, [&name[..], &empty(6, 1_000_000)].concat(), "more than 250000 elements"),
+        // Filter chains. A Listener of another name would be the deletion of the one in use.
+        (
+            LDS,
+            [listener(SERVICE, "route").encode_to_vec(), empty(3, 1_000_000)].concat(),
+            "more than 250000 elements",
+        ),
     ];
     let expected = cases.each_ref().map(|(_, _, why)| *why);
     let responses = cases.map(|(of, value, _)| resource(of, value));
     let why = nacks_of(responses.into(), 32).await;
     for (why, expected) in why.iter().zip(expected) {
-        assert!(why.contains("(cluster)") && why.contains(expected), "{why}");
+        assert!(why.contains(expected), "{why}");
+        assert!(why.contains("(cluster)") || why.contains(SERVICE), "the resource is named: {why}");
     }
 }
 

@@ -45,8 +45,124 @@ const INLINE_ROUTES: &[Nested] = &[message(19, &[message(1, &[message(2, &[messa
 /// Of a ClusterConfig: the clusters below an aggregate.
 const CLUSTERS: &[Nested] = &[list(1, &[])];
 
-/// Of a Cluster: the same in the config of its cluster type, which is the value of an Any.
-const INLINE_CLUSTERS: &[Nested] = &[message(38, &[message(2, &[message(2, CLUSTERS)])])];
+/// Of Metadata: its maps.
+const METADATA: &[Nested] = &[list(1, &[]), list(2, &[])];
+
+/// Of a Cluster: all its lists. Those of an aggregate are in the config of its cluster type, which is the value of an Any.
+const CLUSTER: &[Nested] = &[
+    message(38, &[message(2, &[message(2, CLUSTERS)])]),
+    list(8, &[]),
+    list(18, &[]),
+    list(36, &[]),
+    list(40, &[]),
+    list(43, &[]),
+    list(57, &[]),
+    message(10, &[list(1, &[]), list(2, &[])]),
+    message(19, &[list(24, &[])]),
+    message(22, &[list(3, &[])]),
+    message(25, METADATA),
+    message(33, ENDPOINTS),
+    message(41, &[list(1, &[])]),
+];
+
+/// Of a RetryPolicy: predicates and headers.
+const RETRY: &[Nested] = &[list(5, &[]), list(9, &[]), list(10, &[]), list(12, &[])];
+
+/// Of a Route: what is not in [`ROUTES`]. In its match, its action with weighted clusters and retries, and itself.
+const OTHER_OF_ROUTE: &[Nested] = &[
+    message(1, &[list(7, &[]), list(13, &[]), list(16, &[]), list(17, &[])]),
+    message(
+        2,
+        &[
+            list(13, &[]),
+            list(25, &[]),
+            list(30, &[]),
+            message(
+                3,
+                &[message(
+                    1,
+                    &[
+                        list(4, &[]),
+                        list(5, &[]),
+                        list(6, &[]),
+                        list(9, &[]),
+                        list(10, &[]),
+                        message(3, METADATA),
+                    ],
+                )],
+            ),
+            message(4, METADATA),
+            message(9, RETRY),
+        ],
+    ),
+    message(4, METADATA),
+    list(9, &[]),
+    list(10, &[]),
+    list(11, &[]),
+    list(12, &[]),
+    list(13, &[]),
+    list(21, &[]),
+];
+
+/// Of a VirtualHost: the same, and its own lists.
+const OTHER_OF_HOST: &[Nested] = &[
+    message(3, OTHER_OF_ROUTE),
+    list(2, &[]),
+    list(5, &[]),
+    list(6, &[]),
+    list(7, &[]),
+    list(10, &[]),
+    list(11, &[]),
+    list(13, &[]),
+    list(15, &[]),
+    list(22, &[]),
+    list(26, &[]),
+    message(16, RETRY),
+    message(24, METADATA),
+];
+
+/// Of a RouteConfiguration: the same, and its own lists.
+const OTHER_OF_ROUTES: &[Nested] = &[
+    message(2, OTHER_OF_HOST),
+    list(3, &[]),
+    list(4, &[]),
+    list(5, &[]),
+    list(6, &[]),
+    list(8, &[]),
+    list(12, &[]),
+    list(13, &[]),
+    list(16, &[]),
+    list(19, &[]),
+];
+
+/// Of a Listener: the same inside of its connection manager, whose lists count, and its own.
+const OTHER_OF_LISTENER: &[Nested] = &[
+    message(
+        19,
+        &[message(
+            1,
+            &[message(
+                2,
+                &[
+                    message(4, OTHER_OF_ROUTES),
+                    list(5, &[]),
+                    list(13, &[]),
+                    list(23, &[]),
+                    list(46, &[]),
+                    list(52, &[]),
+                    message(7, &[list(8, &[])]),
+                    message(38, &[list(1, &[])]),
+                ],
+            )],
+        )],
+    ),
+    list(3, &[list(3, &[])]),
+    list(9, &[]),
+    list(13, &[]),
+    list(22, &[]),
+    list(33, &[]),
+    message(6, METADATA),
+];
 
 /// Of a LoadStatsResponse: the clusters whose load is asked for.
 const REPORTED_CLUSTERS: &[Nested] = &[list(1, &[])];
@@ -56,21 +172,26 @@ const RESOURCES: &[Nested] = &[list(2, &[]), list(7, &[])];
 
 /// What is wrong with the resource, if it has more elements than the limit.
 pub(super) fn excess(of: ResourceType, value: &[u8], limits: &Limits) -> Option<(&'static str, String)> {
+    if of == ResourceType::Cluster && value.len() > limits.cluster_bytes {
+        let (length, limit) = (value.len(), limits.cluster_bytes);
+        return Some(("", format!("{length} bytes, more than the limit of {limit}")));
+    }
+    let other = limits.other_elements;
     let (field, lists, what, limit) = match of {
         ResourceType::ClusterLoadAssignment => {
             ("endpoints", ENDPOINTS, "endpoints", limits.endpoints_per_assignment)
+        }
+        ResourceType::RouteConfiguration if exceeds(value, OTHER_OF_ROUTES, other) => {
+            return Some(("", format!("more than {other} elements besides routes, the limit")));
+        }
+        ResourceType::Listener if exceeds(value, OTHER_OF_LISTENER, other) => {
+            return Some(("", format!("more than {other} elements besides routes, the limit")));
         }
         ResourceType::RouteConfiguration => {
             ("virtual_hosts", ROUTES, "routes", limits.routes_per_configuration)
         }
         ResourceType::Listener => ("api_listener", INLINE_ROUTES, "routes", limits.routes_per_configuration),
-        ResourceType::Cluster if value.len() > limits.cluster_bytes => {
-            let (length, limit) = (value.len(), limits.cluster_bytes);
-            return Some(("", format!("{length} bytes, more than the limit of {limit}")));
-        }
-        ResourceType::Cluster => {
-            ("cluster_type.typed_config", INLINE_CLUSTERS, "clusters", limits.clusters_per_aggregate)
-        }
+        ResourceType::Cluster => ("", CLUSTER, "elements", limits.elements_per_cluster),
         ResourceType::AggregateClusterConfig => {
             ("clusters", CLUSTERS, "clusters", limits.clusters_per_aggregate)
         }

@@ -117,10 +117,10 @@ fn aggregate(name: &str, children: usize) -> Any {
 #[test]
 fn a37_aggregate_of_too_many_clusters_is_rejected_by_its_name() {
     let mut config = config();
-    config.limits.clusters_per_aggregate = 3;
+    config.limits.elements_per_cluster = 3;
     let mut h = Harness::started(config, &[(CDS, "three"), (CDS, "four")]);
     h.respond(CDS, "1", &[aggregate("three", 3), aggregate("four", 4)]);
-    h.expect_told(&["2: err*cluster_type.typed_config: more than 3 clusters, the limit", "1: ok"]);
+    h.expect_told(&["2: err*more than 3 elements, the limit", "1: ok"]);
     assert!(detail(&mut h).contains("resource 1 (four)"));
 }
 
