@@ -5,7 +5,7 @@
 //! delivers every message after a random delay. The [`invariants`] hold after every event; when all is calm, the
 //! [`oracle`] says from the configuration alone where each RPC must go; at the end, what was reported of the calls must
 //! be what they did (the [`ledger`]). [`run::run`] does all of that for one script, and [`minimise`] finds the few steps
-//! of a script that a failure needs.
+//! of a script that a failure needs; [`explain`] says it to people.
 //!
 //! No clock, no thread and no socket: the same script gives the same effects, every time.
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ pub mod control_plane;
 mod edits;
 mod encode;
 pub mod endpoints;
+pub mod explain;
 mod generate;
 mod in_use;
 pub mod invariants;

@@ -1,9 +1,12 @@
 //! Shortens the script of a failure.
 
-use crate::run::{Failure, Trace, run};
-use crate::script::Script;
+use proxyless_xds::resource::ResourceType;
 
-/// Drops steps as long as the same rule is broken.
+use crate::config::Mesh;
+use crate::run::{Failure, Trace, run};
+use crate::script::{Mood, Script};
+
+/// Drops steps, and resources that are there from the beginning, as long as the same rule is broken.
 ///
 /// Gives the shortest script found and how it fails, with its trace; `None` if the script does not fail.
 #[must_use]
@@ -11,7 +14,11 @@ pub fn minimise(script: &Script) -> Option<(Script, Box<Failure>)> {
     let rule = run(script, Trace::Off).err()?.violation.rule;
     let fails =
         |script: &Script| run(script, Trace::Off).is_err_and(|failure| failure.violation.rule == rule);
-    let shortest = shorten(script.clone(), fails);
+    let mut shortest = shorten(script.clone(), fails);
+    // In a gentle world every route leads to a backend; without some of its resources it would fail for good reasons.
+    if script.settings.mood == Mood::Chaos {
+        shortest = shorten(without_resources(shortest, fails), fails);
+    }
     let failure = run(&shortest, Trace::On).err()?;
     Some((shortest, failure))
 }
@@ -40,6 +47,37 @@ fn shorten(mut script: Script, fails: impl Fn(&Script) -> bool) -> Script {
     }
 }
 
+/// Drops what the control plane and DNS know at the beginning, one thing at a time.
+fn without_resources(mut script: Script, fails: impl Fn(&Script) -> bool) -> Script {
+    let whole = script.mesh.clone();
+    let mut drop_if = |name: &str, remove: fn(&mut Mesh, &str)| {
+        let mut candidate = script.clone();
+        remove(&mut candidate.mesh, name);
+        if candidate.mesh != script.mesh && fails(&candidate) {
+            script = candidate;
+        }
+    };
+    for resource_type in ResourceType::ALL {
+        for name in whole.names(resource_type) {
+            drop_if(&name, remover(resource_type));
+        }
+    }
+    for host in whole.hosts.keys() {
+        drop_if(host, |mesh, name| drop(mesh.hosts.remove(name)));
+    }
+    script
+}
+
+fn remover(resource_type: ResourceType) -> fn(&mut Mesh, &str) {
+    match resource_type {
+        ResourceType::Listener => |mesh, name| drop(mesh.listeners.remove(name)),
+        ResourceType::RouteConfiguration => |mesh, name| drop(mesh.routes.remove(name)),
+        ResourceType::Cluster => |mesh, name| drop(mesh.clusters.remove(name)),
+        ResourceType::ClusterLoadAssignment => |mesh, name| drop(mesh.assignments.remove(name)),
+        ResourceType::AggregateClusterConfig => |mesh, name| drop(mesh.lists.remove(name)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +91,16 @@ mod tests {
         let long = (0..).map(script).find(|script| count(script) > 5).expect("a script with changes");
         let short = shorten(long, |script| count(script) >= 2);
         assert_eq!((short.steps.len(), count(&short)), (2, 2));
+    }
+
+    #[test]
+    fn keeps_just_the_resources_that_a_failure_needs() {
+        let has = |script: &Script| !script.mesh.clusters.is_empty() && !script.mesh.hosts.is_empty();
+        let long = (0..).map(script).find(has).expect("a script with clusters and hosts");
+        let mesh = without_resources(long, has).mesh;
+        assert_eq!((mesh.clusters.len(), mesh.hosts.len()), (1, 1));
+        let others = [mesh.listeners.len(), mesh.routes.len(), mesh.assignments.len(), mesh.lists.len()];
+        assert_eq!(others, [0; 4]);
     }
 
     #[test]

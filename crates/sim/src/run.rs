@@ -1,6 +1,7 @@
 //! One script from beginning to end: chaos, calm, judgement, shutdown.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use proxyless_sans_io::Time;
@@ -22,6 +23,14 @@ const SETTLE: Duration = Duration::from_secs(7);
 
 /// One in so many worlds is looked at once more after a long time.
 const LONG_LIVED: u64 = 6;
+
+/// One in so many seeds runs twice, and must do the same both times.
+const TWICE: u64 = 64;
+
+thread_local! {
+    /// Where this thread panicked last, if panics are kept quiet.
+    static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
 
 /// What came of a run that found nothing wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +79,30 @@ pub fn script(seed: u64) -> Script {
     generate::script(seed)
 }
 
+/// Has panics print nothing: a run that panics is a failure, which says where.
+pub fn keep_panics_quiet() {
+    panic::set_hook(Box::new(|info| {
+        PANICKED_AT.set(info.location().map(ToString::to_string));
+    }));
+}
+
+/// Runs the script of a seed; now and then twice, to see that the same comes of it.
+///
+/// # Errors
+/// If a run fails, or two runs differ.
+pub fn check(seed: u64) -> Result<Report, Box<Failure>> {
+    let script = script(seed);
+    let report = run(&script, Trace::Off)?;
+    if seed % TWICE == 0 {
+        let again = run(&script, Trace::Off)?;
+        if again != report {
+            let violation = Violation::new("a seed is one world", format!("{report:?}, then {again:?}"));
+            return Err(Box::new(Failure { violation, at: Time::ZERO, trace: Vec::new() }));
+        }
+    }
+    Ok(report)
+}
+
 /// Runs a script.
 ///
 /// # Errors
@@ -87,7 +120,10 @@ pub fn run(script: &Script, trace: Trace) -> Result<Report, Box<Failure>> {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
-            Violation::new("nothing panics", text)
+            match PANICKED_AT.take() {
+                Some(place) => Violation::new("nothing panics", format!("{place}: {text}")),
+                None => Violation::new("nothing panics", text),
+            }
         }
     };
     Err(Box::new(Failure { violation, at: world.now(), trace: world.log().lines().to_vec() }))

@@ -1,7 +1,10 @@
 //! Random worlds: each seed is one, and none may break a rule.
 
-use proxyless_sim::minimise::minimise;
-use proxyless_sim::run::{Trace, run, script};
+use proxyless_sim::explain::explain;
+use proxyless_sim::run::{Trace, check as check_seed, run, script};
+
+/// How much of what happened in a failing world is printed.
+const LINES: usize = 200;
 
 /// How many seeds each of the tests below runs; they run in parallel.
 const SEEDS: u64 = 600;
@@ -62,20 +65,6 @@ fn same_seed_same_effects() {
 #[track_caller]
 fn check(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        if run(&script(seed), Trace::Off).is_ok() {
-            continue;
-        }
-        let (script, failure) = minimise(&script(seed)).expect("a failure happens again");
-        let steps: Vec<String> =
-            script.steps.iter().map(|step| format!("{:?} {:?}", step.at, step.action)).collect();
-        panic!(
-            "seed {seed}, {:?}: {}\n{:?}\n{:#?}\n{}\n{}",
-            failure.at,
-            failure.violation,
-            script.settings,
-            script.mesh,
-            steps.join("\n"),
-            failure.trace.join("\n")
-        );
+        assert!(check_seed(seed).is_ok(), "{}", explain(seed, LINES));
     }
 }
