@@ -147,9 +147,10 @@ impl SimChannel {
 
     /// Forgets the names that the core has forgotten.
     pub(crate) fn forget_names(&mut self) {
-        let hosts = self.core.dns_names().map(|name| Arc::clone(&name.host)).collect();
-        self.resolver.retain(&hosts);
-        self.resolved.retain(|host, _| hosts.contains(host));
+        // After every input, so nothing is collected for it.
+        let is_known = |host: &str| self.core.dns_names().any(|name| *name.host == *host);
+        self.resolver.retain(is_known);
+        self.resolved.retain(|host, _| is_known(host));
     }
 
     /// What the channel was told of a resource that it watches.

@@ -17,10 +17,6 @@ use self::batch::{Batch, News};
 
 mod batch;
 
-/// How many failing seeds are shortened for each rule that they break; more say the same.
-const SHORTENED: usize = 2;
-/// How many further failing seeds of a rule are listed.
-const LISTED: usize = 10;
 /// Fresh seeds begin with a multiple of this, which is easier to read.
 const ROUND: u64 = 1_000;
 
@@ -90,17 +86,15 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> io::Result<ExitCod
     let shorten = |seed| explain(seed, options.lines);
     let summary = batch.run(check, shorten, |news| match news {
         News::Failed { text } => writeln!(out, "{text}\n"),
+        News::Again { seed, rule } => writeln!(out, "seed {seed} also breaks \"{rule}\""),
         News::Progress { done, failed, rate } => {
             writeln!(out, "{done} of {} seeds, {rate:.0}/s, {failed} failed", end - start)?;
             out.flush()
         }
         News::Slow { seed, since } => writeln!(out, "seed {seed} has been running for {} s", since.as_secs()),
     })?;
-    for (rule, more) in &summary.not_shortened {
-        let listed: Vec<_> = more.iter().take(LISTED).map(u64::to_string).collect();
-        let rest = more.len().saturating_sub(LISTED);
-        let rest = if rest == 0 { String::new() } else { format!(" and {rest} more") };
-        writeln!(out, "also \"{rule}\": seeds {}{rest}", listed.join(", "))?;
+    for (rule, seeds) in &summary.broken {
+        writeln!(out, "{seeds} seeds break \"{rule}\"")?;
     }
     let (done, failed, seconds) = (summary.done, summary.failed, summary.took.as_secs_f64());
     if options.seed.is_none() {

@@ -24,8 +24,8 @@ impl Resolver {
     }
 
     /// Forgets the names that the channel has forgotten.
-    pub(crate) fn retain(&mut self, hosts: &BTreeSet<Arc<str>>) {
-        self.answered.retain(|host| hosts.contains(host));
+    pub(crate) fn retain(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.answered.retain(|host| is_known(host));
     }
 
     /// Whether a name has had its first answer. A query that was given up at its deadline has one.

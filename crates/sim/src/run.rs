@@ -33,7 +33,7 @@ thread_local! {
 }
 
 /// What came of a run that found nothing wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Equal for equal runs.
     pub hash: u64,

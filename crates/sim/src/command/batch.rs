@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 
 use proxyless_sim::run::{Failure, Report};
 
-use super::SHORTENED;
+/// How many failing seeds are explained for each rule that they break; more say the same.
+const EXPLAINED: usize = 2;
+/// How many failing seeds of a rule are named.
+const LISTED: u64 = 12;
 
 /// How often there is news of the progress.
 const PROGRESS: Duration = Duration::from_secs(15);
@@ -33,6 +36,8 @@ pub(crate) struct Batch {
 pub(crate) enum News {
     /// A seed failed, and this explains it.
     Failed { text: String },
+    /// A seed failed by a rule that others were explained for.
+    Again { seed: u64, rule: &'static str },
     /// So many are done.
     Progress { done: u64, failed: u64, rate: f64 },
     /// A seed does not end.
@@ -44,15 +49,15 @@ pub(crate) enum News {
 pub(crate) struct Summary {
     pub(crate) done: u64,
     pub(crate) failed: u64,
-    /// Failing seeds by the rule that they break, where others have been explained.
-    pub(crate) not_shortened: BTreeMap<&'static str, Vec<u64>>,
+    /// How many seeds broke each rule.
+    pub(crate) broken: BTreeMap<&'static str, u64>,
     pub(crate) took: Duration,
 }
 
 /// What a thread has to say.
 enum Message {
     Passed,
-    Explained { text: String },
+    Explained { text: String, rule: &'static str },
     Failed { seed: u64, rule: &'static str },
 }
 
@@ -124,12 +129,21 @@ impl Summary {
         self.failed += u64::from(!matches!(message, Message::Passed));
         match message {
             Message::Passed => None,
-            Message::Explained { text } => Some(News::Failed { text }),
+            Message::Explained { text, rule } => {
+                self.count(rule);
+                Some(News::Failed { text })
+            }
             Message::Failed { seed, rule } => {
-                self.not_shortened.entry(rule).or_default().push(seed);
-                None
+                let count = self.count(rule);
+                (count <= LISTED).then_some(News::Again { seed, rule })
             }
         }
+    }
+
+    fn count(&mut self, rule: &'static str) -> u64 {
+        let count = self.broken.entry(rule).or_default();
+        *count += 1;
+        *count
     }
 }
 
@@ -153,7 +167,7 @@ fn work(
             Err(failure) => {
                 let rule = failure.violation.rule;
                 if shared.is_to_be_explained(rule) {
-                    Message::Explained { text: explain(seed) }
+                    Message::Explained { text: explain(seed), rule }
                 } else {
                     Message::Failed { seed, rule }
                 }
@@ -170,7 +184,7 @@ impl Shared {
         let mut explained = lock(&self.explained);
         let count = explained.entry(rule).or_default();
         *count += 1;
-        *count <= SHORTENED
+        *count <= EXPLAINED
     }
 }
 
@@ -185,17 +199,6 @@ mod tests {
     use proxyless_sim::invariants::Violation;
 
     use super::*;
-
-    const FINE: Report = Report {
-        hash: 0,
-        succeeded: 0,
-        failed: 0,
-        load_reports: 0,
-        kept_sessions: 0,
-        ejections: 0,
-        idles: 0,
-        publishes: 0,
-    };
 
     fn batch(seeds: Range<u64>, jobs: usize) -> Batch {
         Batch { seeds, jobs: NonZeroUsize::new(jobs).expect("jobs"), limit: None }
@@ -212,7 +215,7 @@ mod tests {
             let ran = Mutex::new(Vec::new());
             let check = |seed| {
                 lock(&ran).push(seed);
-                Ok(FINE)
+                Ok(Report::default())
             };
             let summary = batch(5..105, jobs).run(check, |_| String::new(), |_| Ok(())).expect("runs");
             let mut ran = ran.into_inner().expect("nothing panicked");
@@ -228,28 +231,41 @@ mod tests {
             let check = |seed| match seed % 10 {
                 3 => fails("three"),
                 7 if seed == 7 => fails("seven"),
-                _ => Ok(FINE),
+                _ => Ok(Report::default()),
             };
-            let mut texts = Vec::new();
+            let (mut texts, mut again) = (Vec::new(), Vec::new());
             let tell = |news| {
-                let News::Failed { text } = news else { return Ok(()) };
-                texts.push(text);
+                match news {
+                    News::Failed { text } => texts.push(text),
+                    News::Again { rule, .. } => again.push(rule),
+                    _ => {}
+                }
                 Ok(())
             };
             let summary = batch(0..60, jobs).run(check, |seed| format!("seed {seed}"), tell).expect("runs");
             assert_eq!((summary.done, summary.failed), (60, 7));
-            assert_eq!(texts.len(), SHORTENED + 1, "{texts:?}");
+            assert_eq!(texts.len(), EXPLAINED + 1, "{texts:?}");
             assert!(texts.contains(&"seed 7".to_owned()), "{texts:?}");
-            let named: Vec<_> = summary.not_shortened.into_iter().collect();
-            assert_eq!(named.len(), 1, "{named:?}");
-            assert_eq!((named[0].0, named[0].1.len()), ("three", 6 - SHORTENED));
+            assert_eq!(again, vec!["three"; 6 - EXPLAINED]);
+            assert_eq!(summary.broken, [("seven", 1), ("three", 6)].into());
         }
+    }
+
+    #[test]
+    fn where_every_seed_fails_few_are_named() {
+        let mut told = 0;
+        let tell = |_| {
+            told += 1;
+            Ok(())
+        };
+        let summary = batch(0..1_000, 1).run(|_| fails("always"), |_| String::new(), tell).expect("runs");
+        assert_eq!((told, summary.failed), (LISTED, 1_000));
     }
 
     #[test]
     fn no_seed_begins_after_the_limit() {
         let batch = Batch { limit: Some(Duration::ZERO), ..batch(0..u64::MAX, 2) };
-        let summary = batch.run(|_| Ok(FINE), |_| String::new(), |_| Ok(())).expect("runs");
+        let summary = batch.run(|_| Ok(Report::default()), |_| String::new(), |_| Ok(())).expect("runs");
         assert_eq!(summary.done, 0);
     }
 
