@@ -167,7 +167,8 @@ impl FrameParser {
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         let is_settings = kind == SETTINGS && flags & ACK == 0;
         // RFC 9113, section 3.4: the server's preface is a SETTINGS frame, which may be empty.
-        if !self.seen_settings && !is_settings {
+        // (SETTINGS that begin like an alert would be longer than a frame may be.)
+        if !self.seen_settings && (!is_settings || header.starts_with(&TLS_ALERT)) {
             self.state = State::Lost;
             let why = if header.starts_with(b"HTTP/") {
                 "the server answered with HTTP/1"
@@ -390,6 +391,16 @@ mod tests {
         for first in [frame(7, 0, &go_away_payload(0, 0, b"")), frame(4, ACK, &[])] {
             let events = parse([&first[..], &frame(4, 0, &[])]);
             assert_eq!(events, [Event::NotHttp2 { why: "the server did not begin with a SETTINGS frame" }]);
+        }
+    }
+
+    #[test]
+    fn a_tls_alert_is_recognised_however_it_is_cut() {
+        // The bytes of a frame header: SETTINGS of more than a million bytes.
+        let alert = [0x15, 0x03, 0x03, 4, 0, 0, 0, 0, 0];
+        for at in 0..=alert.len() {
+            let (first, rest) = alert.split_at(at);
+            assert_eq!(parse([first, rest]), [Event::NotHttp2 { why: SPEAKS_TLS }], "cut at {at}");
         }
     }
 
