@@ -5,11 +5,14 @@
 #![forbid(unsafe_code)]
 
 pub mod ads;
+pub mod dns;
 mod endpoint_model;
+pub mod frames;
 pub mod grpc;
 pub mod http2;
 mod input;
 pub mod lrs;
+pub mod metadata;
 pub mod resources;
 pub mod text;
 
@@ -18,24 +21,36 @@ pub mod text;
 pub struct Target {
     /// Its name, which is also that of its folder in `corpus/` and of its binary in `libfuzzer/`.
     pub name: &'static str,
+    /// The file in `dictionaries/` with tokens for it, if there is one.
+    pub dictionary: Option<&'static str>,
     /// Takes one input.
     pub run: fn(&[u8]),
 }
 
+impl Target {
+    const fn new(name: &'static str, dictionary: Option<&'static str>, run: fn(&[u8])) -> Self {
+        Self { name, dictionary, run }
+    }
+}
+
 /// Every target.
-pub const TARGETS: [Target; 14] = [
-    Target { name: "listener", run: resources::listener },
-    Target { name: "route_configuration", run: resources::route_configuration },
-    Target { name: "cluster", run: resources::cluster },
-    Target { name: "endpoints", run: resources::endpoints },
-    Target { name: "aggregate_cluster", run: resources::aggregate_cluster },
-    Target { name: "wrapped", run: resources::wrapped },
-    Target { name: "ads", run: ads::ads },
-    Target { name: "lrs", run: lrs::lrs },
-    Target { name: "orca", run: lrs::orca },
-    Target { name: "bootstrap", run: text::bootstrap },
-    Target { name: "target_uri", run: text::target_uri },
-    Target { name: "grpc_framing", run: grpc::grpc_framing },
-    Target { name: "grpc_status", run: grpc::grpc_status },
-    Target { name: "http2", run: http2::http2 },
+pub const TARGETS: [Target; 18] = [
+    Target::new("listener", Some("resources.dict"), resources::listener),
+    Target::new("route_configuration", Some("resources.dict"), resources::route_configuration),
+    Target::new("cluster", Some("resources.dict"), resources::cluster),
+    Target::new("endpoints", None, resources::endpoints),
+    Target::new("aggregate_cluster", None, resources::aggregate_cluster),
+    Target::new("wrapped", Some("resources.dict"), resources::wrapped),
+    Target::new("ads", Some("resources.dict"), ads::ads),
+    Target::new("lrs", None, lrs::lrs),
+    Target::new("orca", None, lrs::orca),
+    Target::new("orca_trailer", None, metadata::orca_trailer),
+    Target::new("session_cookie", Some("session_cookie.dict"), metadata::session_cookie),
+    Target::new("bootstrap", Some("bootstrap.dict"), text::bootstrap),
+    Target::new("target_uri", Some("target_uri.dict"), text::target_uri),
+    Target::new("grpc_framing", None, grpc::grpc_framing),
+    Target::new("grpc_status", Some("grpc_status.dict"), grpc::grpc_status),
+    Target::new("frame_tap", Some("frames.dict"), frames::frame_tap),
+    Target::new("http2", Some("frames.dict"), http2::http2),
+    Target::new("dns", Some("dns.dict"), dns::dns),
 ];

@@ -229,11 +229,37 @@ fn wires() -> Vec<Seed> {
     let ping = http2_frame(6, 0, 0, b"12345678");
     let reset = http2_frame(3, 0, 1, b"\0\0\0\x07");
     let with = |parts: &[&[u8]]| [&[7][..], &parts.concat()].concat();
+    // Names point to that of the question.
+    let a = *b"\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04\x7f\0\0\x01";
+    let aaaa = *b"\xc0\x0c\0\x1c\0\x01\0\0\0\x3c\0\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01";
+    let alias = *b"\xc0\x0c\0\x05\0\x01\0\0\0\x3c\0\x04\x01b\xc0\x11";
+    let soa = *b"\xc0\x11\0\x06\0\x01\0\0\0\x3c\0\x16\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x01";
+    let dns =
+        |counts: [u8; 3], records: &[&[u8]]| [&[1, 0x81, 0x80], &counts[..], &records.concat()].concat();
     vec![
         ("orca", "report", orca.encode_to_vec()),
+        ("orca_trailer", "report", [&[1][..], &orca.encode_to_vec()].concat()),
+        ("orca_trailer", "no_padding", [&[3][..], &orca.encode_to_vec()].concat()),
+        ("orca_trailer", "base64", b"\x00QgwKAWsRAAAAAAAA8D8=".to_vec()),
+        ("session_cookie", "headers", b"\x00a=1; sid=MTAuMC4wLjE6ODA7YQ==\nsid=x; b=2".to_vec()),
+        ("session_cookie", "one", b"\x0310.0.0.1:80;a".to_vec()),
+        ("session_cookie", "two", b"\x1910.0.0.2:80,[::1]:80;b".to_vec()),
+        ("session_cookie", "same", b"\x0b10.0.0.1:80,nonsense;other".to_vec()),
+        ("frame_tap", "server", with(&[&settings, &headers, &data, &go_away, &settings])),
+        ("frame_tap", "client", with(&[&settings, &headers, &reset, &data])),
+        ("frame_tap", "tls", with(&[b"\x15\x03\x01\0\x02\x02\x28"])),
         ("grpc_framing", "two", b"\x07\0\0\0\0\x03abc\0\0\0\0\0\0\0\0\0\x01d".to_vec()),
         ("grpc_framing", "compressed", b"\x07\0\0\0\0\x01a\x01\0\0\0\x01b".to_vec()),
         ("grpc_framing", "unfinished", b"\x07\0\0\0\0\x01a\0\0\0\xff\xffb".to_vec()),
+        ("dns", "a", dns([1, 0, 0], &[&a])),
+        (
+            "dns",
+            "alias",
+            dns([3, 0, 0], &[&alias, b"\x01b\xc0\x11\0\x01\0\x01\0\0\0\x05\0\x04\x0a\0\0\x02", &aaaa]),
+        ),
+        ("dns", "no_name", [&[1, 0x81, 0x83, 0, 1, 0][..], &soa].concat()),
+        ("dns", "truncated", [&[1, 0x83, 0x80, 1, 0, 0][..], &a].concat()),
+        ("dns", "whole", b"\0\0\0\x81\x80\0\x01\0\0\0\0\0\0\x04host\x04fuzz\x04test\0\0\x01\0\x01".to_vec()),
         ("http2", "call", with(&[&settings, &headers, &data, &trailers])),
         ("http2", "go_away", with(&[&settings, &headers, &go_away, &data, &trailers])),
         ("http2", "reset", with(&[&settings, &ping, &headers, &reset])),

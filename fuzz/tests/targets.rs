@@ -1,8 +1,10 @@
 //! Runs every target over its corpus and over seeded mutations of it.
 //!
-//! `FUZZ_RUNS` sets the number of mutations of each target, `FUZZ_SEED` where their seeds begin.
+//! `FUZZ_RUNS` sets the number of mutations of each target, `FUZZ_SEED` where their seeds begin. With `FUZZ_SECONDS` each
+//! target runs for so long instead.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
 
 use proxyless_fuzz::{TARGETS, Target};
 use proxyless_sans_io::Rng;
@@ -28,6 +30,7 @@ fn run(target: Target, origin: &str, data: &[u8]) {
     }
 }
 
+#[allow(clippy::print_stderr)] // how far a timed test came
 fn fuzz(name: &str) {
     let target = *TARGETS.iter().find(|target| target.name == name).expect("a target of this name");
     let seeds = support::corpus(name).expect("a corpus");
@@ -38,9 +41,19 @@ fn fuzz(name: &str) {
             run(target, &format!("the first {length} bytes of corpus/{name}/{file}"), &data[..length]);
         }
     }
-    let tokens = mutate::dictionary(name);
+    let tokens = target.dictionary.map(mutate::dictionary).unwrap_or_default();
     let first = variable("FUZZ_SEED", 0);
-    for seed in first..first.saturating_add(variable("FUZZ_RUNS", RUNS)) {
+    let seconds = variable("FUZZ_SECONDS", 0);
+    let (runs, limit) = match seconds {
+        0 => (variable("FUZZ_RUNS", RUNS), None),
+        _ => (variable("FUZZ_RUNS", u64::MAX), Some(Duration::from_secs(seconds))),
+    };
+    let started = Instant::now();
+    for seed in first..first.saturating_add(runs) {
+        if limit.is_some_and(|limit| started.elapsed() >= limit) {
+            eprintln!("{name}: {} mutations from seed {first}", seed - first);
+            return;
+        }
         let data = mutate::mutated(&seeds, &tokens, &mut Rng::new(seed));
         run(target, &format!("seed {seed} (FUZZ_SEED={seed} FUZZ_RUNS=1)"), &data);
     }
@@ -60,6 +73,7 @@ macro_rules! tests {
             for target in TARGETS {
                 let binary = support::path("libfuzzer/fuzz_targets").join(format!("{}.rs", target.name));
                 assert!(binary.exists(), "{} is missing", binary.display());
+                assert!(target.dictionary.is_none_or(|file| !mutate::dictionary(file).is_empty()));
             }
         }
     };
@@ -75,9 +89,13 @@ tests! {
     ads,
     lrs,
     orca,
+    orca_trailer,
+    session_cookie,
     bootstrap,
     target_uri,
     grpc_framing,
     grpc_status,
+    frame_tap,
     http2,
+    dns,
 }

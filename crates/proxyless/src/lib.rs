@@ -69,6 +69,9 @@ mod clock;
 mod drive;
 mod error;
 mod filters;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod inspect;
 mod server;
 #[doc(hidden)]

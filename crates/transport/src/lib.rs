@@ -28,6 +28,9 @@ pub use state::{ConnectionState, Lost};
 pub use tasks::Tasks;
 
 pub mod dns;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod grpc;
 pub mod panics;
 

@@ -11,9 +11,9 @@ mod wire;
 /// The longest input that mutations make.
 const LONGEST: usize = 4096;
 
-/// The tokens of a target's dictionary, in libFuzzer's format; none if it has no dictionary.
-pub(crate) fn dictionary(target: &str) -> Vec<Vec<u8>> {
-    let text = fs::read_to_string(path("dictionaries").join(format!("{target}.dict"))).unwrap_or_default();
+/// The tokens of a dictionary, in libFuzzer's format.
+pub(crate) fn dictionary(file: &str) -> Vec<Vec<u8>> {
+    let text = fs::read_to_string(path("dictionaries").join(file)).expect("a dictionary");
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(token).collect()
 }
@@ -52,7 +52,7 @@ pub(crate) fn mutated(seeds: &[(String, Vec<u8>)], tokens: &[Vec<u8>], rng: &mut
             0..=4 => {
                 // Some targets take a byte before the message.
                 let skip = (rng.below(4) == 0 && !data.is_empty()) as usize;
-                if let Some(changed) = wire::mutated(&data[skip..], rng) {
+                if let Some(changed) = wire::mutated(&data[skip..], tokens, rng) {
                     data.truncate(skip);
                     data.extend(changed);
                 }

@@ -18,7 +18,7 @@ enum Value {
 }
 
 /// The message with one change, somewhere in it; `None` if it is not a message.
-pub(crate) fn mutated(data: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
+pub(crate) fn mutated(data: &[u8], tokens: &[Vec<u8>], rng: &mut Rng) -> Option<Vec<u8>> {
     let mut fields = parse(data)?;
     if fields.is_empty() {
         return None;
@@ -27,7 +27,7 @@ pub(crate) fn mutated(data: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
     // Down, most of the time: the interesting fields are deep.
     if let Value::Bytes(inner) = &mut fields[at].value
         && rng.below(5) != 0
-        && let Some(changed) = mutated(inner, rng)
+        && let Some(changed) = mutated(inner, tokens, rng)
     {
         *inner = changed;
         return Some(write(&fields));
@@ -40,6 +40,11 @@ pub(crate) fn mutated(data: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
             fields.swap(at, other);
         }
         3 => fields[at].key = (1 + rng.below(40)) << 3 | fields[at].key & 7,
+        4 if !tokens.is_empty() => {
+            let token = tokens[rng.below(tokens.len() as u64) as usize].clone();
+            // A string that means something, in the place of another value.
+            fields[at] = Field { key: fields[at].key & !7 | 2, value: Value::Bytes(token) };
+        }
         _ => change(&mut fields[at].value, rng),
     }
     Some(write(&fields))

@@ -22,6 +22,8 @@ mod waiting;
 
 pub(crate) use attempt::call;
 pub use options::WaitForReady;
+#[cfg(feature = "fuzzing")]
+pub(crate) use orca::read as read_orca;
 pub use peer::PeerAddress;
 pub(crate) use replay::RequestBody;
 pub use response::XdsBody;

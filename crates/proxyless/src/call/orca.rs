@@ -14,7 +14,7 @@ pub(super) fn metrics(ticket: &CallTicket, trailers: &HeaderMap) -> Option<Backe
     read(trailers.get(TRAILER)?)
 }
 
-fn read(value: &http::HeaderValue) -> Option<BackendMetrics> {
+pub(crate) fn read(value: &http::HeaderValue) -> Option<BackendMetrics> {
     let mut alone = HeaderMap::with_capacity(1);
     alone.insert(TRAILER, value.clone());
     // tonic decodes the Base64 of binary metadata, padded or not.

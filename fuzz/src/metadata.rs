@@ -1,0 +1,167 @@
+//! What callers and backends put into the headers and trailers of a call.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
+use http::header::{COOKIE, SET_COOKIE};
+use http::{HeaderMap, HeaderValue};
+use prost::Message as _;
+use proxyless::fuzzing::{Session, orca_trailer as read_trailer};
+use proxyless_balancer::api::{ActualHost, BackendMetrics, Wake};
+use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_mesh::route_table::RouteTable;
+use proxyless_sans_io::Rng;
+use proxyless_xds::orca::OrcaLoadReport;
+use proxyless_xds::resource::{
+    ClusterSpecifier, CookieSession, FilterOverrides, HttpFilter, HttpFilterConfig, PathMatcher, Route,
+    RouteAction, RouteMatch, VirtualHost, WeightedCluster,
+};
+
+/// The trailer with a backend's report (gRFC A51): a byte that says whether the rest is the trailer's value (even) or a
+/// report to be written as Base64 (odd), with padding or without.
+///
+/// Oracle: no panic; the same value gives the same report; of a report that is written as Base64 the same is read as
+/// from its bytes.
+pub fn orca_trailer(data: &[u8]) {
+    let Some((&mode, data)) = data.split_first() else { return };
+    let text = match mode & 3 {
+        1 => BASE64_STANDARD.encode(data).into_bytes(),
+        3 => BASE64_STANDARD_NO_PAD.encode(data).into_bytes(),
+        _ => data.to_vec(),
+    };
+    let Ok(value) = HeaderValue::from_bytes(&text) else { return };
+    let read = read_trailer(&value);
+    // As text, since NaN is not equal to itself.
+    let shown = format!("{read:?}");
+    assert_eq!(shown, format!("{:?}", read_trailer(&value)), "the second time");
+    if mode & 1 == 1 {
+        let report = OrcaLoadReport::decode(data).ok();
+        let expected = report.map(|report| BackendMetrics {
+            cpu_utilization: report.cpu_utilization,
+            mem_utilization: report.mem_utilization,
+            application_utilization: report.application_utilization,
+            rps: report.rps_fractional,
+            eps: report.eps,
+            request_cost: report.request_cost,
+            utilization: report.utilization,
+            named_metrics: report.named_metrics,
+        });
+        assert_eq!(shown, format!("{expected:?}"));
+    }
+}
+
+/// The cookies of a call (gRFC A55, A60, A61): a byte of choices, then the lines of its `cookie` headers, or the text
+/// inside its session cookie.
+///
+/// Oracle: no panic; the cluster is one of the route's; what a cookie names goes to the pick, in its order; without a
+/// new cookie the call went where its cookie said; a new one leads there, and needs no other.
+pub fn session_cookie(data: &[u8]) {
+    let Some((&mode, data)) = data.split_first() else { return };
+    let table = table();
+    let mut headers = HeaderMap::new();
+    let is_text = mode & 1 == 1;
+    if is_text {
+        let text =
+            if mode & 2 == 2 { BASE64_STANDARD.encode(data) } else { BASE64_STANDARD_NO_PAD.encode(data) };
+        let line = HeaderValue::try_from(format!("other=1; sid={text}; sid=AAAA"));
+        headers.append(COOKIE, line.expect("Base64 may stand in a header"));
+    } else {
+        for line in data.split(|&byte| byte == b'\n') {
+            let Ok(line) = HeaderValue::from_bytes(line) else { return };
+            headers.append(COOKIE, line);
+        }
+    }
+    let session = begin(&table, &headers);
+    let named = session.addresses();
+    assert!(["a", "b"].contains(&session.cluster()), "{}", session.cluster());
+    if is_text && let Ok(text) = std::str::from_utf8(data) {
+        let (list, cluster) = match text.find(';') {
+            Some(at) => (&text[..at], &text[at + 1..]),
+            None => (text, ""),
+        };
+        let addresses: Vec<SocketAddr> = list.split(',').flat_map(str::parse).collect();
+        assert_eq!(*named, *addresses, "{text:?}");
+        assert_eq!(session.cluster(), if cluster == "b" { "b" } else { "a" }, "{text:?}");
+    }
+    let other = |last| SocketAddr::from(([10, 0, 0, last], 80));
+    let addresses: Arc<[SocketAddr]> = match mode >> 2 & 3 {
+        0 => [other(1)].into(),
+        1 => [other(2), other(1)].into(),
+        _ if named.is_empty() => [([0u8; 16], 1).into()].into(),
+        _ => named.clone(),
+    };
+    let actual = ActualHost { address: addresses[usize::from(mode >> 4) % addresses.len()], addresses };
+    let Some(cookie) = answer(&session, &actual) else {
+        assert!(actual.address_list().eq(named.iter().copied()), "{named:?}, and went to {actual:?}");
+        return;
+    };
+    let headers = [(COOKIE, cookie)].into_iter().collect();
+    let again = begin(&table, &headers);
+    assert!(
+        actual.address_list().eq(again.addresses().iter().copied()),
+        "{:?}: {actual:?}",
+        again.addresses()
+    );
+    assert_eq!(session.cluster(), again.cluster());
+    assert_eq!(answer(&again, &actual), None, "a new cookie for a good one");
+}
+
+fn begin(table: &RouteTable, headers: &HeaderMap) -> Session {
+    let selection = table.select("/s/m", headers, &mut Rng::new(1)).expect("the route takes every path");
+    Session::begin(&selection, "/s/m", headers).expect("the route has sessions")
+}
+
+/// What a caller sends back of the cookie that the answer brings, if it brings one.
+fn answer(session: &Session, actual: &ActualHost) -> Option<HeaderValue> {
+    let mut headers = HeaderMap::new();
+    session.answered(actual, &mut headers);
+    let cookie = headers.get(SET_COOKIE)?.to_str().expect("a cookie is text");
+    let pair = cookie.split(';').next().expect("a first part");
+    Some(HeaderValue::from_str(pair).expect("it came from a header"))
+}
+
+struct Asleep;
+
+impl Wake for Asleep {
+    fn wake(&self) {}
+}
+
+/// A route by weight to `a` alone, which also names `b`, with sessions.
+fn table() -> RouteTable {
+    let session = CookieSession { name: "sid".into(), path: "".into(), ttl: Duration::ZERO };
+    let config = HttpFilterConfig::StatefulSession(Some(Arc::new(session)));
+    let filters = [HttpFilter { name: "session".into(), config }];
+    let clusters = [("a", 1), ("b", 0)].map(|(name, weight)| WeightedCluster {
+        name: name.into(),
+        weight,
+        filter_overrides: FilterOverrides::default(),
+    });
+    let action = RouteAction {
+        cluster: ClusterSpecifier::Weighted(clusters.into()),
+        max_stream_duration: None,
+        hash_policies: Vec::new(),
+        retry_policy: None,
+        auto_host_rewrite: false,
+    };
+    let path = PathMatcher::Prefix { prefix: String::new(), case_sensitive: true };
+    let route = Route {
+        name: "route".into(),
+        matcher: RouteMatch { path, headers: Vec::new(), fraction_per_million: None },
+        action: Some(action),
+        filter_overrides: FilterOverrides::default(),
+    };
+    let host = VirtualHost {
+        name: "host".into(),
+        domains: vec!["*".into()],
+        routes: vec![route],
+        retry_policy: None,
+        filter_overrides: FilterOverrides::default(),
+    };
+    RouteTable::new(&host, None, &filters, |name| {
+        Arc::new(ClusterRef::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
+    })
+}
