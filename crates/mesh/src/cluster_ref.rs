@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use proxyless_balancer::api::Wake;
+use proxyless_sans_io::sync::mpsc::Sender;
 
 /// A claim on a cluster, shared by the route tables and RPCs that name it.
 ///
@@ -55,7 +55,8 @@ impl fmt::Debug for ClusterRef {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::channel;
+
+    use proxyless_sans_io::sync::mpsc::channel;
 
     use super::*;
 

@@ -78,6 +78,7 @@ mod server;
 pub mod simulation;
 mod snapshot;
 mod state;
+mod sync;
 mod user_agent;
 
 pub use bootstrap::bootstrap_from_env;

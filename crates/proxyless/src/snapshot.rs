@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
 use proxyless_balancer::api::{CallCounter, ConnectivityState, FailPicker, PickError};
 use proxyless_balancer::tree::ConnectionId;
 use proxyless_mesh::channel_core::DataPlane;
+use proxyless_sans_io::sync::OnceLock;
+use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use proxyless_transport::panics::Panicked;
 use proxyless_xds::client::WatchId;
 use proxyless_xds::resource::ResourceType;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
 use crate::state::ChannelState;
+use crate::sync::{ArcSwap, CancellationToken};
 
 /// One generation of the channel's configuration.
 pub(crate) struct Snapshot {

@@ -1,4 +1,5 @@
-//! What every sans-IO core of proxyless shares: virtual [`Time`], a seeded [`Rng`] and the gRPC [`Backoff`].
+//! What every sans-IO core of proxyless shares: virtual [`Time`], a seeded [`Rng`], the gRPC [`Backoff`], and the types
+//! by which threads share memory ([`sync`]).
 //!
 //! Nothing here reads a clock or gathers entropy. Drivers and the simulator hand both in, so that a core fed the
 //! same inputs gives the same effects, byte for byte.
@@ -7,6 +8,8 @@
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
 )]
+
+pub mod sync;
 
 mod backoff;
 mod rng;

@@ -234,5 +234,7 @@ impl AsyncWrite for FrameTap {
     }
 }
 
+#[cfg(all(test, proxyless_loom))]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -51,6 +51,7 @@ mod place;
 mod quota;
 mod sent_frames;
 mod state;
+mod sync;
 mod task;
 mod tasks;
 mod upload;

@@ -1,10 +1,12 @@
 //! How many streams the server lets us have open at once.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
-use tokio::sync::oneshot;
+use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use proxyless_sans_io::sync::{Mutex, MutexGuard};
+
+use crate::sync::oneshot;
 
 /// A count of streams with a limit that the server moves. Waiters are served in order.
 ///
@@ -24,7 +26,7 @@ pub(crate) struct Quota {
 
 /// How many requests may wait for a socket that takes nothing after their callers have gone. h2 must send them all the
 /// same (their streams have ids), so each takes memory: about 11 KB with tonic.
-const MAX_ABANDONED: usize = 1024;
+const MAX_ABANDONED: usize = if cfg!(proxyless_loom) { 2 } else { 1024 };
 
 #[derive(Default)]
 struct Line {
@@ -190,7 +192,7 @@ impl Quota {
     /// A waiter has given up. The line is cleared of such once they are the greater part: it stays as short as those who
     /// wait, at a constant cost for each.
     fn give_up(&self) {
-        const FEW: usize = 16;
+        const FEW: usize = if cfg!(proxyless_loom) { 0 } else { 16 };
         let mut line = self.line();
         line.gone += 1;
         if line.gone > FEW.max(line.waiters.len() / 2) {
@@ -249,5 +251,7 @@ impl Drop for Turn<'_> {
     }
 }
 
+#[cfg(all(test, proxyless_loom))]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
+use proxyless_sans_io::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+
+use crate::sync::Notify;
 
 /// Counts the tasks of one or more connections. Clones share the count.
 #[derive(Clone, Default)]
@@ -84,6 +85,9 @@ impl<F: Future> Future for Counted<F> {
         self.project().future.poll(cx)
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

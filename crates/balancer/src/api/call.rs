@@ -5,9 +5,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+#[cfg(not(proxyless_loom))]
 use arc_swap::ArcSwapOption;
 
 use super::{BackendMetrics, CallCounter, Code, Endpoint, Pick, PickPermit};
+
+#[cfg(proxyless_loom)]
+type ArcSwapOption<T> = proxyless_sans_io::sync::Stepped<arc_swap::ArcSwapOption<T>>;
 
 /// Where a subchannel's live connection is found, if it has one. Written by the tree, read by calls.
 #[derive(Default)]
@@ -236,6 +240,9 @@ impl fmt::Debug for CallTicket {
         f.debug_struct("CallTicket").field("target", &self.target).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
 //! How many calls ended, counted so that callers on different cores do not meet.
 
 use std::ops::{Add, AddAssign};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use proxyless_sans_io::sync::OnceLock;
+use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use super::stripes::{Padded, STRIPES, own_stripe};
@@ -104,6 +104,9 @@ impl CallCounter {
         &stripes[own_stripe() % STRIPES].0
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,9 @@
 //! policy runs inside a drop.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
+
+use proxyless_sans_io::sync::Mutex;
 
 use super::PickTarget;
 

@@ -51,4 +51,6 @@ pub use policy::{Policy, Route, RouteBuf, SharedRoute, SubchannelEvent, Update};
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;
 pub use status::{Code, PickError};
+#[cfg(proxyless_loom)]
+pub use stripes::use_stripe;
 pub use stripes::{Padded, STRIPES, own_stripe};

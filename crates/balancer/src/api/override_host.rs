@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use proxyless_sans_io::Time;
+use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 
 /// The session of an RPC, present only where the session filter is at work.
 #[derive(Clone, Debug)]

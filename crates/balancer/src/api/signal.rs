@@ -1,8 +1,9 @@
 //! Wishes of pickers ("connect this"), carried from the data path to the tree without a lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+
+use proxyless_sans_io::sync::atomic::{AtomicBool, Ordering};
+use proxyless_sans_io::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{Id, Releases};
 
@@ -97,3 +98,6 @@ impl SignalRaiser {
         }
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;

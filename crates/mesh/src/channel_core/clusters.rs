@@ -1,10 +1,10 @@
 //! The clusters that routes or RPCs in flight use, and their numbers (gRFC A31).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 
 use proxyless_balancer::api::Wake;
+use proxyless_sans_io::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::cluster_ref::ClusterRef;
 
@@ -73,6 +73,9 @@ impl Clusters {
         self.free.pop_first().unwrap_or_else(|| self.by_id.last_key_value().map_or(0, |(&id, _)| id + 1))
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

@@ -342,3 +342,6 @@ impl<'a> Call<'a> {
         Response::from_parts(head, XdsBody::new(live))
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;

@@ -139,12 +139,12 @@ fn path_matches(cookie: &str, request: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
     use std::time::Duration;
 
     use proxyless_balancer::api::Wake;
     use proxyless_mesh::route_table::RouteTable;
     use proxyless_sans_io::Rng;
+    use proxyless_sans_io::sync::mpsc::channel;
     use proxyless_xds::resource::{
         ClusterSpecifier, FilterOverrides, HttpFilter, HttpFilterConfig, PathMatcher, Route, RouteAction,
         RouteMatch, VirtualHost, WeightedCluster,

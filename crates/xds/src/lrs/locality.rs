@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+
+use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
+use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
 use crate::resource::MetricSelection;
 
@@ -98,7 +100,7 @@ impl LocalityLoad {
         std::mem::take(&mut *self.lock_metrics())
     }
 
-    fn lock_metrics(&self) -> std::sync::MutexGuard<'_, MetricSums> {
+    fn lock_metrics(&self) -> MutexGuard<'_, MetricSums> {
         // The sums are whole whenever the lock is free, whoever panicked while holding it.
         self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,3 +213,6 @@ impl AddAssign for Sum {
         self.total += other.total;
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;

@@ -1,8 +1,10 @@
 //! [`LoadStore`]: all counters of one cluster, and how much of them was reported.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+
+use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
+use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
 use super::locality::{LocalityLoad, Totals};
 use super::report::{ClusterLoad, LocalityCounts};

@@ -5,7 +5,8 @@
 
 use std::array;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 
 use crate::api::{Padded, STRIPES, own_stripe};
 
@@ -72,6 +73,9 @@ impl Position {
         turn
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

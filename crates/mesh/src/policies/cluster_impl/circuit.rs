@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use proxyless_balancer::api::{Padded, PermitSource, PickPermit, STRIPES, own_stripe};
+use proxyless_sans_io::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
 /// The counters by {cluster, EDS service name}. Clones are the same registry; [`CircuitRegistry::default`] is a new
 /// one, for tests and simulations that share nothing.
@@ -122,7 +123,7 @@ impl PermitSource for Stripe {
 }
 
 /// How many places that nobody uses stay with a stripe.
-const KEPT: u32 = 16;
+const KEPT: u32 = if cfg!(proxyless_loom) { 1 } else { 16 };
 
 /// The counter of one cluster. Lives as long as a picker or an RPC holds it, so policy churn does not reset it.
 ///
@@ -235,3 +236,6 @@ impl Drop for Places {
         }
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;

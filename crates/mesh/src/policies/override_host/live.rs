@@ -1,12 +1,12 @@
 //! What pickers and the policy know of one address together: atomics, written by the policy and read by picks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use proxyless_balancer::api::{ConnectivityState, PickTarget};
 use proxyless_sans_io::Time;
+use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// The live state of one address.
 pub(super) struct Live {
@@ -29,7 +29,7 @@ impl Default for Live {
     fn default() -> Self {
         Self {
             state: AtomicU8::new(NO_SUBCHANNEL),
-            target: ArcSwapOption::empty(),
+            target: ArcSwapOption::default(),
             last_used: AtomicU64::new(NEVER),
             last_failure: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
@@ -123,6 +123,9 @@ impl Live {
         (second != NEVER).then(|| Time::from_epoch(Duration::from_secs(second)))
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

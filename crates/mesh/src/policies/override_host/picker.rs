@@ -1,12 +1,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
-use std::sync::mpsc::Sender;
 
 use proxyless_balancer::api::{
     ActualHost, ConnectivityState, Failures, HostWait, OverrideHost, Pick, PickArgs, PickResult, PickTarget,
     Picker, SignalRaiser,
 };
+use proxyless_sans_io::sync::atomic::{Ordering, fence};
+use proxyless_sans_io::sync::mpsc::Sender;
 
 use super::live::Live;
 
@@ -179,7 +179,7 @@ impl Row {
 
 impl Wishes {
     /// Asks the policy, once until it has acted.
-    fn send(&self, row: &Row) {
+    pub(super) fn send(&self, row: &Row) {
         // The receiver is gone only when the policy is, and then this picker is superseded.
         if row.live.wish() && self.queue.send(row.address).is_ok() {
             // With its partner in the policy: either the policy finds the wish in the queue, or the signal is raised.

@@ -1,7 +1,5 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use proxyless_balancer::api::{
@@ -9,6 +7,8 @@ use proxyless_balancer::api::{
     Signal, SubchannelEvent, Timer, Update, config_of,
 };
 use proxyless_sans_io::Time;
+use proxyless_sans_io::sync::atomic::{Ordering, fence};
+use proxyless_sans_io::sync::mpsc::{Receiver, channel};
 use proxyless_xds::resource::OverrideHostStatus;
 
 use super::config::{NAME, OverrideHostConfig, Sessions};
@@ -39,6 +39,16 @@ struct Control {
     signal: Signal,
     queue: Receiver<SocketAddr>,
     wishes: Arc<Wishes>,
+}
+
+impl Control {
+    /// The wishes that have come. Those that come later raise the signal again.
+    fn take_wishes(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.signal.lower();
+        // See the partner in the picker.
+        fence(Ordering::SeqCst);
+        self.queue.try_iter()
+    }
 }
 
 struct Sweep {
@@ -94,10 +104,7 @@ impl Policy for OverrideHostPolicy {
         }
         // A75-55: here, not in the pick.
         let Some(control) = &self.control else { return };
-        control.signal.lower();
-        // See the partner in the picker.
-        fence(Ordering::SeqCst);
-        while let Ok(address) = control.queue.try_recv() {
+        for address in control.take_wishes() {
             self.hosts.connect(address, cx);
         }
         self.arm(cx);
@@ -199,3 +206,6 @@ impl OverrideHostPolicy {
         }
     }
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;

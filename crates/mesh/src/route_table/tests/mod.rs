@@ -5,10 +5,9 @@ mod matching;
 mod selection;
 mod sessions;
 
-use std::sync::mpsc::channel;
-
 use http::{HeaderName, HeaderValue};
 use proxyless_balancer::api::Wake;
+use proxyless_sans_io::sync::mpsc::channel;
 use proxyless_xds::resource::{
     ClusterSpecifier, FilterOverrides, HeaderMatcher, HeaderValueMatcher, PathMatcher, RouteAction,
     RouteMatch, StringMatchKind, StringMatcher, WeightedCluster,

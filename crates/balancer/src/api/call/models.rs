@@ -1,0 +1,28 @@
+use proxyless_sans_io::sync::check;
+use proxyless_sans_io::sync::loom::{sync::Arc as LoomArc, thread};
+
+use super::*;
+use crate::api::{CallCounts, use_stripe};
+
+/// Whoever lets go of a slot last, the heir gets all that was counted in it.
+#[test]
+fn the_heir_of_a_slot_gets_every_count() {
+    check(3, || {
+        let heir = Arc::new(CallCounter::default());
+        // Loom's, so that it knows what an `Arc` orders.
+        let slot = LoomArc::new(ConnectionSlot::with_heir(Arc::clone(&heir)));
+        let calls: Vec<_> = (0..2)
+            .map(|stripe| {
+                let slot = LoomArc::clone(&slot);
+                thread::spawn(move || {
+                    use_stripe(stripe);
+                    slot.calls().succeeded();
+                    slot.calls().failed();
+                })
+            })
+            .collect();
+        drop(slot);
+        calls.into_iter().for_each(|call| call.join().unwrap());
+        assert_eq!(heir.counts(), CallCounts { succeeded: 2, failed: 2 });
+    });
+}

@@ -1,0 +1,191 @@
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use proxyless_sans_io::sync::atomic::Ordering::Relaxed;
+use proxyless_sans_io::sync::check;
+use proxyless_sans_io::sync::loom::{future::block_on, thread};
+
+use super::*;
+
+/// A quota, and the streams that are out by the count of the model. Relaxed: it is exact, and orders nothing for others.
+struct Model {
+    quota: Quota,
+    out: AtomicUsize,
+}
+
+impl Model {
+    fn limited(limit: u32) -> Arc<Self> {
+        let model = Arc::new(Self { quota: Quota::default(), out: AtomicUsize::new(0) });
+        model.quota.set_limit(limit);
+        model
+    }
+
+    /// Waits for a stream. (If it is called but never woken, loom finds that all threads wait.)
+    fn take(&self, limit: usize) -> Result<(), QuotaClosed> {
+        block_on(self.quota.acquire())?;
+        assert!(self.out.fetch_add(1, Relaxed) < limit, "more than {limit} streams");
+        Ok(())
+    }
+
+    fn give_back(&self) {
+        self.out.fetch_sub(1, Relaxed);
+        self.quota.release();
+    }
+
+    /// Asks for a stream, and gives up if there is none.
+    fn try_once(&self) {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut turn = Box::pin(self.quota.acquire());
+        if turn.as_mut().poll(&mut context) == Poll::Ready(Ok(())) {
+            self.quota.release();
+        }
+    }
+
+    /// Nothing leaks: all streams are back, nobody is in the line, and as many as `limit` can be taken.
+    fn check_all_back(&self, limit: usize) {
+        assert_eq!(self.quota.in_use(), 0);
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..limit {
+            assert_eq!(pin!(self.quota.acquire()).poll(&mut context), Poll::Ready(Ok(())), "a lost stream");
+        }
+        let line = self.quota.line();
+        assert!(line.waiters.iter().all(oneshot::Sender::is_closed), "a lost waiter");
+    }
+}
+
+fn spawn(model: &Arc<Model>, run: impl FnOnce(&Model) + 'static) -> thread::JoinHandle<()> {
+    let model = Arc::clone(model);
+    thread::spawn(move || run(&model))
+}
+
+/// All who wait get a stream, and never more than the limit are out.
+#[test]
+fn waiters_are_served_and_the_limit_holds() {
+    check(2, || {
+        let model = Model::limited(1);
+        let use_one = |model: &Model| {
+            assert_eq!(model.take(1), Ok(()));
+            model.give_back();
+        };
+        let users = [spawn(&model, use_one), spawn(&model, use_one)];
+        use_one(&model);
+        users.into_iter().for_each(|user| user.join().unwrap());
+        model.check_all_back(1);
+    });
+}
+
+/// One who gives up, at any moment, takes no stream along, and keeps nobody waiting.
+#[test]
+fn a_waiter_that_gives_up_loses_no_stream() {
+    check(3, || {
+        let model = Model::limited(1);
+        assert_eq!(model.take(1), Ok(()));
+        let impatient = spawn(&model, Model::try_once);
+        let patient = spawn(&model, |model| {
+            assert_eq!(model.take(1), Ok(()));
+            model.give_back();
+        });
+        model.give_back();
+        impatient.join().unwrap();
+        patient.join().unwrap();
+        model.check_all_back(1);
+    });
+}
+
+/// A limit that is raised is seen by those who begin to wait.
+#[test]
+fn a_raised_limit_wakes_those_who_wait() {
+    check(3, || {
+        let model = Model::limited(0);
+        let users = [(); 2].map(|()| spawn(&model, |model| assert_eq!(model.take(2), Ok(()))));
+        model.quota.set_limit(1);
+        model.quota.set_limit(2);
+        users.into_iter().for_each(|user| user.join().unwrap());
+        model.give_back();
+        model.give_back();
+        model.check_all_back(2);
+    });
+}
+
+/// A limit that falls is never exceeded by those who come after it: only by those who were let in before.
+#[test]
+fn a_lowered_limit_is_paid_by_releases() {
+    check(3, || {
+        let model = Model::limited(2);
+        assert_eq!(model.take(2), Ok(()));
+        let user = spawn(&model, |model| {
+            assert_eq!(model.take(2), Ok(()));
+            model.give_back();
+        });
+        model.quota.set_limit(1);
+        model.give_back();
+        user.join().unwrap();
+        model.check_all_back(1);
+    });
+}
+
+/// Everyone who waits hears of the end.
+#[test]
+fn the_end_wakes_those_who_wait() {
+    check(3, || {
+        let model = Model::limited(1);
+        assert_eq!(model.take(1), Ok(()));
+        let users = [(); 2].map(|()| {
+            spawn(&model, |model| {
+                if model.take(1).is_ok() {
+                    model.give_back();
+                }
+            })
+        });
+        let closer = spawn(&model, |model| model.quota.close());
+        model.give_back();
+        users.into_iter().for_each(|user| user.join().unwrap());
+        closer.join().unwrap();
+        assert_eq!(model.quota.in_use(), 0);
+        assert_eq!(block_on(model.quota.acquire()), Err(QuotaClosed));
+    });
+}
+
+/// Streams that are abandoned while the socket is unblocked do not leave the quota congested.
+#[test]
+fn a_socket_that_goes_on_ends_the_congestion() {
+    check(3, || {
+        let model = Model::limited(2);
+        model.quota.set_blocked(true);
+        for _ in 0..2 {
+            assert_eq!(model.take(2), Ok(()));
+        }
+        let callers = [1, 3].map(|stream| {
+            spawn(&model, move |model| {
+                model.out.fetch_sub(1, Relaxed);
+                model.quota.abandon(stream);
+            })
+        });
+        // What the task of the connection does when the socket has taken everything.
+        model.quota.set_blocked(false);
+        model.quota.on_all_written();
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        assert_eq!(model.take(2), Ok(()));
+    });
+}
+
+/// The same for resets that are written one by one: when all are written, streams can be had.
+#[test]
+fn resets_that_are_written_end_the_congestion() {
+    check(3, || {
+        let model = Model::limited(2);
+        model.quota.set_blocked(true);
+        for _ in 0..2 {
+            assert_eq!(model.take(2), Ok(()));
+        }
+        model.quota.abandon(1);
+        let caller = spawn(&model, |model| model.quota.abandon(3));
+        let user = spawn(&model, |model| block_on(model.quota.acquire()).unwrap());
+        model.quota.on_reset_written(1);
+        caller.join().unwrap();
+        model.quota.on_reset_written(3);
+        user.join().unwrap();
+        assert_eq!(model.quota.in_use(), 1);
+    });
+}
