@@ -1,9 +1,9 @@
 //! How the calls of an endpoint went: atomics that calls write and sweeps read.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
+use proxyless_sans_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::api::{CallTracker, Code, Outcome};
 
@@ -36,16 +36,15 @@ impl Counts {
 impl CallCounter {
     /// Begins an interval; gives the counts of the one before.
     pub(super) fn swap(&self) -> Counts {
-        // Relaxed throughout: a call that ends just now may count for either interval, and nothing else is ordered.
+        // Relaxed throughout: nothing else is ordered. A call that ends just now may still be added to the bucket of the
+        // interval that ends; it stays there, and counts when that bucket has had its next turn.
         let active = self.active.load(Ordering::Relaxed) & 1;
         let [first, second] = &self.buckets;
-        let (ended, begun) = if active == 0 { (first, second) } else { (second, first) };
-        begun.successes.store(0, Ordering::Relaxed);
-        begun.failures.store(0, Ordering::Relaxed);
+        let ended = if active == 0 { first } else { second };
         self.active.store(1 - active, Ordering::Relaxed);
         Counts {
-            successes: ended.successes.load(Ordering::Relaxed),
-            failures: ended.failures.load(Ordering::Relaxed),
+            successes: ended.successes.swap(0, Ordering::Relaxed),
+            failures: ended.failures.swap(0, Ordering::Relaxed),
         }
     }
 
@@ -81,3 +80,6 @@ impl CallTracker for AddressTracker {
     /// What was never sent says nothing about its endpoint.
     fn withdrawn(&self) {}
 }
+
+#[cfg(all(test, proxyless_loom))]
+mod models;
