@@ -1,5 +1,5 @@
 use proxyless_balancer::api::use_stripe;
-use proxyless_sans_io::sync::check;
+use proxyless_sans_io::sync::{Step, check};
 use proxyless_sans_io::sync::loom::thread;
 
 use super::*;
@@ -93,13 +93,19 @@ fn a32_no_rpc_is_refused_while_there_is_a_place() {
 fn a37_57_a_counter_that_goes_while_another_user_comes_is_one() {
     check(3, || {
         let registry = CircuitRegistry::default();
-        let old = circuit(&registry);
-        let leaving = thread::spawn(move || {
-            let permit = old.enter(1);
-            assert!(permit.is_some());
-            drop(old);
-            drop(permit);
-        });
+        // Loom does not know that the last drop of an `Arc` and an upgrade meet.
+        let (old, step) = (circuit(&registry), Arc::new(Step::default()));
+        let leaving = {
+            let step = Arc::clone(&step);
+            thread::spawn(move || {
+                let permit = old.enter(1);
+                assert!(permit.is_some());
+                drop(old);
+                step.take();
+                drop(permit);
+            })
+        };
+        step.take();
         let new = circuit(&registry);
         leaving.join().unwrap();
         assert_eq!(registry.len(), 1);
