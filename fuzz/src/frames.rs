@@ -14,8 +14,14 @@ const DEBUG_DATA: usize = 1024;
 /// Oracle: no panic; whole, cut at random and byte by byte it is the same, and the same as a direct reading finds.
 pub fn frame_tap(data: &[u8]) {
     let Some((&seed, data)) = data.split_first() else { return };
-    let expected = read_received(data);
-    assert_eq!(found(received([data])), expected, "in one piece");
+    let mut expected = read_received(data);
+    let in_one_piece = found(received([data]));
+    // The reference does not count interim responses: beyond the limit only the frames before it are compared.
+    if in_one_piece.last() == Some(&Found::TooManyInterim) {
+        expected.truncate(in_one_piece.len() - 1);
+        expected.push(Found::TooManyInterim);
+    }
+    assert_eq!(in_one_piece, expected, "in one piece");
     assert_eq!(found(received(data.chunks(1))), expected, "byte by byte");
     assert_eq!(found(received(cut(data, seed))), expected, "in parts");
     let data = &[&[b'P'; PREFACE], data].concat();
@@ -43,6 +49,7 @@ enum Found {
     Settings(Option<u32>, Option<u32>),
     GoAway { last_stream_id: u32, code: u32, debug_data: Bytes },
     NotHttp2,
+    TooManyInterim,
 }
 
 fn found(received: Vec<Received>) -> Vec<Found> {
@@ -54,6 +61,7 @@ fn found(received: Vec<Received>) -> Vec<Found> {
             debug_data: go_away.debug_data,
         },
         Received::NotHttp2 => Found::NotHttp2,
+        Received::TooManyInterim => Found::TooManyInterim,
     };
     received.into_iter().map(found).collect()
 }

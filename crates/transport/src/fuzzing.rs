@@ -13,6 +13,8 @@ pub enum Received {
     GoAway(GoAway),
     /// This is not HTTP/2.
     NotHttp2,
+    /// Too many interim responses; nothing is read after them.
+    TooManyInterim,
 }
 
 /// What the tap finds in bytes from a server that arrive in these parts.
@@ -27,6 +29,7 @@ pub fn received<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<Received> 
                 }
                 Event::GoAway(go_away) => Received::GoAway(go_away),
                 Event::NotHttp2 { .. } => Received::NotHttp2,
+                Event::TooManyInterim => Received::TooManyInterim,
             });
         });
     }
