@@ -422,7 +422,7 @@ mod tests {
         let (commands, mut inbox) = unbounded_channel();
         let config = XdsCoreConfig::new(&bootstrap, Gates::default(), 1);
         let lrs_config = LrsCoreConfig::new(&bootstrap, 1);
-        let server = ServerChannel::new(bootstrap.server().target.clone());
+        let server = ServerChannel::new(bootstrap.server().target.clone(), None);
         let mut driver = Driver::new(config, lrs_config, server, commands.downgrade());
         let (events, mut told) = unbounded_channel();
         driver.on_command(Command::Join { channel: 1, events });
