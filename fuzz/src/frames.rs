@@ -103,7 +103,7 @@ fn read_received(mut data: &[u8]) -> Vec<Found> {
         }
         is_first = false;
         let Some(payload) = payload else { break };
-        if is_settings && payload.len() % 6 == 0 {
+        if is_settings && payload.len().is_multiple_of(6) {
             let value = |wanted: u8| {
                 let of = |setting: &&[u8]| setting[..2] == [0, wanted];
                 let setting = payload.chunks(6).rev().find(of)?;

@@ -93,7 +93,7 @@ pub fn keep_panics_quiet() {
 pub fn check(seed: u64) -> Result<Report, Box<Failure>> {
     let script = script(seed);
     let report = run(&script, Trace::Off)?;
-    if seed % TWICE == 0 {
+    if seed.is_multiple_of(TWICE) {
         let again = run(&script, Trace::Off)?;
         if again != report {
             let violation = Violation::new("a seed is one world", format!("{report:?}, then {again:?}"));
