@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ads;
+pub mod channel;
 pub mod dns;
 mod endpoint_model;
 pub mod frames;
@@ -34,7 +35,7 @@ impl Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     Target::new("listener", Some("resources.dict"), resources::listener),
     Target::new("route_configuration", Some("resources.dict"), resources::route_configuration),
     Target::new("cluster", Some("resources.dict"), resources::cluster),
@@ -42,6 +43,7 @@ pub const TARGETS: [Target; 18] = [
     Target::new("aggregate_cluster", None, resources::aggregate_cluster),
     Target::new("wrapped", Some("resources.dict"), resources::wrapped),
     Target::new("ads", Some("resources.dict"), ads::ads),
+    Target::new("channel", Some("resources.dict"), channel::channel),
     Target::new("lrs", None, lrs::lrs),
     Target::new("orca", None, lrs::orca),
     Target::new("orca_trailer", None, metadata::orca_trailer),

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use prost::encoding::encode_varint;
 use prost::{Message, Name};
 use proxyless_testkit::envoy_types::pb::envoy::config::core::v3::{HealthStatus, Metadata};
 use proxyless_testkit::envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
@@ -57,7 +58,42 @@ fn the_resources_of_the_corpus_are_good() {
 }
 
 fn seeds() -> Vec<Seed> {
-    [resources(), streams(), texts(), wires()].concat()
+    [resources(), channels(), streams(), texts(), wires()].concat()
+}
+
+/// The numbers are those of the fields in `src/channel.rs`.
+fn channels() -> Vec<Seed> {
+    let bytes = |number: u64, value: Vec<u8>| {
+        let mut field = Vec::new();
+        encode_varint(number << 3 | 2, &mut field);
+        encode_varint(value.len() as u64, &mut field);
+        [field, value].concat()
+    };
+    let number = |number: u64, value: u64| {
+        let mut field = Vec::new();
+        encode_varint(number << 3, &mut field);
+        encode_varint(value, &mut field);
+        field
+    };
+    let ready = number(6, 0);
+    let serves = [number(8, 9), number(10, 1), number(7, 1000)].concat();
+    let trouble = [number(6, 1), number(7, 5000), number(6, 3), number(7, 20_000), ready.clone()].concat();
+    let manager = connection_manager(simple_route_config("a", "a")).filter(stateful_session("sid"));
+    let sessions = bytes(1, listener_with("a", &manager).encode_to_vec());
+    let listener = bytes(1, listener("a", simple_route_config("a", "a")).encode_to_vec());
+    let cluster = |name: &str| bytes(3, eds_cluster(name).eds_service_name("a").encode_to_vec());
+    let served = [cluster("a"), bytes(4, assignment_of_two()), ready.clone(), serves.clone()].concat();
+    let leaves = [cluster("b"), cluster("c"), bytes(4, assignment_of_two())].concat();
+    let aggregate = bytes(3, aggregate_cluster("a", ["b", "c"]).encode_to_vec());
+    let dns = bytes(3, logical_dns_cluster("a", "a.example", 80).encode_to_vec());
+    let resolved = [number(9, 2), ready, serves.clone(), number(11, 1), number(9, 0)].concat();
+    let end = [trouble, serves].concat();
+    vec![
+        ("channel", "simple", [&listener[..], &served, &end].concat()),
+        ("channel", "sessions", [&sessions[..], &served, &end].concat()),
+        ("channel", "aggregate", [&listener[..], &aggregate, &leaves, &end].concat()),
+        ("channel", "dns", [&listener[..], &dns, &resolved, &end].concat()),
+    ]
 }
 
 fn address(last: u8) -> SocketAddr {

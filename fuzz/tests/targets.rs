@@ -87,6 +87,7 @@ tests! {
     aggregate_cluster,
     wrapped,
     ads,
+    channel,
     lrs,
     orca,
     orca_trailer,
