@@ -5,16 +5,23 @@ use std::time::Duration;
 use proxyless::{XdsChannel, XdsChannelBuilder};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, ControlPlane, Resource};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::common::{ask, builder, mesh, until_only};
+use super::common::{ask, builder, mesh};
 use super::hostile::{Attack, Hostile, Seen};
 use super::memory::Measured;
 
 /// How often an RPC is sent. Enough to notice an outage, and little beside what is measured.
 const PACE: Duration = Duration::from_millis(20);
+
+/// Far beyond the backoff of a client that has failed a few times, on a machine that is busy with others.
+const RECOVERY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How many worlds there are at a time.
+static WORLDS: Semaphore = Semaphore::const_new(16);
 
 pub(crate) struct World {
     pub(crate) plane: ControlPlane,
@@ -51,12 +58,28 @@ impl Load {
     }
 }
 
+/// Sends RPCs until one is answered by this backend.
+async fn until_answered_by(channel: &XdsChannel, backend: &str, what: &str) {
+    let mut last = None;
+    let answered = async {
+        let mut pace = tokio::time::interval(PACE);
+        while last.as_ref().is_none_or(|last: &Result<String, Status>| last.as_deref().ok() != Some(backend))
+        {
+            pace.tick().await;
+            last = Some(ask(channel).await);
+        }
+    };
+    if tokio::time::timeout(RECOVERY_PATIENCE, answered).await.is_err() {
+        panic!("{what}: not answered by {backend:?} in {RECOVERY_PATIENCE:?}; the last answer: {last:?}");
+    }
+}
+
 impl World {
     /// A channel that has a good configuration, whose control plane is gone.
     pub(crate) async fn configured(options: impl FnOnce(XdsChannelBuilder) -> XdsChannelBuilder) -> Self {
         let mut world = Self::unconfigured(options).await;
         world.plane.restart().await.expect("the port is its own");
-        until_only(&world.channel, &["old"]).await;
+        until_answered_by(&world.channel, "old", "before the attack").await;
         world.plane.stop().await;
         world.load = Some(Load::start(world.channel.clone()));
         world
@@ -102,7 +125,7 @@ impl World {
     async fn recovers_alone(self, what: &str) {
         self.plane.set(priorities("cluster", [[&self.new]]));
         self.plane.restart().await.expect("the port is its own");
-        until_only(&self.channel, &["new"]).await;
+        until_answered_by(&self.channel, "new", what).await;
         if let Some(Load { stop, task }) = self.load {
             stop.cancel();
             let (succeeded, failed) = task.await.expect("no panic");
@@ -113,6 +136,7 @@ impl World {
 
 /// A channel with a good configuration meets the attack until the server has seen enough, and recovers.
 pub(crate) async fn survives(what: &str, attack: Attack, enough: impl Fn(&Seen) -> bool) -> Seen {
+    let _place = WORLDS.acquire().await.expect("it is never closed");
     let world = World::configured(|builder| builder).await;
     let hostile = world.attack(attack);
     let seen = hostile.wait(what, enough).await;
@@ -122,6 +146,7 @@ pub(crate) async fn survives(what: &str, attack: Attack, enough: impl Fn(&Seen) 
 
 /// A channel without a configuration meets the attack until the server has seen enough, and gets one.
 pub(crate) async fn starts_after(what: &str, attack: Attack, enough: impl Fn(&Seen) -> bool) {
+    let _place = WORLDS.acquire().await.expect("it is never closed");
     let world = World::unconfigured(|builder| builder).await;
     let hostile = world.attack(attack);
     let first = tokio::spawn({
