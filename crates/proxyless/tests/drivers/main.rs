@@ -8,6 +8,7 @@
 //! `DRIVER_SEED` sets the first seed of the random runs, `DRIVER_RUNS` their number, `DRIVER_TRACE` prints what
 //! happens. A failure prints its seed.
 #![allow(missing_docs)]
+#![allow(clippy::print_stderr)] // a failure prints its seed, and on demand what happened
 
 mod backend;
 mod bad_peer;

@@ -148,8 +148,8 @@ fn backends_that_refuse_every_request_get_few_copies_of_each() {
     simulate(7, async {
         let world = World::start("refuse").await;
         let faults = [0, 1, 2].map(|number| (Host::Backend(number), Fault::Backend(backend::Manner::Refuse)));
-        let rate = Rate { timeout: Duration::from_secs(60), ..Rate::per_second(2) };
-        trial(&world, &faults, Storm::steady(Duration::from_secs(60)), rate).await;
+        let rate = Rate { timeout: Duration::from_secs(60), ..Rate::per_second(1) };
+        trial(&world, &faults, Storm::steady(Duration::from_secs(25)), rate).await;
         check_end(world).await;
     });
 }
