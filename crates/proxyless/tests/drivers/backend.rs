@@ -82,9 +82,13 @@ impl Backend {
         self.lock().manner = manner;
     }
 
-    /// How often each RPC came, since this was last asked.
-    pub(crate) fn take_copies(&self) -> BTreeMap<String, usize> {
-        std::mem::take(&mut self.lock().copies)
+    /// How often each RPC came, since [`forget_copies`](Self::forget_copies).
+    pub(crate) fn copies(&self) -> BTreeMap<String, usize> {
+        self.lock().copies.clone()
+    }
+
+    pub(crate) fn forget_copies(&self) {
+        self.lock().copies.clear();
     }
 
     async fn answer(self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proxyless::{Address, BoxedIo, Connecting, Connector};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::pipe::{CLIENT, End, Link, SERVER, pipe};
 use crate::trace::Trace;
@@ -43,7 +43,7 @@ struct Host {
     reach: Reach,
     serve: Serve,
     connections: Vec<(Link, JoinHandle<()>)>,
-    attempts: Vec<Instant>,
+    attempts: usize,
 }
 
 impl Host {
@@ -59,7 +59,7 @@ impl Network {
 
     /// Adds a host.
     pub(crate) fn host(&self, address: SocketAddr, serve: Serve) {
-        let host = Host { reach: Reach::Open, serve, connections: Vec::new(), attempts: Vec::new() };
+        let host = Host { reach: Reach::Open, serve, connections: Vec::new(), attempts: 0 };
         self.lock().insert(address, host);
     }
 
@@ -105,9 +105,13 @@ impl Network {
         self.links(address).len()
     }
 
-    /// When the host was connected to, successfully or not, since this was last asked.
-    pub(crate) fn take_attempts(&self, address: SocketAddr) -> Vec<Instant> {
-        self.with(address, |host| std::mem::take(&mut host.attempts))
+    /// How often the host was connected to, successfully or not, since [`forget_attempts`](Self::forget_attempts).
+    pub(crate) fn attempts(&self, address: SocketAddr) -> usize {
+        self.with(address, |host| host.attempts)
+    }
+
+    pub(crate) fn forget_attempts(&self, address: SocketAddr) {
+        self.with(address, |host| host.attempts = 0);
     }
 
     /// What has happened so far.
@@ -145,7 +149,7 @@ impl Connector for Network {
     fn connect<'a>(&'a self, address: &'a Address) -> Connecting<'a> {
         let &Address::Tcp(address) = address else { unreachable!("hosts have IP addresses") };
         Box::pin(async move {
-            let attempted = |host: &mut Host| host.attempts.push(Instant::now());
+            let attempted = |host: &mut Host| host.attempts += 1;
             let known = self.lock().get_mut(&address).map(attempted).is_some();
             self.trace.note(&format!("connect {address}"));
             sleep(LATENCY * 2).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
+use crate::backend::Backend;
 use crate::fault::{Fault, Role};
 use crate::load::{Load, Rate};
 use crate::memory;
@@ -66,8 +67,7 @@ pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], mut storm: St
     memory::reset_peak();
 
     let load = Load::start(&world.channel, rate);
-    let changes = storm.rage(world, faults).await;
-    check_rates(world, faults, storm.lasting, changes);
+    storm.rage(world, faults, |lasted, changes| check_rates(world, faults, lasted, changes)).await;
     let (_, failed) = load.counts();
     if faults.iter().all(|(host, _)| *host == Host::Plane) {
         let why = load.failure_since(start);
@@ -90,8 +90,7 @@ pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], mut storm: St
 /// Like [`trial`] for a channel that nobody has used, so that it has never seen its servers without the faults.
 pub(crate) async fn cold_trial(world: &World, faults: &[(Host, Fault)], mut storm: Storm, rate: Rate) {
     let load = Load::start(&world.channel, rate);
-    let changes = storm.rage(world, faults).await;
-    check_rates(world, faults, storm.lasting, changes);
+    storm.rage(world, faults, |lasted, changes| check_rates(world, faults, lasted, changes)).await;
     for &(host, fault) in faults {
         world.end(host, fault);
     }
@@ -105,16 +104,16 @@ pub(crate) async fn cold_trial(world: &World, faults: &[(Host, Fault)], mut stor
 }
 
 fn forget_counts(world: &World) {
-    world.plane.take_counts();
-    world.backends.iter().chain([&world.canary]).for_each(|backend| drop(backend.take_copies()));
+    world.plane.forget_counts();
+    world.backends.iter().chain([&world.canary]).for_each(Backend::forget_copies);
     for address in world.all().into_iter().chain([world.plane.address]) {
-        world.network.take_attempts(address);
+        world.network.forget_attempts(address);
     }
 }
 
 /// Nothing was stormed while it lasted.
 fn check_rates(world: &World, faults: &[(Host, Fault)], lasted: Duration, changes: usize) {
-    let Counts { streams, requests, load_streams } = world.plane.take_counts();
+    let Counts { streams, requests, load_streams } = world.plane.counts();
     let most_streams = 3 + (lasted.as_secs_f64() / STREAM_PAUSE) as usize;
     assert!(streams <= most_streams, "{faults:?}: {streams} ADS streams in {lasted:?}");
     assert!(load_streams <= most_streams, "{faults:?}: {load_streams} LRS streams in {lasted:?}");
@@ -122,13 +121,13 @@ fn check_rates(world: &World, faults: &[(Host, Fault)], lasted: Duration, change
     let most_requests = (1 + streams) * MOST_REQUESTS + 2 * changes;
     assert!(requests <= most_requests, "{faults:?}: {requests} requests on {streams} streams");
     for &(host, fault) in faults {
-        let attempts = world.network.take_attempts(world.address_of(host)).len();
+        let attempts = world.network.attempts(world.address_of(host));
         // Each time that a server is well, or wanted again, the backoff may begin again.
         let most = fault.most_connections(host.role(), lasted) + 3 * changes;
         assert!(attempts <= most, "{host:?} {fault:?}: {attempts} connections in {lasted:?}, not {most}");
     }
     let mut copies: BTreeMap<String, usize> = BTreeMap::new();
-    for (rpc, count) in world.backends.iter().flat_map(|backend| backend.take_copies()) {
+    for (rpc, count) in world.backends.iter().flat_map(Backend::copies) {
         *copies.entry(rpc).or_default() += count;
     }
     let most = copies.values().max().copied().unwrap_or_default();

@@ -59,7 +59,7 @@ struct State {
 }
 
 /// What clients did.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) streams: usize,
     /// Requests on the streams.
@@ -132,9 +132,13 @@ impl Plane {
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// What was counted since this was last asked.
-    pub(crate) fn take_counts(&self) -> Counts {
-        std::mem::take(&mut self.lock().counts)
+    /// What was counted since [`forget_counts`](Self::forget_counts).
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    pub(crate) fn forget_counts(&self) {
+        self.lock().counts = Counts::default();
     }
 
     pub(crate) fn manner(&self) -> Manner {

@@ -160,7 +160,7 @@ fn a_control_plane_that_ends_its_streams_after_a_response_is_not_stormed() {
     simulate(8, async {
         let world = World::start("ends").await;
         let faults = [(Host::Plane, Fault::Plane(plane::Manner::EndAfterResponse))];
-        trial(&world, &faults, Storm::steady(Duration::from_secs(300)), Rate::per_second(2)).await;
+        trial(&world, &faults, Storm::steady(Duration::from_secs(120)), Rate::per_second(2)).await;
         check_end(world).await;
     });
 }

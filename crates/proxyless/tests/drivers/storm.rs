@@ -25,20 +25,33 @@ impl Storm {
         Self { lasting, flapping: None, churn: None, rng: Rng::new(0) }
     }
 
-    /// Runs it, and leaves the faults as they are at its end. Returns how often something changed.
-    pub(crate) async fn rage(&mut self, world: &World, faults: &[(Host, Fault)]) -> usize {
-        let end = Instant::now() + self.lasting;
+    /// Runs it, and leaves the faults as they are at its end. `check` is told now and then, and at the end, how long it
+    /// has lasted and how often something changed.
+    pub(crate) async fn rage(
+        &mut self,
+        world: &World,
+        faults: &[(Host, Fault)],
+        mut check: impl FnMut(Duration, usize),
+    ) {
+        const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+        let start = Instant::now();
+        let end = start + self.lasting;
         for &(host, fault) in faults {
             world.begin(host, fault).await;
         }
         let mut wrong = vec![true; faults.len()];
         let (mut next_flap, mut next_churn) = (self.next(self.flapping), self.next(self.churn));
-        let mut changes = 0;
+        let (mut changes, mut next_check) = (0, start + CHECK_INTERVAL);
         loop {
-            let next = next_flap.min(next_churn).min(end);
+            let next = next_flap.min(next_churn).min(next_check).min(end);
             sleep_until(next).await;
-            if Instant::now() >= end {
-                break;
+            if next == next_check || next == end {
+                check(start.elapsed(), changes);
+                next_check += CHECK_INTERVAL;
+                if next == end {
+                    return;
+                }
+                continue;
             }
             changes += 1;
             if next == next_flap {
@@ -57,7 +70,6 @@ impl Storm {
                 next_churn = self.next(self.churn);
             }
         }
-        changes
     }
 
     fn next(&mut self, longest: Option<Duration>) -> Instant {
