@@ -105,6 +105,14 @@ impl Network {
         self.links(address).len()
     }
 
+    /// Ends the servers of connections that the client has given up and that carry nothing, so that they do not notice.
+    pub(crate) fn reap(&self) {
+        for host in self.lock().values_mut() {
+            let cut_off = |link: &Link| !link.is_open() && BOTH.iter().any(|&writer| link.is_stalled(writer));
+            host.connections.iter().filter(|(link, _)| cut_off(link)).for_each(|(_, task)| task.abort());
+        }
+    }
+
     /// How often the host was connected to, successfully or not, since [`forget_attempts`](Self::forget_attempts).
     pub(crate) fn attempts(&self, address: SocketAddr) -> usize {
         self.with(address, |host| host.attempts)

@@ -84,6 +84,7 @@ pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], mut storm: St
     assert!(most < MOST_HELD, "{faults:?}: {most} bytes were held");
     drop(load);
     forget_counts(world);
+    world.network.reap();
     baseline.check(&format!("{faults:?}")).await;
 }
 
