@@ -1,6 +1,6 @@
 use proxyless_balancer::api::use_stripe;
-use proxyless_sans_io::sync::{Step, check};
 use proxyless_sans_io::sync::loom::thread;
+use proxyless_sans_io::sync::{Step, check};
 
 use super::*;
 
