@@ -155,6 +155,34 @@ impl Mesh {
         }
     }
 
+    /// Every address of a leaf.
+    #[must_use]
+    pub fn addresses(&self, leaf: &str) -> Vec<SocketAddr> {
+        match self.clusters.get(leaf).map(|cluster| &cluster.kind) {
+            Some(ClusterKind::Eds(eds)) => {
+                self.assignments.get(eds).map(|found| found.addresses().collect()).unwrap_or_default()
+            }
+            Some(ClusterKind::Dns(host)) => self.hosts.get(host).cloned().unwrap_or_default(),
+            Some(ClusterKind::Aggregate(_) | ClusterKind::List(_)) | None => Vec::new(),
+        }
+    }
+
+    /// The other addresses that one policy tries beside an address of a leaf.
+    #[must_use]
+    pub fn siblings(&self, leaf: &str, address: SocketAddr) -> Vec<SocketAddr> {
+        let cluster = self.clusters.get(leaf);
+        let mut siblings = match cluster.map(|cluster| (&cluster.kind, cluster.policy)) {
+            Some((ClusterKind::Eds(eds), policy)) if policy != Policy::PickFirst => {
+                let endpoints = self.assignments.get(eds).into_iter().flat_map(Assignment::endpoints);
+                let mut own = endpoints.filter(|endpoint| endpoint.addresses.contains(&address));
+                own.next().map(|endpoint| endpoint.addresses.clone()).unwrap_or_default()
+            }
+            _ => self.addresses(leaf),
+        };
+        siblings.retain(|sibling| *sibling != address);
+        siblings
+    }
+
     /// The names of all resources of a type.
     #[must_use]
     pub fn names(&self, resource_type: ResourceType) -> Vec<String> {
@@ -238,10 +266,14 @@ impl Assignment {
         Self { priorities: priorities.iter().enumerate().map(locality).collect(), drop_all: false }
     }
 
+    /// Every endpoint.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.priorities.iter().flatten().flat_map(|locality| &locality.endpoints)
+    }
+
     /// Every address.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        let endpoints = self.priorities.iter().flatten().flat_map(|locality| &locality.endpoints);
-        endpoints.flat_map(|endpoint| endpoint.addresses.iter().copied())
+        self.endpoints().flat_map(|endpoint| endpoint.addresses.iter().copied())
     }
 }
 

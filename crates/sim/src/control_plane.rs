@@ -23,8 +23,8 @@ pub struct ControlPlane {
     pub delay: Duration,
     /// How long a stream takes to open.
     pub open_delay: Duration,
-    /// Whether streams fail to open.
-    pub refuses: bool,
+    /// What becomes of new streams.
+    pub welcome: Welcome,
     faults: BTreeMap<Key, Fault>,
     habits: ServerHabits,
     /// Counts the changes of a type; it is the version of its responses.
@@ -35,6 +35,18 @@ pub struct ControlPlane {
     held: BTreeMap<Key, u64>,
     stream: Option<Stream>,
     nonces: u64,
+}
+
+/// What becomes of new streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Welcome {
+    /// They open.
+    #[default]
+    Accepted,
+    /// There is no connection.
+    Refused,
+    /// There is a server, and it does not know the service.
+    NoService,
 }
 
 #[derive(Debug)]
@@ -82,7 +94,7 @@ impl ControlPlane {
             mesh,
             delay: Duration::ZERO,
             open_delay: Duration::ZERO,
-            refuses: false,
+            welcome: Welcome::default(),
             faults: BTreeMap::new(),
             habits,
             versions: ResourceType::ALL.into_iter().map(|resource_type| (resource_type, 1)).collect(),

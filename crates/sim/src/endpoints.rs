@@ -90,6 +90,21 @@ pub struct Connections {
     live: BTreeMap<u64, Connection>,
     /// When attempts to an address began, as long as none led to a connection that proved itself.
     fruitless: BTreeMap<SocketAddr, Vec<Time>>,
+    /// How many attempts in a row came to nothing, or to a connection that did not last.
+    failures: BTreeMap<SocketAddr, u32>,
+}
+
+/// How long an attempt to connect may take.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// No backend that accepts is slower than this.
+const SLOWEST_ACCEPT: Duration = Duration::from_secs(15);
+
+/// The longest delay after so many failures in a row.
+pub(crate) fn longest_backoff(failures: u32) -> Duration {
+    let BackoffConfig { initial, multiplier, max, jitter } = BackoffConfig::default();
+    let Some(grown) = failures.checked_sub(1) else { return Duration::ZERO };
+    let factor = multiplier.powi(grown.min(100).cast_signed());
+    initial.mul_f64(factor.min(max.as_secs_f64() / initial.as_secs_f64())).mul_f64(1.0 + jitter)
 }
 
 /// A connection that lived this long was worth having.
@@ -106,6 +121,8 @@ pub struct Connection {
     pub phase: Phase,
     /// Since when it is READY.
     ready_since: Option<Time>,
+    /// Whether the attempt gets no answer, whatever the backend does from now on.
+    times_out: bool,
 }
 
 impl Connection {
@@ -143,8 +160,8 @@ impl Connections {
         if same {
             return Err(Violation::new("one attempt per connection", format!("{id:?} to {address} twice")));
         }
-        match self.live.insert(attempt, Connection { id, address, phase: Phase::Dialing, ready_since: None })
-        {
+        let dialing = Connection { id, address, phase: Phase::Dialing, ready_since: None, times_out: false };
+        match self.live.insert(attempt, dialing) {
             None => Ok(()),
             Some(_) => {
                 Err(Violation::new("attempts have their own numbers", format!("attempt {attempt} twice")))
@@ -167,6 +184,7 @@ impl Connections {
     /// The user resets all backoffs.
     pub(crate) fn reset_backoff(&mut self) {
         self.fruitless.clear();
+        self.failures.clear();
     }
 
     /// A call was sent on a connection.
@@ -203,6 +221,7 @@ impl Connections {
             Some(found) if found.id == id && phases.contains(&found.phase) => {
                 // The core forgets what it lets go.
                 self.fruitless.remove(&found.address);
+                self.failures.remove(&found.address);
                 Ok(found)
             }
             other => Err(Violation::new(rule, format!("{id:?}, attempt {attempt}: {other:?}"))),
@@ -211,7 +230,8 @@ impl Connections {
 
     /// A connection comes that the core does not wait for any more.
     pub fn cross(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) {
-        self.live.insert(attempt, Connection { id, address, phase: Phase::Unwanted, ready_since: None });
+        let crossed = Connection { id, address, phase: Phase::Unwanted, ready_since: None, times_out: false };
+        self.live.insert(attempt, crossed);
     }
 
     /// The core learns that an attempt succeeded.
@@ -227,6 +247,37 @@ impl Connections {
         let Some(found) = self.live.remove(&attempt) else { return };
         if found.is_settled(now) {
             self.fruitless.remove(&found.address);
+            self.failures.remove(&found.address);
+        } else {
+            *self.failures.entry(found.address).or_default() += 1;
+        }
+    }
+
+    /// An attempt gets no answer.
+    pub(crate) fn will_time_out(&mut self, attempt: u64) {
+        if let Some(found) = self.live.get_mut(&attempt) {
+            found.times_out = true;
+        }
+    }
+
+    /// How long an attempt to connect to a backend may take. It may use up the time until the next one.
+    pub(crate) fn longest_attempt(&self, address: SocketAddr) -> Duration {
+        let failures = self.failures.get(&address).copied().unwrap_or_default();
+        CONNECT_TIMEOUT.max(longest_backoff(failures + 1))
+    }
+
+    /// How long it may take from now on until there is a connection to a backend that accepts after `delay`.
+    pub(crate) fn longest_wait(&self, address: SocketAddr, delay: Duration) -> Duration {
+        let failures = self.failures.get(&address).copied().unwrap_or_default();
+        let found = self.live.values().find(|found| found.address == address);
+        match found.map(|found| (found.phase, found.times_out)) {
+            Some((Phase::Ready, _)) => Duration::ZERO,
+            // It was dialed when it accepted more slowly, or not at all.
+            Some((Phase::Dialing, true)) => {
+                self.longest_attempt(address) + longest_backoff(failures + 1) + delay
+            }
+            Some((Phase::Dialing, false)) => delay.max(SLOWEST_ACCEPT),
+            Some((Phase::Unwanted, _)) | None => longest_backoff(failures) + delay,
         }
     }
 
@@ -252,5 +303,18 @@ impl Connections {
     #[must_use]
     pub fn count(&self, phase: Phase) -> usize {
         self.live.values().filter(|found| found.phase == phase).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_is_at_most_the_nominal_delay_and_its_jitter() {
+        assert_eq!(longest_backoff(0), Duration::ZERO);
+        assert_eq!(longest_backoff(1), Duration::from_millis(1_200));
+        assert_eq!(longest_backoff(2), Duration::from_millis(1_920));
+        assert_eq!(longest_backoff(1_000), Duration::from_secs(144));
     }
 }

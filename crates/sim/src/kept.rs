@@ -167,7 +167,7 @@ fn blames_the_way(entry: &ClusterEntry) -> bool {
         },
     };
     why.is_some_and(|why| {
-        why.contains("management server unreachable")
+        ["management server unreachable", "has no ADS service"].iter().any(|blame| why.contains(blame))
             && !["does not exist", "rejected", "reports status", "no answer in time", "DNS"]
                 .iter()
                 .any(|statement| why.contains(statement))

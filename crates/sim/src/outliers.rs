@@ -105,7 +105,9 @@ fn look(world: &mut World, epoch: u64, cluster: &ClusterRef) -> Result<Option<Si
             in_use |= endpoint.addresses.iter().any(|address| reached.contains(address));
             // With more addresses, it is not sure which one the endpoint uses.
             let [address] = *endpoint.addresses else { continue };
-            if channel.connections.phase_of(address) == Some(Phase::Ready) {
+            // One that hangs up is connected for a moment only.
+            let stays = world.backends().accepts(address);
+            if stays && channel.connections.phase_of(address) == Some(Phase::Ready) {
                 sight.connected.insert(address);
                 let ejected = sight.shown.contains(&address.to_string());
                 Violation::unless(

@@ -1,13 +1,12 @@
 //! How many subchannels a channel may hold when nothing happened for long.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::channel::SimChannel;
 use crate::config::{ClusterKind, Mesh};
 use crate::endpoints::Backends;
+use crate::expected::{self, Expected, Walk};
 use crate::invariants::Violation;
-use crate::oracle::{self, Expected};
 use crate::world::World;
 
 /// Longer than children that the priority policy deactivated are kept (15 minutes).
@@ -35,12 +34,10 @@ fn needed(world: &World, channel: &SimChannel) -> usize {
 
 /// Leaves down to the first that serves.
 fn of_cluster(mesh: &Mesh, backends: &Backends, cluster: &str) -> usize {
-    let mut leaves = Vec::new();
-    oracle::collect_leaves(mesh, cluster, &mut BTreeSet::new(), &mut leaves);
     let mut sum = 0;
-    for leaf in leaves {
+    for leaf in Walk::from(mesh, cluster).leaves {
         sum += of_leaf(mesh, backends, &leaf);
-        if oracle::expected_of_leaf(mesh, backends, &leaf) != Expected::Failure {
+        if expected::expected_of_leaf(mesh, backends, &leaf) != Expected::Failure {
             break;
         }
     }
@@ -56,7 +53,7 @@ fn of_leaf(mesh: &Mesh, backends: &Backends, leaf: &str) -> usize {
     };
     let Some(assignment) = assignment else { return 0 };
     let mut sum = 0;
-    for endpoints in oracle::priorities(assignment) {
+    for endpoints in expected::priorities(assignment) {
         sum += endpoints.iter().map(|addresses| addresses.len()).sum::<usize>();
         let serves = endpoints.iter().any(|addresses| addresses.iter().any(|&a| backends.accepts(a)));
         if serves && !assignment.drop_all {

@@ -103,6 +103,8 @@ pub enum Action {
     CutStream(Loss),
     /// New ADS streams fail until further notice.
     RefuseStreams,
+    /// New ADS streams are ended with UNIMPLEMENTED until further notice.
+    NoAdsService,
     /// New ADS streams can be opened.
     AcceptStreams,
     /// The server takes this long to answer, from now on.

@@ -12,7 +12,7 @@ use proxyless_sans_io::Time;
 
 use crate::calls::Picked;
 use crate::channel::SimChannel;
-use crate::endpoints::{Behaviour, Phase};
+use crate::endpoints::{Behaviour, CONNECT_TIMEOUT, Phase};
 use crate::generate::MAX_IDLE_TIMEOUT;
 use crate::in_use::Leaf;
 use crate::invariants::{Violation, has_prospects};
@@ -116,7 +116,9 @@ pub(crate) fn check_wait(world: &mut World, id: u64) -> Result<(), Violation> {
     let hosts = Hosts::of(channel, cluster.name(), &cookie).map(|hosts| hosts.usable).unwrap_or_default();
     let has_failed = |host| channel.failed.get(host).is_some_and(|&at| at > wait.since + HEARD);
     let all_failed = !hosts.is_empty() && hosts.iter().all(has_failed);
-    let serves = all_failed && completes(world.peek(epoch, cluster.id(), 1));
+    // In a ring it depends on the RPC whether its place serves.
+    let others = if all_failed { world.peek(epoch, cluster.id(), 20) } else { Vec::new() };
+    let serves = !others.is_empty() && others.into_iter().all(|result| completes(vec![result]));
     Violation::unless(!serves, "no RPC waits while an endpoint could take it", || {
         format!("call {id} of {cluster:?} waits since {:?}: {hosts:?} have failed, others serve", wait.since)
     })?;
@@ -195,6 +197,10 @@ fn within_reach(
     let channel = world.channel(index)?;
     let idle_timeout = Leaf::of(channel, cluster)?.cluster.idle_timeout;
     let mut usable = Hosts::of(channel, cluster, cookie)?.usable;
+    let never_ends = |address: &SocketAddr| world.backends().behaviour(*address) == Behaviour::Silent;
+    if usable.iter().any(never_ends) && idle_timeout < CONNECT_TIMEOUT {
+        return None;
+    }
     usable.retain(|&address| world.backends().accepts(address));
     let is_slow = |address: &SocketAddr| match world.backends().behaviour(*address) {
         Behaviour::Accepts(delay) => delay + Duration::from_secs(1) > idle_timeout,

@@ -18,7 +18,7 @@ use crate::channel::SimChannel;
 use crate::config::Key;
 use crate::control_plane::ControlPlane;
 use crate::encode;
-use crate::endpoints::Backends;
+use crate::endpoints::{Backends, longest_backoff};
 use crate::invariants::{self, Violation};
 use crate::outliers::Limits;
 use crate::queue::{Event, Queue};
@@ -37,6 +37,8 @@ pub(crate) use self::data_path::{Cookie, Request};
 use self::load::LoadReports;
 pub use self::log::Log;
 
+/// No message on the network takes longer than twice this.
+const SLOWEST_MESSAGE: Duration = Duration::from_millis(500);
 /// A core that is called this often at one time goes in circles.
 const MAX_TICKS_AT_ONE_TIME: u32 = 100;
 
@@ -61,6 +63,8 @@ pub struct World {
     xds: XdsCore,
     model: AdsModel,
     link: Link,
+    /// How many streams in a row ended without a response.
+    stream_failures: u32,
     /// The watches that the client has, by its own names for them.
     watches: BTreeMap<WatchId, Key>,
     epochs: u64,
@@ -90,6 +94,9 @@ enum Core {
 struct Link {
     /// The newest stream that the client opened.
     stream: u64,
+    /// When an attempt to open it ends.
+    opens_at: Option<Time>,
+    is_up: bool,
     sending: bool,
     reading: bool,
     inbox: VecDeque<Bytes>,
@@ -128,6 +135,7 @@ impl World {
             xds: XdsCore::new(xds_config(&settings, seed)),
             model: AdsModel::default(),
             link: Link::default(),
+            stream_failures: 0,
             watches: BTreeMap::new(),
             epochs: 0,
             ticks: (Time::ZERO, 0),
@@ -199,6 +207,27 @@ impl World {
     #[must_use]
     pub fn streams(&self) -> u64 {
         self.link.stream
+    }
+
+    /// How long it may take until there is an ADS stream, if the control plane accepts from now on.
+    pub(crate) fn ads_bound(&self) -> Duration {
+        let is_open = self.control_plane.stream().is_some();
+        let opening = self.link.opens_at.map_or(Duration::ZERO, |at| at.since(self.now));
+        match (is_open, self.link.is_up) {
+            (true, true) => Duration::ZERO,
+            (true, false) => opening,
+            // One that is about to end is followed by another after a longer delay.
+            (false, true) => longest_backoff(self.stream_failures + 1) + SLOWEST_MESSAGE,
+            (false, false) if self.link.opens_at.is_some() => {
+                opening + longest_backoff(self.stream_failures + 1) + SLOWEST_MESSAGE
+            }
+            (false, false) => longest_backoff(self.stream_failures) + SLOWEST_MESSAGE,
+        }
+    }
+
+    /// How long the client waits for a resource.
+    pub(crate) fn resource_timeout(&self) -> Duration {
+        xds_config(&self.settings, 0).resource_timeout
     }
 
     /// What the xDS client is asked to watch.

@@ -8,6 +8,7 @@ use proxyless_mesh::channel_core::ChannelInput;
 
 use super::{Cookie, Request, World};
 use crate::calls::End;
+use crate::control_plane::Welcome;
 use crate::endpoints::{Behaviour, Connection, Happening, Phase};
 use crate::invariants::Violation;
 use crate::load_server::Wish;
@@ -42,8 +43,9 @@ impl World {
                 self.prepare(due);
             }
             Action::CutStream(loss) => self.cut_stream(loss),
-            Action::RefuseStreams => self.control_plane.refuses = true,
-            Action::AcceptStreams => self.control_plane.refuses = false,
+            Action::RefuseStreams => self.control_plane.welcome = Welcome::Refused,
+            Action::NoAdsService => self.control_plane.welcome = Welcome::NoService,
+            Action::AcceptStreams => self.control_plane.welcome = Welcome::Accepted,
             Action::ServerDelay(delay) => self.control_plane.delay = delay,
             Action::OpenDelay(delay) => self.control_plane.open_delay = delay,
             Action::SendAgain(resource_type) => {
@@ -96,7 +98,7 @@ impl World {
 
     /// Ends every fault. Which backends accept connections stays as it is.
     pub fn calm_down(&mut self) {
-        self.control_plane.refuses = false;
+        self.control_plane.welcome = Welcome::Accepted;
         self.control_plane.delay = Duration::ZERO;
         self.control_plane.open_delay = Duration::ZERO;
         self.broken_hosts.clear();

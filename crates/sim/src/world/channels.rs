@@ -198,6 +198,9 @@ impl World {
             Behaviour::Refuses | Behaviour::HangsUp => (Happening::Answered, self.network_delay()),
             Behaviour::Accepts(_) | Behaviour::Silent => (Happening::TimedOut, timeout),
         };
+        if let Some(channel) = self.by_epoch(epoch).filter(|_| happening == Happening::TimedOut) {
+            channel.connections.will_time_out(attempt);
+        }
         let event = Event::Connection { epoch, attempt, happening };
         self.queue.push_in(Lane::Connection(epoch, attempt), self.now + after, event);
     }

@@ -9,10 +9,13 @@ use proxyless_xds::resource::ResourceType;
 
 use super::World;
 use crate::ads_model;
+use crate::control_plane::Welcome;
 use crate::invariants::Violation;
 use crate::queue::{Event, Lane};
 use crate::script::Loss;
 
+/// The status of a server that does not know a service.
+const UNIMPLEMENTED: i32 = 12;
 /// Watches of one channel have numbers below this; the client's are made unique with the channel's epoch.
 const WATCHES_PER_CHANNEL: u64 = 1 << 32;
 
@@ -30,6 +33,13 @@ impl World {
             }
             Input::Unwatch { id } => drop(self.watches.remove(id)),
             Input::SendDone { stream } if *stream == self.link.stream => self.link.sending = false,
+            Input::StreamUp { stream } if *stream == self.link.stream => {
+                (self.link.is_up, self.link.opens_at) = (true, None);
+            }
+            Input::StreamDown { stream, .. } if *stream == self.link.stream => {
+                (self.link.is_up, self.link.opens_at) = (false, None);
+                self.stream_failures += 1;
+            }
             Input::TokenReleased { token } => drop(self.link.tokens.remove(token)),
             _ => {}
         }
@@ -52,6 +62,7 @@ impl World {
                 Violation::unless(open, "only the open stream is closed", || format!("stream {stream}"))?;
                 self.control_plane.close();
                 self.model.closed();
+                self.stream_failures = 0;
                 self.link = super::Link { stream, ..Default::default() };
                 Ok(())
             }
@@ -104,11 +115,17 @@ impl World {
         Violation::unless(newer, "there is one stream at a time", || format!("stream {stream}"))?;
         self.link = super::Link { stream, ..Default::default() };
         let at = self.now + self.control_plane.open_delay + self.network_delay();
-        let input = match self.control_plane.refuses {
-            true => {
+        self.link.opens_at = Some(at);
+        let input = match self.control_plane.welcome {
+            Welcome::Refused => {
                 Input::StreamDown { stream, code: None, reason: "UNAVAILABLE: connection refused".into() }
             }
-            false => {
+            Welcome::NoService => Input::StreamDown {
+                stream,
+                code: Some(UNIMPLEMENTED),
+                reason: "UNIMPLEMENTED: unknown service".into(),
+            },
+            Welcome::Accepted => {
                 self.control_plane.open(stream);
                 self.model.opened();
                 Input::StreamUp { stream }
@@ -189,6 +206,7 @@ impl World {
             && let Some(sent) = sent
         {
             self.model.read(sent);
+            self.stream_failures = 0;
         }
         self.tell_xds(Input::Message { stream, bytes })
     }

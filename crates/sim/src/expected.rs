@@ -1,0 +1,242 @@
+//! Where RPCs must go when all is calm: a plain reading of the control plane's mesh, without any code of the cores.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use crate::config::{Assignment, ClusterKind, Health, Listener, Locality, Mesh, Policy, Route};
+use crate::endpoints::Backends;
+
+/// A37-17: levels in a tree of clusters, the leaf's included.
+const MAX_LEVELS: usize = 16;
+/// What gets fewer RPCs than this share of all may not be seen in a check.
+const RARE: f64 = 0.01;
+
+/// Where the RPCs of one cluster go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expected {
+    /// They fail.
+    Failure,
+    /// They are dropped.
+    Drop,
+    /// They reach endpoints.
+    Served {
+        /// The endpoints; where each locality has a ring, the localities.
+        endpoints: Vec<Group>,
+        /// Whether all of them are reached, or only some.
+        all: bool,
+    },
+}
+
+/// Addresses that share what RPCs they get in a way that is not known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Those that accept; at least one.
+    pub addresses: BTreeSet<SocketAddr>,
+    /// The locality.
+    pub zone: String,
+    /// The share of the cluster's RPCs, where the policy draws by weight.
+    pub share: f64,
+}
+
+/// The clusters that the RPCs of one path go to: the share of each, and where its RPCs go. Empty if there is no route.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Targets(pub(crate) BTreeMap<String, (f64, Expected)>);
+
+impl Targets {
+    /// Of a path of a channel.
+    pub(crate) fn of(mesh: &Mesh, backends: &Backends, channel: usize, path: &str) -> Self {
+        let routes = routes(mesh, channel);
+        let route = routes.and_then(|routes| routes.iter().find(|route| path.starts_with(&route.prefix)));
+        let clusters = route.map_or(&[][..], |route| &route.clusters);
+        let total: f64 = clusters.iter().map(|(_, weight)| f64::from(*weight)).sum();
+        let mut targets = BTreeMap::new();
+        for (name, weight) in clusters {
+            // One alone counts whatever its weight.
+            let share = if clusters.len() == 1 { 1.0 } else { f64::from(*weight) / total };
+            let (sum, _) =
+                targets.entry(name.clone()).or_insert_with(|| (0.0, expected_of(mesh, backends, name)));
+            *sum += share;
+        }
+        Self(targets)
+    }
+
+    /// Whether an endpoint gets so many RPCs of the path that some of them are surely seen.
+    pub(crate) fn is_frequent(cluster_share: f64, share: f64) -> bool {
+        cluster_share * share >= RARE
+    }
+}
+
+/// The routes of a channel.
+pub(crate) fn routes(mesh: &Mesh, channel: usize) -> Option<&Vec<Route>> {
+    match mesh.listeners.get(&format!("l{channel}"))?.kind() {
+        Listener::Rds(name) => mesh.routes.get(name),
+        Listener::Inline(routes) => Some(routes),
+        Listener::Socket | Listener::WithoutSessions(_) => None,
+    }
+}
+
+/// What is found below a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Walk {
+    /// Its leaves in order of preference; itself, if it is one.
+    pub(crate) leaves: Vec<String>,
+    /// Every cluster that was looked for.
+    pub(crate) visited: BTreeSet<String>,
+    /// How many levels there are.
+    pub(crate) levels: usize,
+    /// Whether there are too many: then nothing of it is used.
+    pub(crate) too_deep: bool,
+}
+
+impl Walk {
+    /// A37: depth first, each cluster once; what does not exist is passed over (A74).
+    pub(crate) fn from(mesh: &Mesh, root: &str) -> Self {
+        let mut walk = Self::default();
+        walk.visit(mesh, root, 1);
+        if walk.too_deep {
+            walk.leaves.clear();
+        }
+        walk
+    }
+
+    fn visit(&mut self, mesh: &Mesh, cluster: &str, level: usize) {
+        if self.too_deep || self.visited.contains(cluster) {
+            return;
+        }
+        if level > MAX_LEVELS {
+            self.too_deep = true;
+            return;
+        }
+        self.levels = self.levels.max(level);
+        self.visited.insert(cluster.to_owned());
+        let children = match mesh.clusters.get(cluster).map(|cluster| &cluster.kind) {
+            None => return,
+            Some(ClusterKind::Eds(_) | ClusterKind::Dns(_)) => return self.leaves.push(cluster.to_owned()),
+            Some(ClusterKind::Aggregate(children)) => Some(children),
+            Some(ClusterKind::List(list)) => mesh.lists.get(list),
+        };
+        for child in children.into_iter().flatten() {
+            self.visit(mesh, child, level + 1);
+        }
+    }
+}
+
+/// Where the RPCs of a cluster go: to the first of its leaves that can serve.
+pub(crate) fn expected_of(mesh: &Mesh, backends: &Backends, cluster: &str) -> Expected {
+    serving_leaf(mesh, backends, cluster).map_or(Expected::Failure, |(_, expected)| expected)
+}
+
+/// The first leaf of a cluster that does not fail, and where its RPCs go.
+pub(crate) fn serving_leaf(mesh: &Mesh, backends: &Backends, cluster: &str) -> Option<(String, Expected)> {
+    let leaves = Walk::from(mesh, cluster).leaves.into_iter();
+    let mut outcomes = leaves.map(|leaf| {
+        let expected = expected_of_leaf(mesh, backends, &leaf);
+        (leaf, expected)
+    });
+    outcomes.find(|(_, expected)| *expected != Expected::Failure)
+}
+
+/// Where the RPCs of a leaf go.
+pub(crate) fn expected_of_leaf(mesh: &Mesh, backends: &Backends, name: &str) -> Expected {
+    let Some(cluster) = mesh.clusters.get(name) else { return Expected::Failure };
+    let served = match &cluster.kind {
+        ClusterKind::Eds(eds) => match mesh.assignments.get(eds) {
+            None => return Expected::Failure,
+            Some(assignment) if assignment.drop_all => return Expected::Drop,
+            Some(assignment) => {
+                let live = assignment.priorities.iter().map(|zones| groups(zones, cluster.policy, backends));
+                live.into_iter().find(|groups| !groups.is_empty())
+            }
+        },
+        ClusterKind::Dns(host) => mesh.hosts.get(host).map(|addresses| {
+            let group = Group { addresses: accepting(addresses, backends), zone: String::new(), share: 1.0 };
+            Vec::from_iter((!group.addresses.is_empty()).then_some(group))
+        }),
+        ClusterKind::Aggregate(_) | ClusterKind::List(_) => return Expected::Failure,
+    };
+    let all = matches!(cluster.policy, Policy::RoundRobin | Policy::Nested | Policy::LocalRings);
+    match served {
+        Some(endpoints) if !endpoints.is_empty() => Expected::Served { endpoints, all },
+        _ => Expected::Failure,
+    }
+}
+
+/// The endpoints of a priority that can serve. Localities have shares by weight, among those that have such endpoints;
+/// and their endpoints have equal ones.
+fn groups(localities: &[Locality], policy: Policy, backends: &Backends) -> Vec<Group> {
+    let mut live = Vec::new();
+    for locality in localities {
+        let endpoints = endpoints(std::slice::from_ref(locality)).into_iter();
+        let mut sets: Vec<_> = endpoints.map(|addresses| accepting(addresses, backends)).collect();
+        sets.retain(|addresses| !addresses.is_empty());
+        // No more is known of a ring than that it has a place for some endpoint.
+        if policy == Policy::LocalRings && !sets.is_empty() {
+            sets = vec![sets.into_iter().flatten().collect()];
+        }
+        if !sets.is_empty() {
+            live.push((locality, sets));
+        }
+    }
+    let total: f64 = live.iter().map(|(locality, _)| f64::from(locality.weight)).sum();
+    let groups = live.into_iter().flat_map(|(locality, sets)| {
+        let share = f64::from(locality.weight) / total / sets.len() as f64;
+        let zone = locality.zone.clone();
+        sets.into_iter().map(move |addresses| Group { addresses, zone: zone.clone(), share })
+    });
+    groups.collect()
+}
+
+fn accepting(addresses: &[SocketAddr], backends: &Backends) -> BTreeSet<SocketAddr> {
+    addresses.iter().copied().filter(|address| backends.accepts(*address)).collect()
+}
+
+/// The endpoints to be used, by priority.
+pub(crate) fn priorities(assignment: &Assignment) -> Vec<Vec<&[SocketAddr]>> {
+    assignment.priorities.iter().map(|localities| endpoints(localities)).collect()
+}
+
+fn endpoints(localities: &[Locality]) -> Vec<&[SocketAddr]> {
+    let weighted = localities.iter().filter(|locality| locality.weight > 0);
+    let usable = weighted.flat_map(|locality| &locality.endpoints).filter(|e| e.health == Health::Healthy);
+    usable.map(|endpoint| endpoint.addresses.as_slice()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Cluster;
+
+    /// A chain of so many clusters, the last of which is a leaf.
+    fn chain(levels: usize) -> Mesh {
+        let mut mesh = Mesh::default();
+        for level in 1..levels {
+            let child = format!("n{}", level + 1);
+            mesh.clusters.insert(format!("n{level}"), Cluster::aggregate(&[&child]));
+        }
+        mesh.clusters.insert(format!("n{levels}"), Cluster::eds("e"));
+        mesh
+    }
+
+    #[test]
+    fn a37_17_trees_have_sixteen_levels() {
+        let walk = Walk::from(&chain(16), "n1");
+        assert_eq!((walk.leaves, walk.too_deep), (vec!["n16".to_owned()], false));
+        let walk = Walk::from(&chain(17), "n1");
+        assert_eq!((walk.leaves.len(), walk.too_deep, walk.visited.len()), (0, true, 16));
+    }
+
+    #[test]
+    fn shares_follow_the_weights_of_the_localities_that_can_serve() {
+        let mut assignment = Assignment::of(&[&[1, 2]]);
+        let mut zones = assignment.priorities.remove(0);
+        zones.push(Locality {
+            zone: "y".into(),
+            weight: 3,
+            ..Assignment::of(&[&[3]]).priorities[0][0].clone()
+        });
+        let backends = Backends::default();
+        let shares = |policy| groups(&zones, policy, &backends).iter().map(|g| g.share).collect::<Vec<_>>();
+        assert_eq!(shares(Policy::RoundRobin), [0.125, 0.125, 0.75]);
+        assert_eq!(shares(Policy::LocalRings), [0.25, 0.75]);
+    }
+}

@@ -1,0 +1,300 @@
+//! What can serve, serves within a time that follows from what was wrong.
+//!
+//! A [`Bound`] adds up the longest that each cause may take, from the state of the world and its mesh alone. When that
+//! time is over every RPC must go where the mesh says. Worlds at rest are also disturbed once more in a known way
+//! ([`drill`]), for which the bounds are those of that one cause.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::channel::SimChannel;
+use crate::config::{ClusterKind, Mesh, Policy};
+use crate::endpoints::{Backends, Behaviour};
+use crate::expected::{self, Expected, Targets, Walk};
+use crate::generate::{MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
+use crate::invariants::Violation;
+use crate::oracle;
+use crate::script::{Action, Change, Loss};
+use crate::world::{Outcome, World};
+
+/// A56: a priority that has not connected by then is passed over.
+const FAILOVER: Duration = Duration::from_secs(10);
+/// Names are looked up again after this long, and a query that failed no later.
+const DNS: Duration = Duration::from_secs(25);
+/// A question to the control plane and its answer, with everything that may be slow on both sides.
+const HOP: Duration = Duration::from_secs(1);
+/// What a server was about to answer with when all became calm.
+const SLOW_ANSWER: Duration = Duration::from_secs(4);
+/// Broken connections, wishes of pickers and late drivers.
+const REACTION: Duration = Duration::from_secs(2);
+/// How often RPCs are tried.
+const STEP: Duration = Duration::from_millis(500);
+/// How long the control plane is away in a drill.
+const OUTAGE: Duration = Duration::from_secs(20);
+
+/// How long it may take until every RPC goes where it must: by cause.
+#[derive(Debug, Default)]
+pub(crate) struct Bound(Vec<(&'static str, Duration)>);
+
+impl Bound {
+    /// For a world in which all has just become calm.
+    pub(crate) fn when_calm(world: &World) -> Self {
+        let mut bound = Self::of_connections(world);
+        let mesh = &world.control_plane().mesh;
+        let channels = || world.channels().map(|channel| channel.index);
+        let levels = |channel| {
+            let routes = expected::routes(mesh, channel).into_iter().flatten();
+            let roots = routes.flat_map(|route| &route.clusters);
+            roots.map(|(name, _)| Walk::from(mesh, name).levels).max().unwrap_or_default()
+        };
+        // The listener, routes, endpoints, and each level's cluster and list. What the client had asked for before is
+        // answered first.
+        let hops = channels().map(|channel| 5 + 2 * levels(channel) as u32).max().unwrap_or_default();
+        bound.0.push(("control plane", world.ads_bound()));
+        bound.0.push(("answers", SLOW_ANSWER + HOP * hops));
+        if channels().any(|channel| oracle::needed(mesh, channel).iter().any(|key| !mesh.has(key))) {
+            bound.0.push(("resource timer", world.resource_timeout()));
+        }
+        if channels().any(|channel| uses_dns(mesh, channel)) {
+            bound.0.push(("DNS", DNS));
+        }
+        if world.settings.outliers {
+            bound.0.push(("ejections", MAX_EJECTION_TIME + MAX_SWEEP_INTERVAL * 2));
+        }
+        bound
+    }
+
+    /// For a world in which only backends have changed.
+    pub(crate) fn of_connections(world: &World) -> Self {
+        let (mesh, backends) = (&world.control_plane().mesh, world.backends());
+        let (mut failover, mut backoff) = (Duration::ZERO, Duration::ZERO);
+        for channel in world.channels() {
+            let routes = expected::routes(mesh, channel.index).into_iter().flatten();
+            for (cluster, _) in routes.flat_map(|route| &route.clusters) {
+                failover = failover.max(passed_over(mesh, backends, channel, cluster));
+                backoff = backoff.max(connecting(mesh, backends, channel, cluster));
+            }
+        }
+        Self(vec![("failover", failover), ("backoff and connecting", backoff), ("reaction", REACTION)])
+    }
+
+    /// All causes, one after the other.
+    pub(crate) fn total(&self) -> Duration {
+        self.0.iter().map(|(_, time)| *time).sum()
+    }
+}
+
+fn uses_dns(mesh: &Mesh, channel: usize) -> bool {
+    let routes = expected::routes(mesh, channel).into_iter().flatten();
+    let is_dns = |name: &String| {
+        mesh.clusters.get(name).is_some_and(|cluster| matches!(cluster.kind, ClusterKind::Dns(_)))
+    };
+    routes.flat_map(|route| &route.clusters).any(|(name, _)| Walk::from(mesh, name).leaves.iter().any(is_dns))
+}
+
+/// A failover timer for every priority down to the one that serves.
+fn passed_over(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: &str) -> Duration {
+    let leaves = Walk::from(mesh, cluster).leaves;
+    let mut time = Duration::ZERO;
+    for leaf in &leaves {
+        time += FAILOVER * (priorities_tried(mesh, backends, leaf) as u32);
+        if expected::expected_of_leaf(mesh, backends, leaf) != Expected::Failure {
+            return time;
+        }
+    }
+    // The last one is not passed over: its attempts end.
+    let addresses = leaves.iter().flat_map(|leaf| mesh.addresses(leaf));
+    time + addresses.map(|address| channel.connections.longest_attempt(address)).max().unwrap_or_default()
+}
+
+fn priorities_tried(mesh: &Mesh, backends: &Backends, leaf: &str) -> usize {
+    let Some(ClusterKind::Eds(eds)) = mesh.clusters.get(leaf).map(|cluster| &cluster.kind) else { return 1 };
+    let Some(assignment) = mesh.assignments.get(eds) else { return 1 };
+    let priorities = expected::priorities(assignment);
+    let serves = |endpoints: &Vec<&[SocketAddr]>| {
+        endpoints.iter().any(|addresses| addresses.iter().any(|&address| backends.accepts(address)))
+    };
+    priorities.iter().position(serves).map_or(priorities.len(), |place| place + 1).max(1)
+}
+
+/// What serves a cluster may be in backoff, or an attempt that began when it did not answer may have to end first. An
+/// endpoint with several addresses may be busy with the others.
+fn connecting(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: &str) -> Duration {
+    let Some((leaf, Expected::Served { endpoints, .. })) = expected::serving_leaf(mesh, backends, cluster)
+    else {
+        return Duration::ZERO;
+    };
+    let one = |address: &SocketAddr| {
+        let siblings = mesh.siblings(&leaf, *address);
+        let others = siblings.iter().map(|sibling| channel.connections.longest_attempt(*sibling));
+        let wait = match backends.behaviour(*address) {
+            Behaviour::Accepts(delay) => channel.connections.longest_wait(*address, delay),
+            Behaviour::Refuses | Behaviour::Silent | Behaviour::HangsUp => Duration::ZERO,
+        };
+        wait + others.max().unwrap_or_default()
+    };
+    endpoints.iter().flat_map(|group| &group.addresses).map(one).max().unwrap_or_default()
+}
+
+/// Where the RPCs of every channel and path must go.
+pub(crate) struct Plan(Vec<(usize, &'static str, Targets)>);
+
+impl Plan {
+    pub(crate) fn of(world: &World) -> Self {
+        let (mesh, backends) = (&world.control_plane().mesh, world.backends());
+        let channels = world.channels().map(|channel| channel.index);
+        let paths = channels.flat_map(|channel| PATHS.map(|path| (channel, path)));
+        let plan = paths.map(|(channel, path)| (channel, path, Targets::of(mesh, backends, channel, path)));
+        Self(plan.collect())
+    }
+
+    /// Tries every path twice. Gives what went wrong.
+    pub(crate) fn attempt(&self, world: &mut World) -> Result<Option<String>, Violation> {
+        let mut wrong = None;
+        for (channel, path, Targets(targets)) in &self.0 {
+            for _ in 0..2 {
+                let (cluster, outcome) = world.probe(*channel, path)?;
+                let cluster = cluster.map(|cluster| cluster.name().to_string());
+                if !is_right(world, targets, cluster.as_deref(), &outcome) {
+                    let expected = cluster.as_ref().and_then(|cluster| targets.get(cluster));
+                    wrong = Some(format!(
+                        "channel {channel}, {path}, {cluster:?}: {outcome:?}, expected {expected:?}"
+                    ));
+                }
+            }
+        }
+        Ok(wrong)
+    }
+}
+
+fn is_right(
+    world: &World,
+    targets: &BTreeMap<String, (f64, Expected)>,
+    cluster: Option<&str>,
+    outcome: &Outcome,
+) -> bool {
+    let Some(cluster) = cluster else {
+        return targets.is_empty() && matches!(outcome, Outcome::Failed(_));
+    };
+    let Some((_, expected)) = targets.get(cluster) else { return false };
+    match (outcome, expected) {
+        // Others of the cluster are in flight.
+        (Outcome::Dropped(why), _) if why.starts_with("circuit breaker") => true,
+        // It is connected for a moment, again and again.
+        (Outcome::Reached(address), _) if world.backends().behaviour(*address) == Behaviour::HangsUp => true,
+        (Outcome::Reached(address), Expected::Served { endpoints, .. }) => {
+            endpoints.iter().any(|group| group.addresses.contains(address))
+        }
+        // A ring connects to an endpoint when an RPC comes to its place.
+        (Outcome::Waits, Expected::Served { .. }) if is_ring(world, cluster) => true,
+        (Outcome::Waits, _) => is_tempted(world, cluster),
+        (Outcome::Failed(_), Expected::Failure) | (Outcome::Dropped(_), Expected::Drop) => true,
+        _ => false,
+    }
+}
+
+/// Whether a backend of a cluster hangs up. Each time it has just been READY, the others of its priority are tried once
+/// more as if for the first time.
+fn is_tempted(world: &World, cluster: &str) -> bool {
+    let (mesh, backends) = (&world.control_plane().mesh, world.backends());
+    let hangs_up = |address: &SocketAddr| backends.behaviour(*address) == Behaviour::HangsUp;
+    Walk::from(mesh, cluster).leaves.iter().any(|leaf| mesh.addresses(leaf).iter().any(hangs_up))
+}
+
+fn is_ring(world: &World, cluster: &str) -> bool {
+    let mesh = &world.control_plane().mesh;
+    let leaf = expected::serving_leaf(mesh, world.backends(), cluster).map(|(leaf, _)| leaf);
+    let policy = leaf.and_then(|leaf| mesh.clusters.get(&leaf)).map(|cluster| cluster.policy);
+    matches!(policy, Some(Policy::RingHash | Policy::LocalRings))
+}
+
+/// Runs a world until every RPC goes where it must.
+fn converge(world: &mut World, bound: &Bound, rule: &'static str) -> Result<(), Violation> {
+    let (plan, end) = (Plan::of(world), world.now() + bound.total());
+    let mut right = 0;
+    while right < 2 {
+        match plan.attempt(world)? {
+            None => right += 1,
+            Some(wrong) => {
+                right = 0;
+                Violation::unless(world.now() <= end, rule, || format!("{wrong}, after {bound:?}"))?;
+            }
+        }
+        world.run_for(STEP)?;
+    }
+    Ok(())
+}
+
+/// Disturbs a world at rest, in one way.
+pub(crate) fn drill(world: &mut World) -> Result<(), Violation> {
+    match world.rng.below(2) {
+        0 => lose_backends(world),
+        _ => lose_control_plane(world),
+    }
+}
+
+/// The backends that serve a cluster are gone: what is left serves in time. They come back: so do RPCs.
+fn lose_backends(world: &mut World) -> Result<(), Violation> {
+    let mut served: Vec<Vec<SocketAddr>> = Vec::new();
+    for (_, _, Targets(targets)) in Plan::of(world).0 {
+        for (_, expected) in targets.into_values() {
+            if let Expected::Served { endpoints, .. } = expected {
+                served.push(endpoints.into_iter().flat_map(|group| group.addresses).collect());
+            }
+        }
+    }
+    let Some(lost) = choose(world, &served) else { return Ok(()) };
+    let how = choose(world, &[Behaviour::Refuses, Behaviour::Silent, Behaviour::HangsUp]);
+    let before: Vec<_> = lost.iter().map(|&address| (address, world.backends().behaviour(address))).collect();
+    for &address in &lost {
+        world.act(Action::Backend(address, how.unwrap_or(Behaviour::Refuses)))?;
+    }
+    let bound = Bound::of_connections(world);
+    converge(world, &bound, "RPCs leave lost backends in time")?;
+    for (address, behaviour) in before {
+        world.act(Action::Backend(address, behaviour))?;
+    }
+    let bound = Bound::of_connections(world);
+    come_to_rest(world, &bound, "RPCs come back to their backends in time")
+}
+
+/// The control plane is away, and has something new when it comes back. Until then RPCs go where they went.
+fn lose_control_plane(world: &mut World) -> Result<(), Violation> {
+    let refusal = if world.rng.below(2) == 0 { Action::RefuseStreams } else { Action::NoAdsService };
+    world.act(refusal)?;
+    world.act(Action::CutStream(Loss::Everything))?;
+    let plan = Plan::of(world);
+    let end = world.now() + OUTAGE;
+    let names: Vec<String> = world.control_plane().mesh.assignments.keys().cloned().collect();
+    let changed = choose(world, &names).zip(choose(world, &names));
+    if let Some((to, from)) = changed
+        && let Some(assignment) = world.control_plane().mesh.assignments.get(&from).cloned()
+    {
+        world.act(Action::Set(Change::Assignment(to, assignment)))?;
+    }
+    while world.now() < end {
+        if let Some(wrong) = plan.attempt(world)? {
+            return Err(Violation::new("an unreachable control plane takes nothing away", wrong));
+        }
+        world.run_for(STEP * 5)?;
+    }
+    world.act(Action::AcceptStreams)?;
+    let bound = Bound::when_calm(world);
+    come_to_rest(world, &bound, "what is new comes in time when the control plane is back")
+}
+
+/// The same, and lets all the time pass that it may take: not every cluster and every change makes a difference to the
+/// RPCs that were tried.
+fn come_to_rest(world: &mut World, bound: &Bound, rule: &'static str) -> Result<(), Violation> {
+    let end = world.now() + bound.total();
+    converge(world, bound, rule)?;
+    world.run_for(end.since(world.now()))
+}
+
+fn choose<T: Clone>(world: &mut World, from: &[T]) -> Option<T> {
+    if from.is_empty() {
+        return None;
+    }
+    from.get(world.rng.below(from.len() as u64) as usize).cloned()
+}
