@@ -193,8 +193,21 @@ impl Pool {
     /// The input is over: ends what nobody owns any more, and begins what was asked for.
     pub(crate) fn finish(&mut self, now: Time) {
         for connection in std::mem::take(&mut self.orphans) {
-            let Some(entry) = self.entries.get(&connection) else { continue };
+            let Some(entry) = self.entries.get_mut(&connection) else { continue };
             if !entry.owners.is_empty() {
+                continue;
+            }
+            // Addresses of one endpoint that hang up in turn have each other's attempts given up: none of them must
+            // begin again without its backoff.
+            if let Some((attempt, remember_until)) = entry.core.give_up() {
+                if self.starting.remove(&attempt).is_none() {
+                    self.effects.push_back(TreeEffect::CancelConnect { connection, attempt });
+                }
+                if remember_until > now {
+                    self.set_deadline(connection, Some(remember_until));
+                } else {
+                    self.close(connection);
+                }
                 continue;
             }
             match *entry.core.phase() {
@@ -403,6 +416,34 @@ mod tests {
         assert!((0.8..=1.2).contains(&until.since_epoch().as_secs_f64()), "{until:?}");
         pool.expire(until);
         pool.finish(until);
+        assert_eq!((pool.len(), pool.next_deadline()), (0, None));
+    }
+
+    #[test]
+    fn an_attempt_that_is_given_up_takes_no_failure_back() {
+        let (mut pool, connection, mut rng) = pool();
+        pool.connect(Time::ZERO, connection, &mut rng);
+        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Ready(Arc::new(())));
+        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Closed("reset".into()));
+        // The first loss is followed by an attempt at once; another address wins.
+        pool.connect(Time::ZERO, connection, &mut rng);
+        pool.release(connection, Id(1));
+        pool.finish(Time::ZERO);
+        assert_eq!(pool.acquire(key(), Id(2)).0, connection, "its past is not forgotten");
+        pool.connect(Time::ZERO, connection, &mut rng);
+        pool.finish(Time::ZERO);
+        pool.answer(Time::ZERO, connection, 2, ConnectionEvent::Ready(Arc::new(())));
+        pool.answer(Time::ZERO, connection, 2, ConnectionEvent::Closed("reset".into()));
+        let until = pool.next_deadline().expect("the second loss is followed by a backoff");
+        assert!(until > Time::ZERO, "{until:?}");
+        // Nor does it stay for ever.
+        pool.expire(until);
+        pool.connect(until, connection, &mut rng);
+        pool.release(connection, Id(2));
+        pool.finish(until);
+        let forgotten = pool.next_deadline().expect("it is remembered for a while");
+        pool.expire(forgotten);
+        pool.finish(forgotten);
         assert_eq!((pool.len(), pool.next_deadline()), (0, None));
     }
 

@@ -177,6 +177,19 @@ impl SubchannelCore {
         Phase::TransientFailure { retry_at, error }
     }
 
+    /// Gives up an attempt that follows a failure: until when that failure is to be remembered. It was no failure itself.
+    /// `None` if there is no such attempt.
+    pub(crate) fn give_up(&mut self) -> Option<(u64, Time)> {
+        match self.phase {
+            Phase::Connecting { attempt, retry_at } if self.attempts > 1 => {
+                self.attempts -= 1;
+                self.enter(Phase::Idle { remember_until: retry_at });
+                Some((attempt, retry_at))
+            }
+            _ => None,
+        }
+    }
+
     /// Ends the backoff; true if there was one.
     pub(crate) fn end_backoff(&mut self) -> bool {
         let waiting = matches!(self.phase, Phase::TransientFailure { .. });
