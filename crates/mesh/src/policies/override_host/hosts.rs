@@ -188,7 +188,14 @@ impl Hosts {
             self.by_address.get(address).is_none_or(|host| !is_live(host, self.idle_timeout, now))
         };
         let expired: Vec<_> = self.owned.values().copied().filter(expired).collect();
-        expired.into_iter().for_each(|address| self.let_go(address, cx));
+        for address in expired {
+            // A75-52: an attempt that is given up has failed for who waited for it, and would otherwise be made and given
+            // up again and again.
+            if let Some(host) = self.by_address.get(&address) {
+                host.live.failed(self.failures.next());
+            }
+            self.let_go(address, cx);
+        }
     }
 
     /// A75-39: when the next of the policy's own subchannels expires, if it has any.

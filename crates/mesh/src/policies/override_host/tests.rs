@@ -394,6 +394,19 @@ fn a75_25_a75_38_a_subchannel_goes_idle_timeout_after_its_last_use() {
 }
 
 #[test]
+fn a75_52_an_attempt_that_is_given_up_as_idle_releases_who_waited_for_it() {
+    let mut sessions = Sessions::new(&[&endpoints(1..=2), &endpoints([3])]);
+    let mut rpc = OverrideHost::new([3].map(address).into(), proxyless_sans_io::Time::ZERO);
+    assert_eq!(sessions.bench.pick_again(&mut rpc), Picked::Queue);
+    assert_eq!(sessions.bench.connecting(), [address(3)]);
+    // The host says nothing for longer than sessions are remembered.
+    sessions.bench.advance(IDLE);
+    let picked = sessions.bench.pick_again(&mut rpc);
+    assert!(picked == to(1) || picked == to(2), "{picked:?}");
+    assert_eq!(sessions.pick(&[3]), Picked::Queue, "who comes later has the host tried again");
+}
+
+#[test]
 fn a75_39_later_sweeps_follow_the_last_use() {
     let mut sessions = on_second_priority();
     sessions.bench.advance(Duration::from_secs(40));
