@@ -22,6 +22,10 @@ pub struct Response {
     pub bad: bool,
 }
 
+/// So many responses may be read and not answered: those that the client keeps, the one that it sends the answer of, and
+/// the newest.
+const MAX_UNANSWERED: usize = 64 + 2;
+
 /// What is known of the client.
 #[derive(Debug, Default)]
 pub struct AdsModel {
@@ -88,8 +92,17 @@ impl AdsModel {
     }
 
     /// The client reads a response.
-    pub fn read(&mut self, response: Response) {
+    ///
+    /// # Errors
+    /// If so many wait for their answers that it should have stopped.
+    pub fn read(&mut self, response: Response) -> Result<(), Violation> {
         self.types.entry(response.resource_type).or_default().read.push(response);
+        // A NACK that is held back may be dropped, so only ACKs count.
+        let open = self.types.values().flat_map(|state| state.read.iter().skip(state.answered));
+        let unanswered = open.filter(|response| !response.bad).count();
+        Violation::unless(unanswered <= MAX_UNANSWERED, "reading stops while answers wait to be sent", || {
+            format!("{unanswered} responses are not answered")
+        })
     }
 
     /// The client writes a request.

@@ -276,6 +276,18 @@ impl Calls {
         self.live.iter().filter(|(_, call)| call.epoch == epoch).map(|(&id, _)| id).collect()
     }
 
+    /// The clusters that the calls of a channel have chosen.
+    pub(crate) fn clusters(&self, epoch: u64) -> impl Iterator<Item = Arc<str>> {
+        let calls = self.live.values().filter(move |call| call.epoch == epoch);
+        calls.filter_map(|call| call.cluster.as_ref()).map(|cluster| Arc::clone(cluster.name()))
+    }
+
+    /// How many have a connection.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.live.values().filter(|call| call.running.is_some()).count()
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -54,6 +54,10 @@ pub struct SimChannel {
     pub idles: u64,
     /// Whether an RPC looked at it since it last asked.
     pub(crate) used: bool,
+    /// When it last heard something from outside, or did something.
+    pub(crate) heard: Time,
+    /// When it was last run again after nobody had run it.
+    pub(crate) resumed: Time,
     /// Whether it was asked to leave IDLE since it last went there.
     pub(crate) asked: bool,
     woken: Arc<Flag>,
@@ -113,6 +117,8 @@ impl SimChannel {
             connects: 0,
             idles: 0,
             used: false,
+            heard: Time::ZERO,
+            resumed: Time::ZERO,
             asked: false,
             woken,
         }

@@ -23,6 +23,8 @@ pub struct ControlPlane {
     pub delay: Duration,
     /// How long a stream takes to open.
     pub open_delay: Duration,
+    /// How long HTTP/2 takes to pull a request.
+    pub write_delay: Duration,
     /// What becomes of new streams.
     pub welcome: Welcome,
     faults: BTreeMap<Key, Fault>,
@@ -94,6 +96,7 @@ impl ControlPlane {
             mesh,
             delay: Duration::ZERO,
             open_delay: Duration::ZERO,
+            write_delay: Duration::ZERO,
             welcome: Welcome::default(),
             faults: BTreeMap::new(),
             habits,
@@ -157,6 +160,13 @@ impl ControlPlane {
         let subscription = self.subscription(resource_type)?;
         subscription.unsent.clone_from(&subscription.names);
         self.prepare(resource_type)
+    }
+
+    /// So many responses of a type in a row, without waiting for answers, where a server may do so.
+    pub fn flood(&mut self, resource_type: ResourceType, count: u32) -> Vec<Pushed> {
+        let all = resource_type.all_resources_required_in_sotw() || !self.habits.sends_only_changes;
+        let Some(stream) = self.stream().filter(|_| all) else { return Vec::new() };
+        (0..count).map_while(|_| self.push(stream, resource_type)).collect()
     }
 
     /// A request comes. Gives the type of which a response is now to be prepared.

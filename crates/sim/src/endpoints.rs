@@ -181,7 +181,7 @@ impl Connections {
         })
     }
 
-    /// The user resets all backoffs.
+    /// All backoffs are reset: by the user, or since the channel goes IDLE.
     pub(crate) fn reset_backoff(&mut self) {
         self.fruitless.clear();
         self.failures.clear();
@@ -199,7 +199,12 @@ impl Connections {
     /// # Errors
     /// If it has none.
     pub fn cancel(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
-        self.end(id, attempt, &[Phase::Dialing], "only live attempts are cancelled")
+        let cancelled = self.end(id, attempt, &[Phase::Dialing], "only live attempts are cancelled")?;
+        // It was no failure, and takes back none.
+        if let Some(attempts) = self.fruitless.get_mut(&cancelled.address) {
+            attempts.pop();
+        }
+        Ok(cancelled)
     }
 
     /// The core closes a connection.
@@ -207,7 +212,12 @@ impl Connections {
     /// # Errors
     /// If it has none.
     pub fn close(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
-        self.end(id, attempt, &[Phase::Ready, Phase::Unwanted], "only live connections are closed")
+        let closed =
+            self.end(id, attempt, &[Phase::Ready, Phase::Unwanted], "only live connections are closed")?;
+        // The core forgets what it lets go.
+        self.fruitless.remove(&closed.address);
+        self.failures.remove(&closed.address);
+        Ok(closed)
     }
 
     fn end(
@@ -218,12 +228,7 @@ impl Connections {
         rule: &'static str,
     ) -> Result<Connection, Violation> {
         match self.live.remove(&attempt) {
-            Some(found) if found.id == id && phases.contains(&found.phase) => {
-                // The core forgets what it lets go.
-                self.fruitless.remove(&found.address);
-                self.failures.remove(&found.address);
-                Ok(found)
-            }
+            Some(found) if found.id == id && phases.contains(&found.phase) => Ok(found),
             other => Err(Violation::new(rule, format!("{id:?}, attempt {attempt}: {other:?}"))),
         }
     }
@@ -264,6 +269,12 @@ impl Connections {
     pub(crate) fn longest_attempt(&self, address: SocketAddr) -> Duration {
         let failures = self.failures.get(&address).copied().unwrap_or_default();
         CONNECT_TIMEOUT.max(longest_backoff(failures + 1))
+    }
+
+    /// How long one of the attempts under way may take, and a failover in any case.
+    pub(crate) fn longest_dialing(&self) -> Duration {
+        let dialing = self.live.values().filter(|found| found.phase == Phase::Dialing);
+        dialing.map(|found| self.longest_attempt(found.address)).max().unwrap_or(CONNECT_TIMEOUT)
     }
 
     /// How long it may take from now on until there is a connection to a backend that accepts after `delay`.

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_mesh::xds_config::{ClusterChildren, EndpointsState};
 use proxyless_xds::resource::{
-    Cluster, ClusterLoadAssignment, HttpFilter, HttpFilterConfig, LbEndpoint, Listener, ListenerKind,
-    LocalityEndpoints,
+    Cluster, ClusterKind, ClusterLoadAssignment, HttpFilter, HttpFilterConfig, LbEndpoint, Listener,
+    ListenerKind, LocalityEndpoints,
 };
 
 use crate::calls::Picked;
@@ -39,6 +40,15 @@ impl<'a> Leaf<'a> {
         let mut endpoints = localities
             .flat_map(|locality| locality.endpoints.iter().map(move |endpoint| (locality, endpoint)));
         endpoints.find(|(_, endpoint)| endpoint.addresses.contains(&address))
+    }
+
+    /// How many RPCs to it are in flight, from all channels.
+    fn in_flight(&self, circuits: &CircuitRegistry, name: &str) -> u32 {
+        let eds_service_name = match &self.cluster.kind {
+            ClusterKind::Eds { service_name } => service_name.as_deref(),
+            _ => None,
+        };
+        circuits.in_flight(name, eds_service_name)
     }
 
     /// Whether sessions may use this address.
@@ -79,6 +89,42 @@ pub(crate) fn check_counted(
     Violation::unless(fine, "every call is counted once, where it belongs", || {
         format!("{cluster}, reported: {reported:?}: {picked:?}, {counted:?}")
     })
+}
+
+/// A32, A37-57: no more RPCs are in flight to a cluster than it allows, from all channels together, and only then are
+/// some turned away. The counter knows no others than the `running` ones.
+pub(crate) fn check_circuit(
+    channel: &SimChannel,
+    circuits: &CircuitRegistry,
+    running: usize,
+    cluster: &str,
+    picked: &Picked,
+) -> Result<(), Violation> {
+    let Some(leaf) = Leaf::of(channel, cluster) else { return Ok(()) };
+    let (in_flight, max) = (leaf.in_flight(circuits, cluster), leaf.cluster.circuit_breakers.max_requests);
+    let (started, fine) = match picked {
+        Picked::Started { .. } => (1, in_flight <= max),
+        Picked::Dropped(why) if why.starts_with("circuit breaker") => (0, in_flight >= max),
+        Picked::Waits | Picked::Fails(_) | Picked::Dropped(_) => (0, true),
+    };
+    Violation::unless(fine, "RPCs in flight are limited for all channels together", || {
+        format!("{cluster}: {in_flight} are in flight, {max} may be: {picked:?}")
+    })?;
+    Violation::unless(in_flight as usize <= running + started, "places of RPCs that ended are free", || {
+        format!("{cluster}: {in_flight} are in flight, {} run", running + started)
+    })
+}
+
+/// Without RPCs none is in flight.
+pub(crate) fn check_no_flights(channel: &SimChannel, circuits: &CircuitRegistry) -> Result<(), Violation> {
+    let Some(config) = channel.core.xds_config() else { return Ok(()) };
+    for cluster in config.clusters.keys() {
+        let in_flight = Leaf::of(channel, cluster).map_or(0, |leaf| leaf.in_flight(circuits, cluster));
+        Violation::unless(in_flight == 0, "places of RPCs that ended are free", || {
+            format!("{cluster}: {in_flight} are in flight, and none runs")
+        })?;
+    }
+    Ok(())
 }
 
 /// An RPC goes to an endpoint of the configuration in use, as that describes it; to a DRAINING one only by its session.

@@ -1,12 +1,14 @@
 //! What must hold after every event, whatever happens.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use proxyless_balancer::api::ConnectivityState;
 use proxyless_balancer::tree::TreeStats;
 
 use crate::channel::SimChannel;
 use crate::endpoints::Phase;
+use crate::in_use;
 use crate::sessions;
 use crate::world::World;
 
@@ -36,6 +38,9 @@ impl Violation {
     }
 }
 
+/// Timers, messages and drivers that are late.
+const SLACK: Duration = Duration::from_secs(2);
+
 /// After an event.
 pub(crate) fn after_event(world: &World) -> Result<(), Violation> {
     for channel in world.channels() {
@@ -47,13 +52,19 @@ pub(crate) fn after_event(world: &World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A call waits only if something is to come that may end the wait.
+/// A call waits only if something is to come that may end the wait, and it comes in time.
 fn calls_have_prospects(world: &World, channel: &SimChannel) -> Result<(), Violation> {
-    let waiting = world.calls().waiting_for_news(channel.epoch).filter(|(_, call)| !call.out_of_luck).count();
-    if waiting == 0 || has_prospects(channel) || world.is_to_hear(channel.epoch) {
-        return Ok(());
-    }
-    Err(Violation::new("calls wait for something", format!("{waiting} calls wait for nothing")))
+    let waiting = world.calls().waiting_for_news(channel.epoch).filter(|(_, call)| !call.out_of_luck);
+    let Some(since) = waiting.map(|(_, call)| call.waits_since).min() else { return Ok(()) };
+    let since = since.max(channel.heard).max(channel.resumed);
+    let (since, patience) = match channel.waits_for_data() {
+        true => (since.max(world.ads_heard()), world.data_patience()),
+        false => (since, channel.connections.longest_dialing() + SLACK),
+    };
+    let in_time = has_prospects(channel) && world.now().since(since) <= patience;
+    Violation::unless(in_time || world.is_to_hear(channel.epoch), "calls wait for something", || {
+        format!("channel {}: nothing since {since:?}, for more than {patience:?}", channel.index)
+    })
 }
 
 pub(crate) fn has_prospects(channel: &SimChannel) -> bool {
@@ -91,6 +102,9 @@ fn keeps_trying(channel: &SimChannel) -> Result<(), Violation> {
 pub(crate) fn at_rest(world: &World) -> Result<(), Violation> {
     world.model().at_rest(&world.watched())?;
     for channel in world.channels() {
+        if world.calls().is_empty() {
+            in_use::check_no_flights(channel, &world.circuits)?;
+        }
         let allowed = channel.addresses();
         let ready = channel.connections.iter().filter(|(_, found)| found.phase == Phase::Ready);
         let ready: BTreeSet<_> = ready.map(|(_, found)| found.address).collect();

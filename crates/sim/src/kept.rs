@@ -6,7 +6,9 @@ use std::sync::Arc;
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::xds_config::{ClusterChildren, ClusterEntry, EndpointsState, XdsConfig};
 use proxyless_xds::client::WatchEvent;
-use proxyless_xds::resource::{ClusterLoadAssignment, ClusterSpecifier, EndpointHealth, VirtualHost};
+use proxyless_xds::resource::{
+    ClusterLoadAssignment, ClusterSpecifier, EndpointHealth, ResourceType, VirtualHost,
+};
 
 use crate::invariants::Violation;
 use crate::sessions::completes;
@@ -18,6 +20,8 @@ pub(crate) struct Before {
     /// The clusters of which a pick led to a connection.
     served: BTreeSet<Arc<str>>,
     news: News,
+    /// Clusters of which the channel was told that they are not there: they may go at any time.
+    gone: BTreeSet<Arc<str>>,
 }
 
 /// What a channel was told.
@@ -45,7 +49,12 @@ impl Before {
         };
         let news = if unreachable { News::Unreachable } else { News::Resources };
         let config = Arc::clone(world.by_epoch(epoch)?.core.xds_config()?);
-        Some(Self { config, served: served(world, epoch), news })
+        let watches = world.by_epoch(epoch)?.watches.values();
+        let gone = watches.filter(|watched| {
+            watched.resource_type == ResourceType::Cluster && matches!(watched.answer, Some(Err(_)))
+        });
+        let gone = gone.map(|watched| Arc::clone(&watched.name)).collect();
+        Some(Self { config, served: served(world, epoch), news, gone })
     }
 
     /// After the input.
@@ -57,7 +66,9 @@ impl Before {
         channel.served.extend(names.cloned());
         self.check_unreachable(config.as_deref())?;
         let Some(config) = config else { return Ok(()) };
-        self.check_blame(&config)?;
+        let mut in_use = clusters_of(&config.virtual_host);
+        in_use.extend(world.calls().clusters(epoch));
+        self.check_blame(&config, &in_use)?;
         let unchanged = |name: &Arc<str>| same(&self.config, &config, name);
         let mut wanted: BTreeSet<_> = self.served.iter().filter(|name| unchanged(name)).cloned().collect();
         wanted.retain(|name| clusters_of(&config.virtual_host).contains(name));
@@ -70,7 +81,8 @@ impl Before {
     /// A57: that the control plane cannot be reached says nothing of a resource.
     fn check_unreachable(&self, now: Option<&XdsConfig>) -> Result<(), Violation> {
         let routed = clusters_of(&self.config.virtual_host);
-        let served: Vec<_> = routed.into_iter().filter(|name| serves(&self.config, name)).collect();
+        let is_there = |name: &Arc<str>| serves(&self.config, name) && !self.gone.contains(name);
+        let served: Vec<_> = routed.into_iter().filter(is_there).collect();
         if self.news != News::Unreachable || served.is_empty() {
             return Ok(());
         }
@@ -84,14 +96,14 @@ impl Before {
         })
     }
 
-    /// The same later on, when other news make the channel look again.
-    fn check_blame(&self, now: &XdsConfig) -> Result<(), Violation> {
-        let lost = now
-            .clusters
-            .iter()
-            .find(|(name, entry)| serves(&self.config, name) && !serves(now, name) && blames_the_way(entry));
+    /// The same later on, when other news make the channel look again: for what RPCs use, or may use.
+    fn check_blame(&self, now: &XdsConfig, in_use: &BTreeSet<Arc<str>>) -> Result<(), Violation> {
+        let lost =
+            now.clusters.iter().filter(|(name, _)| in_use.contains(*name)).find(|(name, entry)| {
+                serves(&self.config, name) && !serves(now, name) && blames_the_way(entry)
+            });
         Violation::unless(lost.is_none(), "an unreachable control plane takes nothing away", || {
-            format!("{:?}", lost.map(|(name, _)| name))
+            format!("{lost:?}")
         })
     }
 }

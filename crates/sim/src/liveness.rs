@@ -196,7 +196,7 @@ fn is_right(
 
 /// Whether a backend of a cluster hangs up. Each time it has just been READY, the others of its priority are tried once
 /// more as if for the first time.
-fn is_tempted(world: &World, cluster: &str) -> bool {
+pub(crate) fn is_tempted(world: &World, cluster: &str) -> bool {
     let (mesh, backends) = (&world.control_plane().mesh, world.backends());
     let hangs_up = |address: &SocketAddr| backends.behaviour(*address) == Behaviour::HangsUp;
     Walk::from(mesh, cluster).leaves.iter().any(|leaf| mesh.addresses(leaf).iter().any(hangs_up))

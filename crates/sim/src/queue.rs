@@ -20,6 +20,10 @@ pub(crate) enum Event {
     Xds(Input),
     /// A channel gets an input; then the token is given back.
     Channel { epoch: u64, input: ChannelInput, token: Option<u64> },
+    /// A channel is run again.
+    Resume { epoch: u64 },
+    /// The client has waited long enough for a channel to act on an event.
+    OutOfPatience { token: u64 },
     /// A request comes to the management server.
     Request { stream: u64, bytes: Bytes },
     /// The management server has a response ready.

@@ -113,6 +113,14 @@ pub enum Action {
     OpenDelay(Duration),
     /// The server sends what it has of a type once more.
     SendAgain(ResourceType),
+    /// The server sends what it has of a type so many times in a row.
+    Flood(ResourceType, u32),
+    /// The server takes requests this slowly, from now on.
+    WriteDelay(Duration),
+    /// Nobody runs a channel's driver for so long.
+    Stall(usize, Duration),
+    /// The process is suspended for so long.
+    Suspend(Duration),
     /// The server sends something that is no response.
     SendGarbage,
     /// A backend behaves differently. Its connections break if it does not accept any more.

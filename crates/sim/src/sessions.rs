@@ -114,8 +114,13 @@ pub(crate) fn check_wait(world: &mut World, id: u64) -> Result<(), Violation> {
     let wait =
         before.filter(|wait| Arc::ptr_eq(&wait.config, &config)).unwrap_or(Wait { since: now, config });
     let hosts = Hosts::of(channel, cluster.name(), &cookie).map(|hosts| hosts.usable).unwrap_or_default();
-    let has_failed = |host| channel.failed.get(host).is_some_and(|&at| at > wait.since + HEARD);
-    let all_failed = !hosts.is_empty() && hosts.iter().all(has_failed);
+    let since = wait.since.max(channel.resumed);
+    // The next host is not wished for before the last has failed.
+    let mut heard = Some(since);
+    for host in &hosts {
+        heard = heard.and_then(|heard| channel.failed.get(host).copied().filter(|&at| at > heard + HEARD));
+    }
+    let all_failed = !hosts.is_empty() && heard.is_some();
     // In a ring it depends on the RPC whether its place serves.
     let others = if all_failed { world.peek(epoch, cluster.id(), 20) } else { Vec::new() };
     let serves = !others.is_empty() && others.into_iter().all(|result| completes(vec![result]));

@@ -22,7 +22,7 @@ use crate::endpoints::{Backends, longest_backoff};
 use crate::invariants::{self, Violation};
 use crate::outliers::Limits;
 use crate::queue::{Event, Queue};
-use crate::script::{Script, Settings, Step};
+use crate::script::{Action, Script, Settings, Step};
 use crate::sessions::Sessions;
 
 mod actions;
@@ -31,12 +31,16 @@ mod client;
 mod data_path;
 mod load;
 mod log;
+mod slow;
 
 pub use self::data_path::Outcome;
 pub(crate) use self::data_path::{Cookie, Request};
 use self::load::LoadReports;
 pub use self::log::Log;
+use self::slow::Slow;
 
+/// No stream takes longer to open.
+const SLOWEST_OPEN: Duration = Duration::from_secs(31);
 /// No message on the network takes longer than twice this.
 const SLOWEST_MESSAGE: Duration = Duration::from_millis(500);
 /// A core that is called this often at one time goes in circles.
@@ -60,11 +64,13 @@ pub struct World {
     pub(crate) loads: LoadReports,
     pub(crate) log: Log,
     pub(crate) background: Background,
+    slow: Slow,
     xds: XdsCore,
     model: AdsModel,
     link: Link,
     /// How many streams in a row ended without a response.
     stream_failures: u32,
+    stream_heard: Time,
     /// The watches that the client has, by its own names for them.
     watches: BTreeMap<WatchId, Key>,
     epochs: u64,
@@ -115,7 +121,9 @@ impl World {
         for (i, step) in steps.iter().enumerate() {
             queue.push(step.at, Event::Step(i));
         }
+        let stalls = steps.iter().any(|step| matches!(step.action, Action::Stall(..)));
         Self {
+            slow: Slow::new(stalls),
             now: Time::ZERO,
             rng: Rng::new(seed),
             queue,
@@ -136,6 +144,7 @@ impl World {
             model: AdsModel::default(),
             link: Link::default(),
             stream_failures: 0,
+            stream_heard: Time::ZERO,
             watches: BTreeMap::new(),
             epochs: 0,
             ticks: (Time::ZERO, 0),
@@ -225,6 +234,21 @@ impl World {
         }
     }
 
+    /// When something last happened to the ADS stream.
+    pub(crate) fn ads_heard(&self) -> Time {
+        self.stream_heard
+    }
+
+    /// How long a channel that waits for data may hear nothing, since something happened to the ADS stream.
+    pub(crate) fn data_patience(&self) -> Duration {
+        let away = if self.link.is_up {
+            Duration::ZERO
+        } else {
+            SLOWEST_OPEN + longest_backoff(self.stream_failures + 1)
+        };
+        away + self.resource_timeout() + SLOWEST_MESSAGE * 10
+    }
+
     /// How long the client waits for a resource.
     pub(crate) fn resource_timeout(&self) -> Duration {
         xds_config(&self.settings, 0).resource_timeout
@@ -238,10 +262,11 @@ impl World {
 
     /// Whether something is on its way to a channel.
     pub(crate) fn is_to_hear(&self, epoch: u64) -> bool {
-        self.queue.iter().any(|event| match event {
-            Event::Channel { epoch: whose, .. } | Event::Resolve { epoch: whose, .. } => *whose == epoch,
-            _ => false,
-        })
+        self.slow.is_behind(epoch)
+            || self.queue.iter().any(|event| match event {
+                Event::Channel { epoch: whose, .. } | Event::Resolve { epoch: whose, .. } => *whose == epoch,
+                _ => false,
+            })
     }
 
     /// Lets everything happen that happens within this time.
@@ -251,7 +276,7 @@ impl World {
     pub fn run_for(&mut self, span: Duration) -> Result<(), Violation> {
         let end = self.now + span;
         while self.step(end)? {}
-        self.now = end;
+        self.now = self.now.max(end);
         Ok(())
     }
 
@@ -266,8 +291,10 @@ impl World {
 
     /// The next thing; false if there is none until `end`.
     fn step(&mut self, end: Time) -> Result<bool, Violation> {
-        let ticks =
-            self.channels().map(|channel| (channel.core.next_deadline(), Core::Channel(channel.epoch)));
+        let ticks = self
+            .channels()
+            .filter(|channel| !self.slow.is_stalled(channel.epoch))
+            .map(|channel| (channel.core.next_deadline(), Core::Channel(channel.epoch)));
         let ticks = ticks
             .chain([(self.xds.next_deadline(), Core::Xds), (self.loads.core.next_deadline(), Core::Loads)]);
         let tick = ticks.filter_map(|(at, whose)| Some((at?, whose))).min();
@@ -305,7 +332,14 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) -> Result<(), Violation> {
+        let Some(event) = self.slow.hold_back(event) else { return Ok(()) };
         match event {
+            Event::Resume { epoch } => {
+                self.resume(epoch);
+                Ok(())
+            }
+            Event::OutOfPatience { token } => self.read_on(token),
+            Event::Xds(Input::TokenReleased { token }) => self.acted_on(token),
             Event::Step(i) => match self.steps.get(i).cloned() {
                 Some(step) => self.act(step.action),
                 None => Ok(()),

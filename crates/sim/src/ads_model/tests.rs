@@ -13,7 +13,7 @@ fn model() -> AdsModel {
     model.opened();
     let first = DiscoveryRequest { node: Some(Node::default()), ..request(&["c"], "", "") };
     model.written(&first).expect("the first request");
-    model.read(response("1", "a", false));
+    model.read(response("1", "a", false)).expect("few are open");
     model.written(&request(&["c"], "1", "a")).expect("the ACK");
     model
 }
@@ -46,9 +46,9 @@ fn refused(result: Result<(), Violation>, rule: &str) {
 fn good_exchange_passes() {
     let mut model = model();
     model.written(&request(&["c", "d"], "1", "a")).expect("another name");
-    model.read(response("2", "b", true));
+    model.read(response("2", "b", true)).expect("few are open");
     model.written(&nack("1", "b")).expect("a NACK keeps the version");
-    model.read(response("3", "c", false));
+    model.read(response("3", "c", false)).expect("few are open");
     model.written(&request(&[], "3", "c")).expect("an ACK without names");
     model.opened();
     let again = DiscoveryRequest { node: Some(Node::default()), ..request(&["c"], "3", "") };
@@ -58,13 +58,13 @@ fn good_exchange_passes() {
 #[test]
 fn nack_may_be_left_out_if_the_version_was_nacked_before_and_a_newer_response_came() {
     let mut model = model();
-    model.read(response("2", "b", true));
+    model.read(response("2", "b", true)).expect("few are open");
     model.written(&nack("1", "b")).expect("a NACK");
-    model.read(response("2", "c", true));
-    model.read(response("2", "d", true));
+    model.read(response("2", "c", true)).expect("few are open");
+    model.read(response("2", "d", true)).expect("few are open");
     model.written(&nack("1", "d")).expect("the NACK of c was braked");
-    model.read(response("3", "e", true));
-    model.read(response("4", "f", false));
+    model.read(response("3", "e", true)).expect("few are open");
+    model.read(response("4", "f", false)).expect("few are open");
     refused(model.written(&request(&["c"], "4", "f")), "nonces are those of the newest response");
 }
 
@@ -96,7 +96,7 @@ fn a27_61_missing_or_repeated_node_is_noticed() {
 #[test]
 fn nack_that_raises_the_version_is_noticed() {
     let mut model = model();
-    model.read(response("2", "b", true));
+    model.read(response("2", "b", true)).expect("few are open");
     refused(model.written(&nack("2", "b")), "an ACK has the new version, a NACK the old");
 }
 
@@ -104,7 +104,7 @@ fn nack_that_raises_the_version_is_noticed() {
 fn ack_of_a_bad_response_and_nack_of_a_good_one_are_noticed() {
     for bad in [true, false] {
         let mut model = model();
-        model.read(response("2", "b", bad));
+        model.read(response("2", "b", bad)).expect("few are open");
         let answer = if bad { request(&["c"], "2", "b") } else { nack("1", "b") };
         refused(model.written(&answer), "bad responses are NACKed, good ones are ACKed");
     }
@@ -113,7 +113,7 @@ fn ack_of_a_bad_response_and_nack_of_a_good_one_are_noticed() {
 #[test]
 fn response_without_answer_is_noticed() {
     let mut model = model();
-    model.read(response("2", "b", false));
+    model.read(response("2", "b", false)).expect("few are open");
     let watched = BTreeSet::from([(TYPE, "c".to_owned())]);
     refused(model.at_rest(&watched), "every response is answered");
     refused(model.at_rest(&BTreeSet::from([(TYPE, "d".to_owned())])), "subscriptions are what is watched");
@@ -123,7 +123,7 @@ fn response_without_answer_is_noticed() {
 fn repeated_request_and_skipped_answer_are_noticed() {
     refused(model().written(&request(&["c"], "1", "a")), "requests say something new");
     let mut model = model();
-    model.read(response("2", "b", false));
-    model.read(response("3", "c", false));
+    model.read(response("2", "b", false)).expect("few are open");
+    model.read(response("3", "c", false)).expect("few are open");
     refused(model.written(&request(&["c"], "3", "c")), "nonces are those of the newest response");
 }

@@ -1,11 +1,16 @@
 //! What came to the worlds later: drawn after the rest and with a generator of its own, so that a seed's world without
 //! it stays as it was.
 
-use proxyless_sans_io::Rng;
+use std::time::Duration;
 
-use crate::config::{Assignment, Listener, Mesh, Route};
+use proxyless_sans_io::Rng;
+use proxyless_xds::resource::ResourceType;
+
+use super::{CHANNELS, LEAVES};
+
+use crate::config::{Assignment, Cluster, ClusterKind, Listener, Mesh, Route};
 use crate::endpoints::Behaviour;
-use crate::script::{Action, Change, Mood, Script};
+use crate::script::{Action, Change, Loss, Mood, Script, Step};
 
 /// One in so many worlds stays as it was.
 const PLAIN: u64 = 4;
@@ -21,8 +26,25 @@ pub(super) fn add(script: &mut Script) {
     if extras.one_in(2) && !script.settings.outliers {
         extras.weigh(script);
     }
-    if !extras.gentle {
-        extras.replace_faults(script);
+    if extras.one_in(4) {
+        extras.deepen(script);
+    }
+    if extras.gentle {
+        if script.settings.idle_timeout.is_some() && extras.one_in(2) {
+            extras.lose_control_plane(script);
+        }
+        return;
+    }
+    extras.replace_faults(script);
+    // What is seen of sweeps and ejections depends on drivers that are on time.
+    if extras.one_in(3) && !script.settings.outliers {
+        extras.stall(script);
+    }
+    if extras.one_in(4) {
+        extras.flood(script);
+    }
+    if extras.one_in(5) {
+        extras.suspend(script);
     }
 }
 
@@ -92,6 +114,93 @@ impl Extras {
             *first = u32::MAX - others.iter().sum::<u32>();
         }
         weights
+    }
+
+    /// Puts a chain of aggregates above a leaf that comes close to the most levels, or is too long.
+    fn deepen(&mut self, script: &mut Script) {
+        let levels = 13 + self.rng.below(if self.gentle { 3 } else { 5 }) as usize;
+        let name = |level: usize| format!("n{level}");
+        for level in 1..=levels {
+            let mut children = vec![if level < levels { name(level + 1) } else { self.leaf() }];
+            if self.one_in(6) {
+                // An aggregate above, or a leaf on the way.
+                children.push(if self.one_in(2) { name(1) } else { self.leaf() });
+            }
+            script.mesh.clusters.insert(name(level), Cluster::new(ClusterKind::Aggregate(children)));
+        }
+        for routes in script.mesh.routes.values_mut() {
+            if let Some((first, _)) = routes.first_mut().and_then(|route| route.clusters.first_mut()) {
+                *first = name(1);
+            }
+        }
+        if !self.gentle {
+            for _ in 0..self.rng.below(3) {
+                let level = 1 + self.rng.below(levels as u64) as usize;
+                let child = if self.one_in(2) { self.leaf() } else { name(level + 1) };
+                let cluster = Cluster::new(ClusterKind::Aggregate(vec![child]));
+                self.insert(script, |_| Action::Set(Change::Cluster(name(level), cluster.clone())));
+            }
+        }
+    }
+
+    /// Channels that went IDLE come back while the control plane is away.
+    fn lose_control_plane(&mut self, script: &mut Script) {
+        for _ in 0..1 + self.rng.below(3) {
+            self.insert(script, |_| Action::RefuseStreams);
+            self.insert(script, |_| Action::CutStream(Loss::Everything));
+            self.insert(script, |_| Action::AcceptStreams);
+        }
+    }
+
+    /// Drivers of channels are not run for a while, mostly for longer than the client waits for them.
+    fn stall(&mut self, script: &mut Script) {
+        for _ in 0..1 + self.rng.below(4) {
+            self.insert(script, |extras| {
+                let most = if extras.one_in(3) { 5_000 } else { 30_000 };
+                let channel = extras.rng.below(CHANNELS as u64) as usize;
+                Action::Stall(channel, Duration::from_millis(extras.rng.below(most)))
+            });
+        }
+    }
+
+    /// Responses come faster than their answers can be sent.
+    fn flood(&mut self, script: &mut Script) {
+        for _ in 0..1 + self.rng.below(3) {
+            self.insert(script, |extras| {
+                let most = if extras.one_in(3) { 5_000 } else { 300 };
+                Action::WriteDelay(Duration::from_millis(extras.rng.below(most)))
+            });
+            self.insert(script, |extras| {
+                let kinds = ResourceType::ALL;
+                let kind = kinds[extras.rng.below(kinds.len() as u64) as usize];
+                Action::Flood(kind, 1 + extras.rng.below(100) as u32)
+            });
+        }
+    }
+
+    /// The process is suspended, for minutes or hours; what the script had for later comes as much later.
+    fn suspend(&mut self, script: &mut Script) {
+        let most = if self.one_in(2) { 300 } else { 20_000 };
+        let span = Duration::from_secs(1 + self.rng.below(most));
+        let place = self.rng.below(script.steps.len().max(1) as u64) as usize;
+        let Some(at) = script.steps.get(place).map(|step| step.at) else { return };
+        for step in script.steps.iter_mut().filter(|step| step.at > at) {
+            step.at = step.at + span;
+        }
+        script.steps.push(Step { at, action: Action::Suspend(span) });
+        script.steps.sort_by_key(|step| step.at);
+    }
+
+    /// Has something happen when something else does.
+    fn insert(&mut self, script: &mut Script, action: impl Fn(&mut Self) -> Action) {
+        let place = self.rng.below(script.steps.len().max(1) as u64) as usize;
+        let Some(at) = script.steps.get(place).map(|step| step.at) else { return };
+        let action = action(self);
+        script.steps.insert(place, Step { at, action });
+    }
+
+    fn leaf(&mut self) -> String {
+        LEAVES[self.rng.below(LEAVES.len() as u64) as usize].into()
     }
 
     /// Some of what is refused fails in another way.

@@ -52,6 +52,21 @@ impl World {
                 let due = self.control_plane.send_again(resource_type);
                 self.prepare(due);
             }
+            Action::Flood(resource_type, count) => {
+                let stream = self.control_plane.stream();
+                for pushed in self.control_plane.flood(resource_type, count) {
+                    self.log.line(self.now, format_args!("server: {:?}", pushed.response));
+                    self.link.responses.insert(pushed.response.nonce.clone(), pushed.response);
+                    stream.into_iter().for_each(|stream| self.transmit(stream, pushed.bytes.clone()));
+                }
+            }
+            Action::WriteDelay(delay) => self.control_plane.write_delay = delay,
+            Action::Stall(index, span) => self.stall(index, span),
+            Action::Suspend(span) => {
+                self.now = self.now + span;
+                let now = self.now;
+                self.channels.iter_mut().flatten().for_each(|channel| channel.resumed = now);
+            }
             Action::SendGarbage => {
                 if let Some(stream) = self.control_plane.stream() {
                     self.transmit(stream, Bytes::from_static(b"\xff\xff\xff"));
@@ -100,6 +115,8 @@ impl World {
     pub fn calm_down(&mut self) {
         self.control_plane.welcome = Welcome::Accepted;
         self.control_plane.delay = Duration::ZERO;
+        self.control_plane.write_delay = Duration::ZERO;
+        self.resume_all();
         self.control_plane.open_delay = Duration::ZERO;
         self.broken_hosts.clear();
         self.backends.stop_failing();

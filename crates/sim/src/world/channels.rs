@@ -65,10 +65,14 @@ impl World {
         if matches!(input, ChannelInput::ResetBackoff) {
             channel.connections.reset_backoff();
         }
+        let is_news = !matches!(input, ChannelInput::Tick | ChannelInput::Wake | ChannelInput::Activity(_));
         channel.core.handle(now, input);
         let mut effects = Vec::new();
         while let Some(effect) = channel.core.poll_effect() {
             effects.push(effect);
+        }
+        if is_news || effects.iter().any(|effect| !matches!(effect, ChannelEffect::CheckActivity)) {
+            channel.heard = now;
         }
         channel.forget_names();
         let (mut published, mut idle) = (0, false);
@@ -157,6 +161,9 @@ impl World {
             }
             ChannelEffect::EnterIdle => {
                 channel.plane = None;
+                // It has to ask for everything again, and nobody may be there to answer.
+                channel.served.clear();
+                channel.connections.reset_backoff();
                 channel.asked = false;
                 channel.idles += 1;
             }

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use prost::Message as _;
-use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_xds::client::{Effect, Input, WatchId};
 use proxyless_xds::resource::ResourceType;
 
@@ -25,13 +24,24 @@ impl World {
         WatchId(epoch * WATCHES_PER_CHANNEL + watch.0)
     }
 
+    /// The channel's own name of it.
+    pub(super) fn local_watch(watch: WatchId) -> WatchId {
+        WatchId(watch.0 % WATCHES_PER_CHANNEL)
+    }
+
     /// Hands the client an input, and does what it wants done.
     pub(super) fn tell_xds(&mut self, input: Input) -> Result<(), Violation> {
+        if !matches!(input, Input::Tick | Input::TokenReleased { .. }) {
+            self.stream_heard = self.now;
+        }
         match &input {
             Input::Watch { id, resource_type, name } => {
                 self.watches.insert(*id, (*resource_type, name.to_string()));
             }
-            Input::Unwatch { id } => drop(self.watches.remove(id)),
+            Input::Unwatch { id } => {
+                self.watches.remove(id);
+                self.slow.forget(*id);
+            }
             Input::SendDone { stream } if *stream == self.link.stream => self.link.sending = false,
             Input::StreamUp { stream } if *stream == self.link.stream => {
                 (self.link.is_up, self.link.opens_at) = (true, None);
@@ -81,7 +91,7 @@ impl World {
             Effect::Notify { watch, event, token } => {
                 let known = self.watches.contains_key(&watch);
                 Violation::unless(known, "only watches that exist are told", || format!("{watch:?}"))?;
-                let (epoch, local) = (watch.0 / WATCHES_PER_CHANNEL, WatchId(watch.0 % WATCHES_PER_CHANNEL));
+                let (epoch, local) = (watch.0 / WATCHES_PER_CHANNEL, Self::local_watch(watch));
                 let what = match &event {
                     proxyless_xds::client::WatchEvent::Changed(Ok(_)) => "changed".to_owned(),
                     other => format!("{other:?}"),
@@ -95,9 +105,7 @@ impl World {
                     let new = self.link.tokens.insert(token);
                     Violation::unless(new, "tokens have their own numbers", || format!("token {token}"))?;
                 }
-                let at = self.now + self.local_delay();
-                let input = ChannelInput::Resource { watch: local, event };
-                self.queue.push_in(Lane::ToChannel(epoch), at, Event::Channel { epoch, input, token });
+                self.tell_or_keep(epoch, watch, local, event, token);
                 Ok(())
             }
         }
@@ -142,9 +150,15 @@ impl World {
             .map_err(|error| Violation::new("requests are DiscoveryRequests", error.to_string()))?;
         self.log.line(self.now, format_args!("xds: send {}", ads_model::describe(&request)));
         self.model.written(&request)?;
-        let left = self.now + self.local_delay();
+        let left = self.now + self.control_plane.write_delay + self.local_delay();
         let arrives = left + self.network_delay();
-        self.queue.push_in(Lane::Stream(stream), left, Event::Xds(Input::SendDone { stream }));
+        let done = Event::Xds(Input::SendDone { stream });
+        if self.control_plane.write_delay.is_zero() {
+            self.queue.push_in(Lane::Stream(stream), left, done);
+        } else {
+            // Messages are read, and the end of the stream is noticed, although nothing can be sent.
+            self.queue.push(left, done);
+        }
         self.queue.push_in(Lane::ToServer(stream), arrives, Event::Request { stream, bytes });
         Ok(())
     }
@@ -202,10 +216,12 @@ impl World {
         let response =
             envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse::decode(bytes.clone());
         let sent = response.ok().and_then(|response| self.link.responses.get(&response.nonce).cloned());
+        // After its end a stream has nothing to say any more.
         if self.link.stream == stream
+            && self.link.is_up
             && let Some(sent) = sent
         {
-            self.model.read(sent);
+            self.model.read(sent)?;
             self.stream_failures = 0;
         }
         self.tell_xds(Input::Message { stream, bytes })

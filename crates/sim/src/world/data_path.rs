@@ -285,6 +285,7 @@ impl World {
             self.log.line(self.now, format_args!("session of {name} with {cookie:?}: {picked}"));
         }
         in_use::check_counted(channel, cluster.name(), &picked, &counted)?;
+        in_use::check_circuit(channel, &self.circuits, self.calls.running(), cluster.name(), &picked)?;
         in_use::check_target(channel, cluster.name(), cookie.is_some(), &picked)?;
         if let Some(cookie) = &cookie {
             sessions::check_pick(channel, cluster.name(), cookie, &picked)?;

@@ -1,0 +1,172 @@
+//! Drivers of channels that nobody runs for a while, and what the xDS client does about them: it waits for five seconds,
+//! then reads on, and keeps the newest event of each watch until the channel has caught up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proxyless_mesh::channel_core::ChannelInput;
+use proxyless_sans_io::Time;
+use proxyless_xds::client::{Input, WatchEvent, WatchId};
+
+use super::World;
+use crate::invariants::Violation;
+use crate::queue::{Event, Lane};
+
+/// How long the client waits for a channel to act on an event.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is known of channels that are slow.
+#[derive(Debug, Default)]
+pub(super) struct Slow {
+    /// Whether a channel of this world ever is.
+    is_possible: bool,
+    /// The channels that are not run, and what waits for them.
+    stalled: BTreeMap<u64, Vec<Event>>,
+    /// Events that the client waits for: by token, whose they are.
+    outstanding: BTreeMap<u64, u64>,
+    /// Events that it does not wait for any more, by channel.
+    late: BTreeMap<u64, BTreeSet<u64>>,
+    /// What channels are told when they have caught up.
+    held: BTreeMap<WatchId, Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    changed: Option<WatchEvent>,
+    /// What came after the change.
+    ambient: Option<WatchEvent>,
+}
+
+impl Slow {
+    /// For a world in which channels may be slow, or not.
+    pub(super) fn new(is_possible: bool) -> Self {
+        Self { is_possible, ..Self::default() }
+    }
+
+    pub(super) fn is_stalled(&self, epoch: u64) -> bool {
+        self.stalled.contains_key(&epoch)
+    }
+
+    /// Whether a channel is not run, or has yet to hear what was kept for it.
+    pub(super) fn is_behind(&self, epoch: u64) -> bool {
+        self.is_stalled(epoch) || self.late.contains_key(&epoch)
+    }
+
+    /// The event, unless it is for a channel that is not run.
+    pub(super) fn hold_back(&mut self, event: Event) -> Option<Event> {
+        let (Event::Channel { epoch, .. } | Event::Resolve { epoch, .. } | Event::Connection { epoch, .. }) =
+            &event
+        else {
+            return Some(event);
+        };
+        match self.stalled.get_mut(epoch) {
+            Some(backlog) => {
+                backlog.push(event);
+                None
+            }
+            None => Some(event),
+        }
+    }
+
+    /// A watch has ended.
+    pub(super) fn forget(&mut self, watch: WatchId) {
+        self.held.remove(&watch);
+    }
+}
+
+impl World {
+    /// Nobody runs a channel for a while.
+    pub(super) fn stall(&mut self, index: usize, span: Duration) {
+        let Some(epoch) = self.channel(index).map(|channel| channel.epoch) else { return };
+        self.slow.stalled.entry(epoch).or_default();
+        self.queue.push(self.now + span, Event::Resume { epoch });
+    }
+
+    /// A channel is run again: it finds everything that came meanwhile.
+    pub(super) fn resume(&mut self, epoch: u64) {
+        let now = self.now;
+        for event in self.slow.stalled.remove(&epoch).unwrap_or_default() {
+            self.queue.push(now, event);
+        }
+        if let Some(channel) = self.by_epoch(epoch) {
+            channel.resumed = now;
+        }
+    }
+
+    /// All channels are run.
+    pub(super) fn resume_all(&mut self) {
+        for epoch in self.slow.stalled.keys().copied().collect::<Vec<_>>() {
+            self.resume(epoch);
+        }
+    }
+
+    /// The client tells a channel something, or keeps it.
+    pub(super) fn tell_or_keep(
+        &mut self,
+        epoch: u64,
+        id: WatchId,
+        watch: WatchId,
+        event: WatchEvent,
+        token: Option<u64>,
+    ) {
+        if let Some(token) = token.filter(|_| self.slow.is_possible) {
+            self.slow.outstanding.insert(token, epoch);
+            self.queue.push(self.now + PATIENCE, Event::OutOfPatience { token });
+        }
+        if self.slow.late.contains_key(&epoch) {
+            let held = self.slow.held.entry(id).or_default();
+            match event {
+                WatchEvent::Changed(_) => *held = Held { changed: Some(event), ambient: None },
+                WatchEvent::Ambient(_) => held.ambient = Some(event),
+            }
+            return self.release(epoch, token);
+        }
+        self.send_to_channel(epoch, self.now, watch, event, token);
+    }
+
+    fn send_to_channel(
+        &mut self,
+        epoch: u64,
+        at: Time,
+        watch: WatchId,
+        event: WatchEvent,
+        token: Option<u64>,
+    ) {
+        let at = at + self.local_delay();
+        let input = ChannelInput::Resource { watch, event };
+        self.queue.push_in(Lane::ToChannel(epoch), at, Event::Channel { epoch, input, token });
+    }
+
+    /// A channel has taken too long.
+    pub(super) fn read_on(&mut self, token: u64) -> Result<(), Violation> {
+        let Some(epoch) = self.slow.outstanding.remove(&token) else { return Ok(()) };
+        self.log.line(self.now, format_args!("xds: channel {epoch} is slow"));
+        self.slow.late.entry(epoch).or_default().insert(token);
+        self.tell_xds(Input::TokenReleased { token })
+    }
+
+    /// A channel has acted on an event.
+    pub(super) fn acted_on(&mut self, token: u64) -> Result<(), Violation> {
+        if !self.slow.is_possible || self.slow.outstanding.remove(&token).is_some() {
+            return self.tell_xds(Input::TokenReleased { token });
+        }
+        let Some((&epoch, late)) = self.slow.late.iter_mut().find(|(_, late)| late.contains(&token)) else {
+            return Ok(());
+        };
+        late.remove(&token);
+        if !late.is_empty() {
+            return Ok(());
+        }
+        self.slow.late.remove(&epoch);
+        let first = Self::client_watch(epoch, WatchId(0));
+        let last = Self::client_watch(epoch + 1, WatchId(0));
+        let ids: Vec<_> = self.slow.held.range(first..last).map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(Held { changed, ambient }) = self.slow.held.remove(&id) else { continue };
+            for event in changed.into_iter().chain(ambient) {
+                self.send_to_channel(epoch, self.now, Self::local_watch(id), event, None);
+            }
+        }
+        Ok(())
+    }
+}
