@@ -48,9 +48,14 @@ pub(crate) struct Port {
 
 impl Port {
     pub(crate) fn reserve() -> io::Result<Self> {
-        let socket = TcpSocket::new_v4()?;
+        Self::reserve_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    }
+
+    /// Beside another reservation, as long as nothing listens.
+    pub(crate) fn reserve_at(address: SocketAddr) -> io::Result<Self> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         socket.set_reuseaddr(true)?;
-        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        socket.bind(address)?;
         Ok(Self { address: socket.local_addr()?, _reservation: socket })
     }
 
@@ -59,7 +64,7 @@ impl Port {
     }
 
     pub(crate) fn listen(&self) -> io::Result<TcpListener> {
-        let socket = TcpSocket::new_v4()?;
+        let socket = if self.address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         socket.set_reuseaddr(true)?;
         socket.bind(self.address)?;
         socket.listen(1024)
@@ -85,9 +90,9 @@ pub(crate) struct Server<H> {
 }
 
 impl<H: Handler> Server<H> {
-    pub(crate) fn start(handler: H) -> io::Result<Self> {
+    pub(crate) fn start(handler: H, port: Port) -> io::Result<Self> {
         let server = Self {
-            port: Port::reserve()?,
+            port,
             handler,
             connections: Arc::new(Observed::new(Connections::default())),
             running: Mutex::new(None),

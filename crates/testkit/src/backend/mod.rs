@@ -14,7 +14,7 @@ pub use activity::Call;
 use crate::{
     echo::EchoServer,
     observed::{Observed, PATIENCE, TimedOut},
-    server::Server,
+    server::{Port, Server},
 };
 use activity::{Activity, Controlled};
 
@@ -37,17 +37,30 @@ impl Backend {
         Self::serve(name, Routes::new(EchoServer::new(name))).await
     }
 
+    /// Starts a backend with the [echo service](crate::echo) at this address, such as that of a
+    /// [`DeadAddress`](crate::DeadAddress) which another process holds.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, or the name cannot be a header's value.
+    pub async fn start_at(name: &str, address: SocketAddr) -> io::Result<Self> {
+        Self::serve_on(name, Routes::new(EchoServer::new(name)), Port::reserve_at(address)?)
+    }
+
     /// Starts a backend with services of your own. The controls work for them too.
     ///
     /// # Errors
     /// When no port can be bound, or the name cannot be a header's value.
     pub async fn serve(name: &str, routes: Routes) -> io::Result<Self> {
+        Self::serve_on(name, routes, Port::reserve()?)
+    }
+
+    fn serve_on(name: &str, routes: Routes, port: Port) -> io::Result<Self> {
         let header = HeaderValue::from_str(name).map_err(|error| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("name {name:?}: {error}"))
         })?;
         let activity = Arc::new(Observed::new(Activity::default()));
         let controlled = Controlled { name: header, activity: activity.clone(), routes: routes.prepare() };
-        Ok(Self { name: name.to_owned(), activity, server: Server::start(controlled)? })
+        Ok(Self { name: name.to_owned(), activity, server: Server::start(controlled, port)? })
     }
 
     /// The name that it answers with.

@@ -175,3 +175,14 @@ async fn a_black_hole_accepts_and_a_dead_address_refuses() {
     let refused = tokio::net::TcpStream::connect(dead.address()).await.unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
 }
+
+#[tokio::test]
+async fn a_backend_starts_at_an_address_that_is_reserved() -> Result<(), Box<dyn std::error::Error>> {
+    let reserved = dead_address()?;
+    for name in ["first", "second"] {
+        let backend = Backend::start_at(name, reserved.address()).await?;
+        assert_eq!(backend.address(), reserved.address());
+        backend.kill().await;
+    }
+    Ok(())
+}

@@ -23,7 +23,7 @@ pub use resource::{AGGREGATE, CDS, EDS, LDS, RDS, Resource, Selector, pack};
 
 use crate::{
     observed::{Observed, PATIENCE, TimedOut},
-    server::Server,
+    server::{Port, Server},
 };
 use load_service::Lrs;
 use load_state::LoadState;
@@ -49,9 +49,22 @@ impl ControlPlane {
     /// # Errors
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
+        Self::start_on(Port::reserve()?)
+    }
+
+    /// Starts an empty server at this address, such as that of a [`DeadAddress`](crate::DeadAddress) which another
+    /// process holds.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
+        Self::start_on(Port::reserve_at(address)?)
+    }
+
+    fn start_on(port: Port) -> io::Result<Self> {
         let state = Arc::new(Observed::new(State::default()));
         let loads = Arc::new(Observed::new(LoadState::default()));
-        let server = Server::start(Services { ads: Ads(state.clone()), lrs: Lrs(loads.clone()) })?;
+        let server = Server::start(Services { ads: Ads(state.clone()), lrs: Lrs(loads.clone()) }, port)?;
         Ok(Self { state, loads, server, patience: PATIENCE })
     }
 
