@@ -1,0 +1,183 @@
+//! The faults that are injected: what they are, what they excuse, and when they were.
+
+use crate::clock::{MILLI, Micros};
+use crate::topology::{BACKENDS, EDS_CLUSTERS};
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FaultKind {
+    /// SIGKILL, and another process on the same port at the end.
+    Kill,
+    /// SIGSTOP, and SIGCONT at the end.
+    Stop,
+    /// GOAWAY on all connections.
+    Drain,
+    /// All connections are reset once.
+    Cut,
+    /// All connections are reset, and new ones at once.
+    Refuse,
+    /// Nothing gets through, and nobody is told.
+    BlackHole,
+    /// Everything takes longer.
+    Delay,
+    /// Some of it takes a retransmission longer.
+    Loss,
+    /// The streams end, with OK or an error.
+    EndStreams,
+    /// A cluster lists no endpoints.
+    Emptied,
+    /// A Cluster resource is deleted.
+    Deleted,
+}
+
+/// What is hurt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Target {
+    Backend(usize),
+    ControlPlane,
+    Cluster(usize),
+}
+
+/// Something that went wrong from one time to another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    pub(crate) target: Target,
+    pub(crate) start: Micros,
+    /// `Micros::MAX` while it lasts.
+    pub(crate) end: Micros,
+}
+
+impl FaultKind {
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Kill,
+        Self::Stop,
+        Self::Drain,
+        Self::Cut,
+        Self::Refuse,
+        Self::BlackHole,
+        Self::Delay,
+        Self::Loss,
+        Self::EndStreams,
+        Self::Emptied,
+        Self::Deleted,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Stop => "stop",
+            Self::Drain => "drain",
+            Self::Cut => "cut",
+            Self::Refuse => "refuse",
+            Self::BlackHole => "black hole",
+            Self::Delay => "delay",
+            Self::Loss => "loss",
+            Self::EndStreams => "end streams",
+            Self::Emptied => "no endpoints",
+            Self::Deleted => "cluster deleted",
+        }
+    }
+
+    /// Whether RPCs that were sent may be lost by it. A drain loses nothing.
+    pub(crate) fn breaks(self) -> bool {
+        matches!(self, Self::Kill | Self::Cut | Self::Refuse)
+    }
+
+    /// Whether RPCs that were sent may wait for its end. A delay is far shorter than any deadline.
+    pub(crate) fn stalls(self) -> bool {
+        matches!(self, Self::Stop | Self::BlackHole | Self::Loss)
+    }
+}
+
+impl Target {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Backend(backend) => format!("b{backend}"),
+            Self::ControlPlane => "control plane".into(),
+            Self::Cluster(cluster) => EDS_CLUSTERS[cluster].name.into(),
+        }
+    }
+}
+
+impl Fault {
+    pub(crate) fn overlaps(&self, from: Micros, to: Micros) -> bool {
+        self.start <= to && self.end >= from
+    }
+}
+
+/// When something could not be reached, and how long that may have lasted after the last fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outage {
+    pub(crate) start: Micros,
+    pub(crate) end: Micros,
+    /// By then a client that keeps to gRPC's backoff has connected again.
+    pub(crate) over: Micros,
+}
+
+/// The outages of one target, faults that follow each other closely as one.
+///
+/// A client that could not connect for a time `d` has waited 1 s, 1.6 s, 2.56 s ... between its attempts, 20 % more at
+/// most; so the next attempt comes within 1.2 * (1 s + 0.6 d). Half a second is for the connection itself. Only a
+/// connection that lived for a second begins the sequence again.
+pub(crate) fn outages(faults: &[Fault], target: Target) -> Vec<Outage> {
+    let mut outages: Vec<Outage> = Vec::new();
+    let mut hits: Vec<&Fault> = faults
+        .iter()
+        .filter(|fault| {
+            fault.target == target && (fault.kind.breaks() || fault.kind.stalls() || is_stream_end(fault))
+        })
+        .collect();
+    hits.sort_by_key(|fault| fault.start);
+    for fault in hits {
+        let merged = match outages.last_mut() {
+            Some(last) if fault.start < last.over.saturating_add(1_000 * MILLI) => {
+                last.end = last.end.max(fault.end);
+                last
+            }
+            _ => {
+                outages.push(Outage { start: fault.start, end: fault.end, over: 0 });
+                // It was just pushed.
+                let Some(last) = outages.last_mut() else { continue };
+                last
+            }
+        };
+        let lasted = merged.end.saturating_sub(merged.start);
+        merged.over = merged.end.saturating_add((1_000 * MILLI + lasted / 10 * 6) / 10 * 12 + 500 * MILLI);
+    }
+    outages
+}
+
+fn is_stream_end(fault: &Fault) -> bool {
+    matches!(fault.kind, FaultKind::EndStreams | FaultKind::Drain) && fault.target == Target::ControlPlane
+}
+
+/// The outages of all backends.
+pub(crate) fn outages_of_backends(faults: &[Fault]) -> Vec<Vec<Outage>> {
+    (0..BACKENDS).map(|backend| outages(faults, Target::Backend(backend))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SECOND;
+
+    fn fault(kind: FaultKind, start: Micros, end: Micros) -> Fault {
+        Fault { kind, target: Target::Backend(0), start: start * SECOND, end: end * SECOND }
+    }
+
+    #[test]
+    fn faults_in_a_row_are_one_outage_and_drains_are_none() {
+        let faults = [
+            fault(FaultKind::Kill, 10, 12),
+            fault(FaultKind::Drain, 11, 40),
+            fault(FaultKind::Stop, 13, 15),
+            fault(FaultKind::Cut, 60, 60),
+        ];
+        let found = outages(&faults, Target::Backend(0));
+        let times: Vec<_> = found.iter().map(|outage| (outage.start / SECOND, outage.end / SECOND)).collect();
+        assert_eq!(times, [(10, 15), (60, 60)]);
+        assert_eq!(found[0].over, 15 * SECOND + 4_800 * MILLI + 500 * MILLI);
+        assert_eq!(outages(&faults, Target::Backend(1)), []);
+    }
+}

@@ -1,0 +1,119 @@
+//! Judges a run: what every RPC was allowed to do, what leaked, what recovered when.
+//!
+//! The rules for RPCs are in [`rpcs`], those for what the process uses in [`leaks`], those for recovery in [`recovery`].
+
+mod leaks;
+mod recovery;
+mod rpcs;
+#[cfg(test)]
+mod tests;
+
+use crate::clock::{Delays, MILLI, Micros, SECOND};
+use crate::faults::{Fault, Outage, outages_of_backends};
+use crate::history::Listed;
+use crate::report::{Report, Violation};
+use crate::run::Plan;
+use crate::topology::{Backends, Channel, DNS_BACKENDS, EAST, FAR, NEAR, STICKY, WEST, members};
+use crate::world::Notes;
+
+/// What is known about a run, in the form that rules ask for.
+struct Case<'a> {
+    notes: &'a Notes,
+    delays: Delays,
+    outages: Vec<Vec<Outage>>,
+    /// Sorted by their beginning, with how long the longest lasted.
+    faults: Vec<Fault>,
+    longest: Micros,
+}
+
+/// Judges a run.
+pub(crate) fn judge(notes: &Notes, plan: Plan) -> Report {
+    let case = Case::new(notes);
+    let mut report = Report::new(notes, plan, case.delays.max());
+    for problem in &notes.problems {
+        report.violations.push(case.violation("the run itself", notes.began, problem.clone()));
+    }
+    rpcs::judge(&case, &mut report);
+    recovery::judge(&case, &mut report);
+    leaks::judge(&case, &mut report);
+    report
+}
+
+impl<'a> Case<'a> {
+    fn new(notes: &'a Notes) -> Self {
+        let mut faults = notes.faults.clone();
+        faults.sort_by_key(|fault| fault.start);
+        let lasted = |fault: &Fault| fault.end.saturating_sub(fault.start);
+        Self {
+            notes,
+            delays: Delays::new(notes.late.clone()),
+            outages: outages_of_backends(&faults),
+            longest: faults.iter().map(lasted).max().unwrap_or(0),
+            faults,
+        }
+    }
+
+    /// How far apart cause and effect may be: 300 ms, and three times as long as this machine let anything wait then.
+    fn grace(&self, from: Micros, to: Micros) -> Micros {
+        300 * MILLI + 3 * self.delays.longest(from.saturating_sub(SECOND), to + SECOND)
+    }
+
+    /// The faults that were under way in this time.
+    fn faults_in(&self, from: Micros, to: Micros) -> impl Iterator<Item = &Fault> {
+        let first = self.faults.partition_point(|fault| fault.start.saturating_add(self.longest) < from);
+        self.faults[first..]
+            .iter()
+            .take_while(move |fault| fault.start <= to)
+            .filter(move |f| f.overlaps(from, to))
+    }
+
+    /// Whether the client may have had no connection to a backend at some point of this time.
+    fn is_out(&self, backend: usize, from: Micros, to: Micros) -> bool {
+        let outages = &self.outages[backend];
+        // Outages of one backend do not overlap.
+        let first = outages.partition_point(|outage| outage.over < from);
+        outages.get(first).is_some_and(|outage| outage.start <= to)
+    }
+
+    /// Those of a set that were in order for all of this time.
+    fn healthy(&self, set: Backends, from: Micros, to: Micros) -> Backends {
+        members(set)
+            .filter(|backend| !self.is_out(*backend, from, to))
+            .fold(0, |set, backend| set | 1 << backend)
+    }
+
+    /// The backends of each cluster that an RPC of this channel may have been routed to in this time.
+    fn choices(&self, channel: Channel, from: Micros, to: Micros, grace: Micros) -> Vec<Listed> {
+        let history = &self.notes.history;
+        let listed = |cluster| history.listed(cluster, from, to, grace);
+        match channel {
+            Channel::Plain | Channel::Short => {
+                let routed = history.routed(from, to, grace);
+                let clusters = [EAST, WEST].into_iter().zip(routed);
+                clusters.filter(|(_, routed)| *routed).map(|(cluster, _)| listed(cluster)).collect()
+            }
+            // One is there for the other.
+            Channel::Aggregate => {
+                let (near, far) = (listed(NEAR), listed(FAR));
+                vec![Listed { maybe: near.maybe | far.maybe, surely: near.surely | far.surely }]
+            }
+            Channel::Dns => vec![Listed { maybe: DNS_BACKENDS, surely: DNS_BACKENDS }],
+            Channel::Session => vec![listed(STICKY)],
+        }
+    }
+
+    /// The backend behind a port.
+    fn backend_at(&self, port: u16) -> Option<usize> {
+        self.notes.addresses.iter().position(|address| address.port() == port)
+    }
+
+    /// A violation with what was going on around it.
+    fn violation(&self, rule: &'static str, at: Micros, what: String) -> Violation {
+        let since = |time: Micros| (time.saturating_sub(self.notes.began)) as f64 / SECOND as f64;
+        let around = self.faults_in(at.saturating_sub(5 * SECOND), at + SECOND).map(|fault| {
+            let (start, end) = (since(fault.start), since(fault.end.min(at + 60 * SECOND)));
+            format!("{start:9.3} to {end:9.3}  {} of {}", fault.kind.name(), fault.target.name())
+        });
+        Violation { rule, at: since(at), what, timeline: around.collect() }
+    }
+}

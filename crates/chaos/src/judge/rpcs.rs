@@ -1,0 +1,243 @@
+//! What an RPC may do.
+//!
+//! A success must come from a backend that was in the RPC's cluster: one that the control plane listed then, or listed
+//! before and replaced by a configuration that the client had not accepted yet (plus the grace).
+//!
+//! A failure must be explained by a fault, and only these explain one:
+//! - It was sent to a backend, and failed with UNAVAILABLE while that backend was killed, cut off or refused. Where the
+//!   route has retries (unary RPCs of `plain` and `short`) and a healthy endpoint was there, there must have been such
+//!   faults for every attempt.
+//! - It was sent to a backend that was stopped, blocked or lossy for at least half of the deadline, and failed with
+//!   DEADLINE_EXCEEDED.
+//! - It was not sent, and no endpoint of its cluster was in order: each was killed, stopped, ... then, or so shortly
+//!   before that gRPC's backoff may not have been over, or was not listed all the time.
+//! - It was not sent, its session is bound to a backend that was not in order, and it waited for that one until
+//!   DEADLINE_EXCEEDED (gRFC A55).
+//! - It failed with DEADLINE_EXCEEDED, and this machine let processes wait for a third of the deadline.
+//!
+//! Drains (GOAWAY), delays, rejected resources and faults of the control plane explain nothing.
+
+use std::collections::BTreeMap;
+
+use super::Case;
+use crate::clock::{Micros, SECOND, micros};
+use crate::faults::Target;
+use crate::report::Report;
+use crate::topology::{BACKENDS, Backends, Channel, RETRIES, STREAM_DEADLINE, UNARY_DEADLINE, members};
+use crate::wire::{Kind, Rpc};
+
+const UNAVAILABLE: u8 = 14;
+const DEADLINE_EXCEEDED: u8 = 4;
+
+/// An endpoint that is listed and in order gets a share of the RPCs, at least this one in so many, so that a run of this
+/// many without it does not happen by chance (less than once in 10^12).
+const STARVED: [(Channel, u32); 2] = [(Channel::Plain, 2_500), (Channel::Session, 400)];
+
+pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
+    let mut by_end: Vec<&Rpc> = case.notes.rpcs.iter().collect();
+    by_end.sort_by_key(|rpc| rpc.end);
+    let mut starved = [[0u32; BACKENDS]; 2];
+    let mut last_success: BTreeMap<u8, Micros> = BTreeMap::new();
+    let mut child = None;
+    for rpc in by_end {
+        let channel = Channel::ALL[usize::from(rpc.channel).min(Channel::ALL.len() - 1)];
+        report.count(channel, rpc);
+        let routed = check_backend(case, channel, rpc);
+        if let Err(what) = routed {
+            report.violations.push(case.violation("sent where it must not go", rpc.end, what));
+        }
+        if rpc.code != 0 {
+            match explain(case, channel, rpc) {
+                Ok(cause) => report.explained(rpc.code, cause),
+                Err(why) => {
+                    let what = describe(case, channel, rpc, why);
+                    report.violations.push(case.violation("failure without a cause", rpc.end, what));
+                }
+            }
+            continue;
+        }
+        if let Some(what) = leaves_session(case, rpc) {
+            report.violations.push(case.violation("session broken", rpc.end, what));
+        }
+        for (counted, missed) in STARVED.into_iter().zip(&mut starved) {
+            if counted.0 == channel && rpc.kind == Kind::Unary && rpc.pinned.is_none() {
+                for backend in starving(case, channel, rpc, missed, counted.1) {
+                    let what =
+                        format!("{} of {} got no RPC", Target::Backend(backend).name(), channel.name());
+                    report.violations.push(case.violation("endpoint not used", rpc.end, what));
+                }
+            }
+        }
+        stalls(case, channel, rpc, &mut last_success, report);
+        if channel == Channel::Aggregate {
+            let now = rpc.backend.map(|backend| backend < 7);
+            report.failovers += u64::from(child.is_some() && child != now);
+            child = now;
+        }
+    }
+}
+
+/// Whether the backend that it was sent to was one of its cluster's.
+fn check_backend(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<(), String> {
+    let Some(port) = rpc.port else { return Ok(()) };
+    let Some(backend) = case.backend_at(port) else { return Err(format!("sent to port {port}")) };
+    if rpc.backend.is_some_and(|answered| usize::from(answered) != backend) {
+        return Err(format!("b{backend} was chosen, and {:?} answered", rpc.backend));
+    }
+    let grace = case.grace(rpc.start, rpc.end);
+    let choices = case.choices(channel, rpc.start, rpc.end, grace);
+    let allowed = choices.iter().fold(0, |set, listed| set | listed.maybe);
+    if allowed & (1 << backend) == 0 {
+        let names = members(allowed).map(|backend| format!("b{backend}")).collect::<Vec<_>>().join(", ");
+        return Err(format!("{} was sent to b{backend}; its cluster had {names}", channel.name()));
+    }
+    Ok(())
+}
+
+/// What explains a failure, or why nothing does.
+fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str, &'static str> {
+    let deadline = micros(if rpc.kind == Kind::Unary { UNARY_DEADLINE } else { STREAM_DEADLINE });
+    let grace = case.grace(rpc.start, rpc.end);
+    let (from, to) = (rpc.start.saturating_sub(grace), rpc.end + grace);
+    if !matches!(rpc.code, UNAVAILABLE | DEADLINE_EXCEEDED) {
+        return Err("no fault leads to this code");
+    }
+    if rpc.code == DEADLINE_EXCEEDED && case.delays.longest(rpc.start, rpc.end) >= deadline / 3 {
+        return Ok("the machine stood still");
+    }
+    let choices = case.choices(channel, from, to, grace);
+    let healthy = |set: Backends| case.healthy(set, from, to) != 0;
+    let has_healthy = !choices.is_empty() && choices.iter().all(|listed| healthy(listed.surely));
+    let Some(backend) = rpc.port.and_then(|port| case.backend_at(port)) else {
+        if let Some(pinned) = rpc.pinned.filter(|_| rpc.code == DEADLINE_EXCEEDED) {
+            let listed = choices.iter().all(|listed| listed.surely & (1 << pinned) != 0);
+            if !listed || case.is_out(usize::from(pinned), from, to) {
+                return Ok("waited for the backend of its session");
+            }
+        }
+        return if has_healthy { Err("a healthy endpoint was there") } else { Ok("no endpoint in order") };
+    };
+    let target = Target::Backend(backend);
+    if rpc.code == DEADLINE_EXCEEDED {
+        let stalled = case.faults_in(from, to).filter(|fault| fault.target == target && fault.kind.stalls());
+        let stalled: Micros = stalled
+            .map(|fault| {
+                (fault.end.saturating_add(grace))
+                    .min(rpc.end)
+                    .saturating_sub(fault.start.saturating_sub(grace).max(rpc.start))
+            })
+            .sum();
+        return match stalled >= deadline / 2 {
+            true => Ok("sent to a backend that was stopped, blocked or lossy"),
+            false => Err("its backend was in order for most of the deadline"),
+        };
+    }
+    let broke = case.faults_in(from, to).any(|fault| fault.target == target && fault.kind.breaks());
+    if !broke {
+        return Err("its backend was in order");
+    }
+    let retried = rpc.kind == Kind::Unary && matches!(channel, Channel::Plain | Channel::Short);
+    if retried && has_healthy {
+        let reach = channel.reach();
+        let hits = |target| matches!(target, Target::Backend(backend) if reach & (1 << backend) != 0);
+        let breaks =
+            case.faults_in(from, to).filter(|fault| hits(fault.target) && fault.kind.breaks()).count();
+        if breaks <= RETRIES as usize {
+            return Err("it could have been retried on a healthy endpoint");
+        }
+        return Ok("every attempt was sent to a backend that was killed or cut off");
+    }
+    Ok("sent to a backend that was killed or cut off")
+}
+
+/// An RPC of a session must stay on its backend while that one is listed and in order.
+fn leaves_session(case: &Case<'_>, rpc: &Rpc) -> Option<String> {
+    let (pinned, answered) = (rpc.pinned?, rpc.backend?);
+    let grace = case.grace(rpc.start, rpc.end);
+    let (from, to) = (rpc.start.saturating_sub(SECOND + grace), rpc.end + grace);
+    let listed =
+        case.choices(Channel::Session, from, to, grace).iter().all(|l| l.surely & (1 << pinned) != 0);
+    let is_wrong = pinned != answered && listed && !case.is_out(usize::from(pinned), from, to);
+    is_wrong.then(|| format!("its session is bound to b{pinned}, and b{answered} answered"))
+}
+
+/// The backends that have now missed too many RPCs in a row although they were listed and in order.
+fn starving(
+    case: &Case<'_>,
+    channel: Channel,
+    rpc: &Rpc,
+    missed: &mut [u32; BACKENDS],
+    limit: u32,
+) -> Vec<usize> {
+    let grace = case.grace(rpc.start, rpc.end);
+    let (from, to) = (rpc.start.saturating_sub(SECOND + grace), rpc.end);
+    let choices = case.choices(channel, from, to, grace);
+    let surely = match &choices[..] {
+        // Whichever cluster it is, it has a share.
+        choices if choices.iter().all(|listed| listed.surely != 0) => {
+            choices.iter().fold(0, |set, listed| set | listed.surely)
+        }
+        _ => 0,
+    };
+    let healthy = case.healthy(surely, from, to);
+    let mut starving = Vec::new();
+    for backend in 0..BACKENDS {
+        let counts = healthy & (1 << backend) != 0 && rpc.backend != Some(backend as u8);
+        missed[backend] = if counts { missed[backend] + 1 } else { 0 };
+        if missed[backend] == limit {
+            starving.push(backend);
+        }
+    }
+    starving
+}
+
+/// Notes how long successes took, or stayed away, while something in order was there.
+fn stalls(
+    case: &Case<'_>,
+    channel: Channel,
+    rpc: &Rpc,
+    last: &mut BTreeMap<u8, Micros>,
+    report: &mut Report,
+) {
+    let served = |from: Micros, to: Micros| {
+        let grace = case.grace(from, to);
+        let choices = case.choices(channel, from.saturating_sub(grace), to + grace, grace);
+        choices.iter().all(|listed| case.healthy(listed.surely, from.saturating_sub(grace), to + grace) != 0)
+    };
+    let took = rpc.end - rpc.start;
+    if rpc.kind == Kind::Unary && took > report.longest_success {
+        let sent_to_healthy =
+            rpc.backend.is_some_and(|backend| !case.is_out(usize::from(backend), rpc.start, rpc.end));
+        let delayed = case.faults_in(rpc.start, rpc.end).any(|fault| {
+            rpc.backend.is_some_and(|backend| fault.target == Target::Backend(usize::from(backend)))
+        });
+        if sent_to_healthy && !delayed && rpc.pinned.is_none() && served(rpc.start, rpc.end) {
+            report.longest_success = took;
+        }
+    }
+    if channel != Channel::Short
+        && let Some(before) = last.insert(rpc.channel, rpc.end)
+        && rpc.end - before > report.longest_silence
+        && served(before, rpc.end)
+    {
+        report.longest_silence = rpc.end - before;
+    }
+}
+
+fn describe(case: &Case<'_>, channel: Channel, rpc: &Rpc, why: &str) -> String {
+    let to = rpc.port.map_or_else(
+        || "not sent".to_owned(),
+        |port| {
+            case.backend_at(port).map_or_else(|| format!("sent to port {port}"), |b| format!("sent to b{b}"))
+        },
+    );
+    let pinned = rpc.pinned.map_or_else(String::new, |backend| format!(", session of b{backend}"));
+    format!(
+        "{:?} of {}, {to}{pinned}, code {} after {:.3} s: {why}; {}",
+        rpc.kind,
+        channel.name(),
+        rpc.code,
+        (rpc.end - rpc.start) as f64 / SECOND as f64,
+        rpc.message.as_deref().unwrap_or_default()
+    )
+}

@@ -1,0 +1,130 @@
+//! `proxyless-chaos`: a mesh of real processes under random faults, and an account of every RPC.
+//!
+//! The process under test ([`client`]) runs many callers on several channels. Backends and a control plane ([`servers`])
+//! are processes of their own, half of them behind a [`link`]. The parent ([`run`]) changes the configuration
+//! ([`config`]), [injects](inject) [`faults`], and notes what was when ([`world`], [`history`]). In the end [`judge`]
+//! explains every failure by a fault or reports it as a violation.
+
+#![forbid(unsafe_code)]
+
+mod child;
+mod client;
+mod clock;
+mod config;
+mod faults;
+mod history;
+mod inject;
+mod judge;
+mod link;
+mod report;
+mod run;
+mod servers;
+mod topology;
+mod wire;
+mod world;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+/// Runs a mesh of real processes under random faults and accounts for every RPC.
+///
+/// The exit code is 1 if an RPC failed that no fault explains, or went where it must not go, or if anything leaked.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// How long faults are injected: 90s, 10m, 1h.
+    #[arg(long = "for", value_parser = duration, default_value = "1m")]
+    lasts: Duration,
+    /// What is random follows from it, as far as timing lets it; by default another one each time.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Changes of the configuration per second.
+    #[arg(long, default_value_t = 170)]
+    updates: u32,
+    /// Prints the report as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Also writes every fault and every failed RPC to this file.
+    #[arg(long)]
+    log: Option<PathBuf>,
+    /// The process that started this one; set by itself.
+    #[arg(long, hide = true)]
+    parent: Option<u32>,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What a child process is.
+#[derive(Debug, Subcommand)]
+enum Role {
+    #[command(hide = true)]
+    Backend { name: String, address: SocketAddr },
+    #[command(hide = true)]
+    ControlPlane { address: SocketAddr },
+    #[command(hide = true)]
+    Client { seed: u64, control_plane: SocketAddr, backends: Vec<SocketAddr> },
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let options = Options::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(io::stderr)
+        .init();
+    let Some(role) = options.role else { return chaos(&options) };
+    child::end_with_parent(options.parent.ok_or("roles are for child processes")?)?;
+    let runtime = match role {
+        Role::Client { .. } => {
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?
+        }
+        _ => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+    };
+    match role {
+        Role::Backend { name, address } => runtime.block_on(servers::backend(&name, address))?,
+        Role::ControlPlane { address } => runtime.block_on(servers::control_plane(address))?,
+        Role::Client { seed, control_plane, backends } => {
+            let bootstrap = format!(
+                r#"{{"xds_servers": [{{"server_uri": "{control_plane}", "channel_creds": [{{"type": "insecure"}}],
+                "server_features": ["xds_v3"]}}], "node": {{"id": "chaos"}}}}"#
+            );
+            runtime.block_on(client::client(bootstrap, backends, seed))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The parent: one run, its report, and the verdict.
+fn chaos(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+    let seed = options.seed.unwrap_or_else(clock::now);
+    let plan = run::Plan { lasts: options.lasts, seed, updates: options.updates };
+    let _ = writeln!(io::stderr().lock(), "seed {seed}");
+    // One thread, which also starts the children: they end with the thread that started them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let notes = runtime.block_on(tokio::task::LocalSet::new().run_until(run::run(plan)))?;
+    let report = judge::judge(&notes, plan);
+    if let Some(path) = &options.log {
+        std::fs::write(path, report::log(&notes))?;
+    }
+    let text = if options.json { serde_json::to_string_pretty(&report)? } else { report.to_string() };
+    writeln!(io::stdout().lock(), "{text}")?;
+    Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A number with `s`, `m` or `h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a duration such as 90s or 10m"))?;
+    let seconds = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(format!("{text:?} is not a duration such as 90s or 10m")),
+    };
+    Ok(Duration::from_secs(number.saturating_mul(seconds)))
+}
