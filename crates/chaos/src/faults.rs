@@ -1,7 +1,7 @@
 //! The faults that are injected: what they are, what they excuse, and when they were.
 
 use crate::clock::{MILLI, Micros};
-use crate::topology::{BACKENDS, EDS_CLUSTERS};
+use crate::topology::EDS_CLUSTERS;
 
 /// What can go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +36,8 @@ pub(crate) enum Target {
     Backend(usize),
     ControlPlane,
     Cluster(usize),
+    /// Everything at once.
+    Network,
 }
 
 /// Something that went wrong from one time to another.
@@ -49,20 +51,6 @@ pub(crate) struct Fault {
 }
 
 impl FaultKind {
-    pub(crate) const ALL: [Self; 11] = [
-        Self::Kill,
-        Self::Stop,
-        Self::Drain,
-        Self::Cut,
-        Self::Refuse,
-        Self::BlackHole,
-        Self::Delay,
-        Self::Loss,
-        Self::EndStreams,
-        Self::Emptied,
-        Self::Deleted,
-    ];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -91,11 +79,22 @@ impl FaultKind {
 }
 
 impl Target {
+    /// What is hurt, in a word.
+    pub(crate) fn group(self) -> &'static str {
+        match self {
+            Self::Backend(_) => "backends",
+            Self::ControlPlane => "the control plane",
+            Self::Cluster(_) => "configuration",
+            Self::Network => "the network",
+        }
+    }
+
     pub(crate) fn name(self) -> String {
         match self {
             Self::Backend(backend) => format!("b{backend}"),
             Self::ControlPlane => "control plane".into(),
             Self::Cluster(cluster) => EDS_CLUSTERS[cluster].name.into(),
+            Self::Network => "network".into(),
         }
     }
 }
@@ -117,10 +116,16 @@ pub(crate) struct Outage {
 
 /// The outages of one target, faults that follow each other closely as one.
 ///
+/// `proven` tells whether the client is known to have had a connection between two times, and that begins its backoff again;
+/// faults between which it did not are one outage.
+///
 /// A client that could not connect for a time `d` has waited 1 s, 1.6 s, 2.56 s ... between its attempts, 20 % more at
-/// most; so the next attempt comes within 1.2 * (1 s + 0.6 d). Half a second is for the connection itself. Only a
-/// connection that lived for a second begins the sequence again.
-pub(crate) fn outages(faults: &[Fault], target: Target) -> Vec<Outage> {
+/// most; so the next attempt comes within 1.2 * (1 s + 0.6 d). Half a second is for the connection itself.
+pub(crate) fn outages(
+    faults: &[Fault],
+    target: Target,
+    proven: impl Fn(Micros, Micros) -> bool,
+) -> Vec<Outage> {
     let mut outages: Vec<Outage> = Vec::new();
     let mut hits: Vec<&Fault> = faults
         .iter()
@@ -131,7 +136,9 @@ pub(crate) fn outages(faults: &[Fault], target: Target) -> Vec<Outage> {
     hits.sort_by_key(|fault| fault.start);
     for fault in hits {
         let merged = match outages.last_mut() {
-            Some(last) if fault.start < last.over.saturating_add(1_000 * MILLI) => {
+            Some(last)
+                if fault.start <= last.end || !proven(last.end, fault.start) && fault.start < last.over =>
+            {
                 last.end = last.end.max(fault.end);
                 last
             }
@@ -152,11 +159,6 @@ fn is_stream_end(fault: &Fault) -> bool {
     matches!(fault.kind, FaultKind::EndStreams | FaultKind::Drain) && fault.target == Target::ControlPlane
 }
 
-/// The outages of all backends.
-pub(crate) fn outages_of_backends(faults: &[Fault]) -> Vec<Vec<Outage>> {
-    (0..BACKENDS).map(|backend| outages(faults, Target::Backend(backend))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,10 +176,15 @@ mod tests {
             fault(FaultKind::Stop, 13, 15),
             fault(FaultKind::Cut, 60, 60),
         ];
-        let found = outages(&faults, Target::Backend(0));
+        let found = outages(&faults, Target::Backend(0), |_, _| false);
         let times: Vec<_> = found.iter().map(|outage| (outage.start / SECOND, outage.end / SECOND)).collect();
         assert_eq!(times, [(10, 15), (60, 60)]);
         assert_eq!(found[0].over, 15 * SECOND + 4_800 * MILLI + 500 * MILLI);
-        assert_eq!(outages(&faults, Target::Backend(1)), []);
+        assert_eq!(
+            outages(&faults, Target::Backend(0), |_, _| true).len(),
+            3,
+            "it had a connection in between"
+        );
+        assert_eq!(outages(&faults, Target::Backend(1), |_, _| false), []);
     }
 }

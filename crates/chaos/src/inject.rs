@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::faults::{FaultKind, Target};
+use crate::network::Network;
 use crate::topology::{BACKENDS, EDS_CLUSTERS, is_linked};
 use crate::wire::Command;
 use crate::world::{Shared, listening};
@@ -23,7 +24,15 @@ pub(crate) async fn faults(world: &Shared, mut rng: Rng, until: Instant) -> io::
         while let Some(ended) = under_way.try_join_next() {
             ended.map_err(io::Error::other)??;
         }
-        let (kind, target) = choose(&mut rng);
+        let has_network = world.borrow().network.is_some();
+        let (kind, target) = match rng.below(40) {
+            0 if has_network => (FaultKind::Loss, Target::Network),
+            1..4 if has_network => {
+                let direct = 2 * rng.below(BACKENDS as u64 / 2) as usize;
+                (FaultKind::BlackHole, Target::Backend(direct))
+            }
+            _ => choose(&mut rng),
+        };
         if under_way.len() < AT_ONCE && !world.borrow().is_hurt(target) {
             under_way.spawn_local(inject(world.clone(), kind, target, Rng::new(rng.next_u64())));
         }
@@ -61,6 +70,8 @@ async fn inject(world: Shared, kind: FaultKind, target: Target, mut rng: Rng) ->
     let lasts = Duration::from_millis(match kind {
         // Long ones are rarer than short ones.
         FaultKind::Kill | FaultKind::Refuse => 20 + rng.below(60) * rng.below(60),
+        // Long enough for keepalive and the write timeout to give connections up.
+        FaultKind::Stop | FaultKind::BlackHole if rng.below(25) == 0 => 12_000 + rng.below(15_000),
         FaultKind::Stop | FaultKind::BlackHole => 50 + rng.below(75) * rng.below(75),
         FaultKind::Delay | FaultKind::Loss => 1_000 + rng.below(5_000),
         FaultKind::Emptied | FaultKind::Deleted => 50 + rng.below(500),
@@ -69,6 +80,11 @@ async fn inject(world: Shared, kind: FaultKind, target: Target, mut rng: Rng) ->
     match target {
         Target::Backend(backend) => hurt_backend(&world, kind, backend, lasts, &mut rng).await?,
         Target::ControlPlane => hurt_plane(&world, kind, lasts, &mut rng).await?,
+        Target::Network => {
+            on_network(&world, Network::squeeze)?;
+            sleep(lasts.min(Duration::from_secs(3))).await;
+            on_network(&world, Network::relax)?;
+        }
         Target::Cluster(cluster) => {
             let set = |done: bool| {
                 let mut world = world.borrow_mut();
@@ -107,6 +123,12 @@ async fn hurt_backend(
             world.borrow().backends[backend].resume();
         }
         FaultKind::Drain => world.borrow().backends[backend].tell("goaway"),
+        FaultKind::BlackHole if !is_linked(backend) => {
+            let address = world.borrow().notes.addresses[backend].ip();
+            on_network(world, |network| network.block(address))?;
+            sleep(lasts).await;
+            on_network(world, |network| network.unblock(address))?;
+        }
         _ => {
             let delay = Duration::from_millis(1 + rng.below(100));
             if let Some(link) = &world.borrow().links[backend] {
@@ -146,6 +168,11 @@ async fn hurt_plane(world: &Shared, kind: FaultKind, lasts: Duration, rng: &mut 
         }
     }
     Ok(())
+}
+
+/// Does something to the network of its own, if there is one.
+fn on_network(world: &Shared, action: impl FnOnce(&Network) -> io::Result<()>) -> io::Result<()> {
+    world.borrow().network.as_ref().map_or(Ok(()), action)
 }
 
 fn hurt_link(link: &crate::link::Link, kind: FaultKind, delay: Duration) {

@@ -16,6 +16,7 @@ mod history;
 mod inject;
 mod judge;
 mod link;
+mod network;
 mod report;
 mod run;
 mod servers;
@@ -47,6 +48,12 @@ struct Options {
     /// Changes of the configuration per second.
     #[arg(long, default_value_t = 170)]
     updates: u32,
+    /// Runs in a network namespace of its own, where the kernel itself drops and delays packets; needs unshare, ip and tc.
+    #[arg(long)]
+    netns: bool,
+    /// The judge is not told of faults of this kind, so that what they cause must be reported: a test of the judge.
+    #[arg(long, hide = true)]
+    blind: Option<String>,
     /// Prints the report as JSON.
     #[arg(long)]
     json: bool,
@@ -77,8 +84,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(io::stderr)
         .init();
+    if let Some(parent) = options.parent {
+        child::end_with_parent(parent)?;
+    }
     let Some(role) = options.role else { return chaos(&options) };
-    child::end_with_parent(options.parent.ok_or("roles are for child processes")?)?;
     let runtime = match role {
         Role::Client { .. } => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?
@@ -101,13 +110,26 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 
 /// The parent: one run, its report, and the verdict.
 fn chaos(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+    let network = match (options.netns, options.parent) {
+        (true, None) => {
+            let code = network::run_inside()?.code().unwrap_or(1);
+            return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
+        }
+        (true, Some(_)) => Some(network::Network::set_up()?),
+        (false, _) => None,
+    };
     let seed = options.seed.unwrap_or_else(clock::now);
     let plan = run::Plan { lasts: options.lasts, seed, updates: options.updates };
-    let _ = writeln!(io::stderr().lock(), "seed {seed}");
+    let on = network.as_ref().map_or("the loopback interface, through links", network::Network::describe);
+    let _ = writeln!(io::stderr().lock(), "seed {seed}, on {on}");
     // One thread, which also starts the children: they end with the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let notes = runtime.block_on(tokio::task::LocalSet::new().run_until(run::run(plan)))?;
-    let report = judge::judge(&notes, plan);
+    let mut notes = runtime.block_on(tokio::task::LocalSet::new().run_until(run::run(plan, network)))?;
+    if let Some(blind) = &options.blind {
+        notes.faults.retain(|fault| fault.kind.name() != blind);
+    }
+    let mut report = judge::judge(&notes, plan);
+    report.network = on;
     if let Some(path) = &options.log {
         std::fs::write(path, report::log(&notes))?;
     }

@@ -6,7 +6,6 @@ use std::fmt::{self, Write};
 use serde::Serialize;
 
 use crate::clock::{MILLI, Micros, SECOND};
-use crate::faults::FaultKind;
 use crate::run::Plan;
 use crate::topology::Channel;
 use crate::wire::{Kind, Rpc, Usage};
@@ -20,6 +19,8 @@ const SHOWN: usize = 5;
 pub(crate) struct Report {
     pub(crate) seed: u64,
     seconds: u64,
+    /// What carried the packets.
+    pub(crate) network: &'static str,
     rpcs: u64,
     succeeded: u64,
     failed: u64,
@@ -27,16 +28,14 @@ pub(crate) struct Report {
     by_kind: BTreeMap<&'static str, u64>,
     /// By code and cause.
     causes: BTreeMap<String, u64>,
-    faults: BTreeMap<&'static str, u64>,
+    /// By what is hurt, and how.
+    faults: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     updates: u64,
     nacks: u64,
     pub(crate) failovers: u64,
     /// The longest that a unary RPC took which a backend in order answered.
     #[serde(serialize_with = "as_millis")]
     pub(crate) longest_success: Micros,
-    /// The longest that a channel had no success while a healthy endpoint was there all the time.
-    #[serde(serialize_with = "as_millis")]
-    pub(crate) longest_silence: Micros,
     pub(crate) backends_back: Times,
     pub(crate) control_plane_back: Times,
     pub(crate) uses: Vec<Uses>,
@@ -110,14 +109,14 @@ impl Uses {
 
 impl Report {
     pub(crate) fn new(notes: &Notes, plan: Plan, machine_delay: Micros) -> Self {
-        let mut faults = BTreeMap::new();
-        for kind in FaultKind::ALL {
-            let count = notes.faults.iter().filter(|fault| fault.kind == kind).count() as u64;
-            faults.insert(kind.name(), count);
+        let mut faults: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
+        for fault in &notes.faults {
+            *faults.entry(fault.target.group()).or_default().entry(fault.kind.name()).or_default() += 1;
         }
         Self {
             seed: plan.seed,
             seconds: plan.lasts.as_secs(),
+            network: "",
             rpcs: 0,
             succeeded: 0,
             failed: 0,
@@ -129,7 +128,6 @@ impl Report {
             nacks: notes.history.nacks,
             failovers: 0,
             longest_success: 0,
-            longest_silence: 0,
             backends_back: Times::default(),
             control_plane_back: Times::default(),
             uses: Vec::new(),
@@ -163,7 +161,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "chaos for {} s, seed {}", self.seconds, self.seed)?;
+        writeln!(f, "chaos for {} s, seed {}, on {}", self.seconds, self.seed, self.network)?;
         writeln!(f, "RPCs         {} sent, {} succeeded, {} failed", self.rpcs, self.succeeded, self.failed)?;
         for (channel, Counts { rpcs, failed }) in &self.by_channel {
             writeln!(f, "  {channel:<10} {rpcs:>8} sent {failed:>6} failed")?;
@@ -174,22 +172,23 @@ impl fmt::Display for Report {
         for (cause, count) in &self.causes {
             writeln!(f, "  {count:>6}  {cause}")?;
         }
-        let faults = self.faults.iter().filter(|(_, count)| **count > 0);
-        let faults: Vec<String> = faults.map(|(kind, count)| format!("{count} {kind}")).collect();
-        writeln!(f, "faults       {}: {}", self.faults.values().sum::<u64>(), faults.join(", "))?;
+        for (target, kinds) in &self.faults {
+            let all: u64 = kinds.values().sum();
+            let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            writeln!(f, "faults       {all} of {target}: {}", kinds.join(", "))?;
+        }
         writeln!(f, "updates      {}, {} responses rejected by the client", self.updates, self.nacks)?;
         writeln!(f, "failovers    {}", self.failovers)?;
         writeln!(
             f,
-            "stalls       {:.0} ms for a success at most, {:.0} ms without one on a channel, with a healthy endpoint there",
-            millis(self.longest_success),
-            millis(self.longest_silence)
+            "stalls       {:.0} ms at most for an RPC that a backend in order answered",
+            millis(self.longest_success)
         )?;
         for (what, times) in [("backend", &self.backends_back), ("plane", &self.control_plane_back)] {
             let Times { count, p50, p99, max } = times;
             writeln!(
                 f,
-                "back: {what:<7}{count} outages, in use again after {p50:.0} ms p50, {p99:.0} ms p99, {max:.0} ms max"
+                "back: {what:<8}{count} outages, in use again after {p50:.0} ms p50, {p99:.0} ms p99, {max:.0} ms max"
             )?;
         }
         writeln!(f, "client          memory  connections  descriptors  threads  tasks")?;

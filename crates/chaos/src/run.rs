@@ -14,6 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use crate::clock::watch_lateness;
 use crate::config::Effect;
 use crate::inject;
+use crate::network::Network;
 use crate::world::{Notes, Said, Shared, World};
 
 /// What a run is to be.
@@ -31,9 +32,9 @@ const WARM_UP: Duration = Duration::from_secs(3);
 const REST: Duration = Duration::from_secs(8);
 
 /// Runs it. Needs a local task set on the main thread.
-pub(crate) async fn run(plan: Plan) -> Result<Notes, Box<dyn Error>> {
+pub(crate) async fn run(plan: Plan, network: Option<Network>) -> Result<Notes, Box<dyn Error>> {
     let (said, mut heard) = mpsc::unbounded_channel::<Said>();
-    let world: Shared = Rc::new(RefCell::new(World::start(plan.seed, said).await?));
+    let world: Shared = Rc::new(RefCell::new(World::start(plan.seed, network, said).await?));
     let (late, lateness) = std_mpsc::channel();
     watch_lateness(move |delay| {
         // Nobody asks any more at the very end.

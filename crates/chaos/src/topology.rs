@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::clock::{Micros, SECOND, micros};
+
 /// How many backend processes there are.
 pub(crate) const BACKENDS: usize = 10;
 /// The name that the DNS cluster resolves.
@@ -66,6 +68,11 @@ pub(crate) enum Channel {
 impl Channel {
     pub(crate) const ALL: [Self; 5] = [Self::Plain, Self::Aggregate, Self::Dns, Self::Session, Self::Short];
 
+    /// Its place in the list of all.
+    pub(crate) fn number(self) -> usize {
+        Self::ALL.iter().position(|channel| *channel == self).unwrap_or(0)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -74,6 +81,17 @@ impl Channel {
             Self::Session => "session",
             Self::Short => "short",
         }
+    }
+
+    /// The keepalive interval and timeout, if it has keepalive.
+    pub(crate) fn keepalive(self) -> Option<(Duration, Duration)> {
+        (self == Self::Aggregate).then_some((Duration::from_secs(10), Duration::from_secs(2)))
+    }
+
+    /// How long a connection takes nothing, or acknowledges nothing, before it is given up: the keepalive timeout
+    /// (gRFC A18), else 20 seconds.
+    pub(crate) fn gives_up(self) -> Micros {
+        self.keepalive().map_or(20 * SECOND, |(_, timeout)| micros(timeout))
     }
 
     /// The name of the listener.

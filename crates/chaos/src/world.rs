@@ -15,6 +15,7 @@ use crate::config::{Config, Effect};
 use crate::faults::{Fault, FaultKind, Target};
 use crate::history::History;
 use crate::link::Link;
+use crate::network::Network;
 use crate::topology::{BACKENDS, is_linked};
 use crate::wire::{ClientEvent, Command, Item, PlaneEvent, Rpc, Usage};
 
@@ -38,7 +39,9 @@ pub(crate) struct World {
     /// The number of the last update.
     pub(crate) number: u64,
     /// The ports of the servers; they stay theirs while a process is dead.
-    ports: Vec<DeadAddress>,
+    ports: Vec<SocketAddr>,
+    _reserved: Vec<DeadAddress>,
+    pub(crate) network: Option<Network>,
     said: mpsc::UnboundedSender<Said>,
 }
 
@@ -63,24 +66,35 @@ pub(crate) struct Notes {
 
 impl World {
     /// Starts all processes, the client last.
-    pub(crate) async fn start(seed: u64, said: mpsc::UnboundedSender<Said>) -> io::Result<Self> {
+    pub(crate) async fn start(
+        seed: u64,
+        network: Option<Network>,
+        said: mpsc::UnboundedSender<Said>,
+    ) -> io::Result<Self> {
         let mut rng = Rng::new(seed ^ 0x6c69_6e6b);
-        let ports = (0..=BACKENDS).map(|_| dead_address()).collect::<io::Result<Vec<_>>>()?;
+        let reserved = (0..=BACKENDS).map(|_| dead_address()).collect::<io::Result<Vec<_>>>()?;
+        let ports: Vec<SocketAddr> = (0..)
+            .zip(&reserved)
+            .map(|(number, reserved)| match network {
+                Some(_) if number < BACKENDS => Network::address_of_its_own(reserved.address(), number),
+                _ => reserved.address(),
+            })
+            .collect();
         let mut backends = Vec::new();
         let mut links = Vec::new();
         let mut addresses = [SocketAddr::from(([127, 0, 0, 1], 0)); BACKENDS];
         for (number, port) in ports[..BACKENDS].iter().enumerate() {
-            let (process, ready) = start_backend(number, port.address())?;
+            let (process, ready) = start_backend(number, *port)?;
             listening(ready).await?;
             backends.push(process);
             let link = match is_linked(number) {
-                true => Some(Link::start(port.address(), rng.next_u64()).await?),
+                true => Some(Link::start(*port, rng.next_u64()).await?),
                 false => None,
             };
-            addresses[number] = link.as_ref().map_or_else(|| port.address(), Link::address);
+            addresses[number] = link.as_ref().map_or_else(|| *port, Link::address);
             links.push(link);
         }
-        let plane_address = ports[BACKENDS].address();
+        let plane_address = ports[BACKENDS];
         let (config, mut history) = (Config::new(addresses), History::new());
         config.effects().iter().for_each(|effect| history.record(now(), 1, effect));
         let (plane, ready) = start_plane(plane_address, &config, 1, &said)?;
@@ -103,7 +117,20 @@ impl World {
             problems: Vec::new(),
             failed: 0,
         };
-        Ok(Self { config, notes, client, plane, plane_link, backends, links, number: 1, ports, said })
+        Ok(Self {
+            config,
+            notes,
+            client,
+            plane,
+            plane_link,
+            backends,
+            links,
+            number: 1,
+            ports,
+            _reserved: reserved,
+            network,
+            said,
+        })
     }
 
     // -- configuration ------------------------------------------------------
@@ -131,14 +158,14 @@ impl World {
 
     /// Starts a backend again on its port.
     pub(crate) fn restart_backend(&mut self, number: usize) -> io::Result<oneshot::Receiver<()>> {
-        let (process, ready) = start_backend(number, self.ports[number].address())?;
+        let (process, ready) = start_backend(number, self.ports[number])?;
         self.backends[number] = process;
         Ok(ready)
     }
 
     /// Starts the control plane again on its port, with the configuration of now.
     pub(crate) fn restart_plane(&mut self) -> io::Result<oneshot::Receiver<()>> {
-        let address = self.ports[BACKENDS].address();
+        let address = self.ports[BACKENDS];
         let (process, ready) = start_plane(address, &self.config, self.number, &self.said)?;
         self.plane = process;
         Ok(ready)

@@ -202,7 +202,7 @@ impl Caller {
 
     fn begin(&self, kind: Kind, peer: Peer) -> Running {
         self.load.in_flight.fetch_add(1, Ordering::Relaxed);
-        let channel = Channel::ALL.iter().position(|channel| *channel == self.channel).unwrap_or(0) as u8;
+        let channel = self.channel.number() as u8;
         Running {
             channel,
             kind,

@@ -154,9 +154,9 @@ fn builder(load: &Load, channel: Channel) -> Result<XdsChannelBuilder, Box<dyn E
         .connect_timeout(Duration::from_secs(5))
         .dns_min_interval(Duration::from_secs(1))
         .dns_resolver(Names::new(load));
-    Ok(match channel {
-        Channel::Aggregate => builder.keepalive(Duration::from_secs(10), Duration::from_secs(2)),
-        _ => builder,
+    Ok(match channel.keepalive() {
+        Some((interval, timeout)) => builder.keepalive(interval, timeout),
+        None => builder,
     })
 }
 

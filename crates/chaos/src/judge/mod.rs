@@ -9,18 +9,19 @@ mod rpcs;
 mod tests;
 
 use crate::clock::{Delays, MILLI, Micros, SECOND};
-use crate::faults::{Fault, Outage, outages_of_backends};
+use crate::faults::{Fault, Outage, Target, outages};
 use crate::history::Listed;
 use crate::report::{Report, Violation};
 use crate::run::Plan;
-use crate::topology::{Backends, Channel, DNS_BACKENDS, EAST, FAR, NEAR, STICKY, WEST, members};
+use crate::topology::{BACKENDS, Backends, Channel, DNS_BACKENDS, EAST, FAR, NEAR, STICKY, WEST, members};
 use crate::world::Notes;
 
 /// What is known about a run, in the form that rules ask for.
 struct Case<'a> {
     notes: &'a Notes,
     delays: Delays,
-    outages: Vec<Vec<Outage>>,
+    /// By channel and backend: each channel has connections of its own.
+    outages: Vec<Vec<Vec<Outage>>>,
     /// Sorted by their beginning, with how long the longest lasted.
     faults: Vec<Fault>,
     longest: Micros,
@@ -41,13 +42,21 @@ pub(crate) fn judge(notes: &Notes, plan: Plan) -> Report {
 
 impl<'a> Case<'a> {
     fn new(notes: &'a Notes) -> Self {
-        let mut faults = notes.faults.clone();
+        let mut faults = Vec::new();
+        for fault in &notes.faults {
+            // What hurts the network hurts all.
+            let all = || (0..BACKENDS).map(Target::Backend).chain([Target::ControlPlane]);
+            match fault.target {
+                Target::Network => faults.extend(all().map(|target| Fault { target, ..*fault })),
+                _ => faults.push(*fault),
+            }
+        }
         faults.sort_by_key(|fault| fault.start);
         let lasted = |fault: &Fault| fault.end.saturating_sub(fault.start);
         Self {
             notes,
             delays: Delays::new(notes.late.clone()),
-            outages: outages_of_backends(&faults),
+            outages: outages_of_backends(notes, &faults),
             longest: faults.iter().map(lasted).max().unwrap_or(0),
             faults,
         }
@@ -67,18 +76,18 @@ impl<'a> Case<'a> {
             .filter(move |f| f.overlaps(from, to))
     }
 
-    /// Whether the client may have had no connection to a backend at some point of this time.
-    fn is_out(&self, backend: usize, from: Micros, to: Micros) -> bool {
-        let outages = &self.outages[backend];
+    /// Whether a channel may have had no connection to a backend at some point of this time.
+    fn is_out(&self, channel: Channel, backend: usize, from: Micros, to: Micros) -> bool {
+        let outages = &self.outages[channel.number()][backend];
         // Outages of one backend do not overlap.
         let first = outages.partition_point(|outage| outage.over < from);
         outages.get(first).is_some_and(|outage| outage.start <= to)
     }
 
     /// Those of a set that were in order for all of this time.
-    fn healthy(&self, set: Backends, from: Micros, to: Micros) -> Backends {
+    fn healthy(&self, channel: Channel, set: Backends, from: Micros, to: Micros) -> Backends {
         members(set)
-            .filter(|backend| !self.is_out(*backend, from, to))
+            .filter(|backend| !self.is_out(channel, *backend, from, to))
             .fold(0, |set, backend| set | 1 << backend)
     }
 
@@ -116,4 +125,25 @@ impl<'a> Case<'a> {
         });
         Violation { rule, at: since(at), what, timeline: around.collect() }
     }
+}
+
+/// The outages of all backends, as each channel sees them: an answer shows that it had a connection.
+fn outages_of_backends(notes: &Notes, faults: &[Fault]) -> Vec<Vec<Vec<Outage>>> {
+    let mut answers = vec![vec![Vec::new(); BACKENDS]; Channel::ALL.len()];
+    for rpc in notes.rpcs.iter().filter(|rpc| rpc.code == 0) {
+        if let Some(backend) = rpc.backend {
+            answers[usize::from(rpc.channel)][usize::from(backend)].push(rpc.start);
+        }
+    }
+    let of_channel = |answers: Vec<Vec<Micros>>| {
+        let of_backend = |(backend, mut starts): (usize, Vec<Micros>)| {
+            starts.sort_unstable();
+            outages(faults, Target::Backend(backend), |from, to| {
+                let next = starts.partition_point(|start| *start <= from);
+                starts.get(next).is_some_and(|start| *start < to)
+            })
+        };
+        answers.into_iter().enumerate().map(of_backend).collect()
+    };
+    answers.into_iter().map(of_channel).collect()
 }

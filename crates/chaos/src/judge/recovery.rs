@@ -14,7 +14,8 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
     report.backends_back = Times::of(backends(case));
     let mut times = Vec::new();
     let last = case.notes.rpcs.iter().map(|rpc| rpc.end).max().unwrap_or(0);
-    for outage in outages(&case.faults, Target::ControlPlane) {
+    let proven = |from, to| case.notes.history.first_ack_after(from + 1).is_some_and(|at| at < to);
+    for outage in outages(&case.faults, Target::ControlPlane, proven) {
         let grace = case.grace(outage.start, outage.over.min(last));
         let latest = outage.over.saturating_add(3 * SECOND + grace);
         match case.notes.history.first_ack_after(outage.end) {
@@ -48,7 +49,7 @@ fn backends(case: &Case<'_>) -> Vec<Micros> {
     let mut times = Vec::new();
     for (backend, answers) in answers.iter_mut().enumerate() {
         answers.sort_by_key(|rpc| rpc.start);
-        for outage in &case.outages[backend] {
+        for outage in outages(&case.faults, Target::Backend(backend), |_, _| true) {
             let next = answers.partition_point(|rpc| rpc.start < outage.end);
             let Some(first) = answers.get(next) else { continue };
             let is_listed = (0..EDS_CLUSTERS.len()).any(|cluster| {

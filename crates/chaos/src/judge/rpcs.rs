@@ -9,6 +9,9 @@
 //!   faults for every attempt.
 //! - It was sent to a backend that was stopped, blocked or lossy for at least half of the deadline, and failed with
 //!   DEADLINE_EXCEEDED.
+//! - It was sent to a backend that was stopped, blocked or lossy for so long that the connection may have been given up
+//!   (20 seconds by the write timeout and TCP_USER_TIMEOUT; two seconds on `aggregate`, whose keepalive timeout that is),
+//!   and failed with UNAVAILABLE.
 //! - It was not sent, and no endpoint of its cluster was in order: each was killed, stopped, ... then, or so shortly
 //!   before that gRPC's backoff may not have been over, or was not listed all the time.
 //! - It was not sent, its session is bound to a backend that was not in order, and it waited for that one until
@@ -16,8 +19,6 @@
 //! - It failed with DEADLINE_EXCEEDED, and this machine let processes wait for a third of the deadline.
 //!
 //! Drains (GOAWAY), delays, rejected resources and faults of the control plane explain nothing.
-
-use std::collections::BTreeMap;
 
 use super::Case;
 use crate::clock::{Micros, SECOND, micros};
@@ -37,7 +38,6 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
     let mut by_end: Vec<&Rpc> = case.notes.rpcs.iter().collect();
     by_end.sort_by_key(|rpc| rpc.end);
     let mut starved = [[0u32; BACKENDS]; 2];
-    let mut last_success: BTreeMap<u8, Micros> = BTreeMap::new();
     let mut child = None;
     for rpc in by_end {
         let channel = Channel::ALL[usize::from(rpc.channel).min(Channel::ALL.len() - 1)];
@@ -68,7 +68,7 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
                 }
             }
         }
-        stalls(case, channel, rpc, &mut last_success, report);
+        stalls(case, channel, rpc, report);
         if channel == Channel::Aggregate {
             let now = rpc.backend.map(|backend| backend < 7);
             report.failovers += u64::from(child.is_some() && child != now);
@@ -106,12 +106,12 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
         return Ok("the machine stood still");
     }
     let choices = case.choices(channel, from, to, grace);
-    let healthy = |set: Backends| case.healthy(set, from, to) != 0;
+    let healthy = |set: Backends| case.healthy(channel, set, from, to) != 0;
     let has_healthy = !choices.is_empty() && choices.iter().all(|listed| healthy(listed.surely));
     let Some(backend) = rpc.port.and_then(|port| case.backend_at(port)) else {
         if let Some(pinned) = rpc.pinned.filter(|_| rpc.code == DEADLINE_EXCEEDED) {
             let listed = choices.iter().all(|listed| listed.surely & (1 << pinned) != 0);
-            if !listed || case.is_out(usize::from(pinned), from, to) {
+            if !listed || case.is_out(Channel::Session, usize::from(pinned), from, to) {
                 return Ok("waited for the backend of its session");
             }
         }
@@ -132,8 +132,14 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
             false => Err("its backend was in order for most of the deadline"),
         };
     }
-    let broke = case.faults_in(from, to).any(|fault| fault.target == target && fault.kind.breaks());
-    if !broke {
+    let of_target: Vec<_> = case.faults_in(from, to).filter(|fault| fault.target == target).collect();
+    if of_target
+        .iter()
+        .any(|fault| fault.kind.stalls() && to.saturating_sub(fault.start) >= channel.gives_up())
+    {
+        return Ok("sent to a backend that was stopped or blocked until its connection was given up");
+    }
+    if !of_target.iter().any(|fault| fault.kind.breaks()) {
         return Err("its backend was in order");
     }
     let retried = rpc.kind == Kind::Unary && matches!(channel, Channel::Plain | Channel::Short);
@@ -157,7 +163,8 @@ fn leaves_session(case: &Case<'_>, rpc: &Rpc) -> Option<String> {
     let (from, to) = (rpc.start.saturating_sub(SECOND + grace), rpc.end + grace);
     let listed =
         case.choices(Channel::Session, from, to, grace).iter().all(|l| l.surely & (1 << pinned) != 0);
-    let is_wrong = pinned != answered && listed && !case.is_out(usize::from(pinned), from, to);
+    let is_wrong =
+        pinned != answered && listed && !case.is_out(Channel::Session, usize::from(pinned), from, to);
     is_wrong.then(|| format!("its session is bound to b{pinned}, and b{answered} answered"))
 }
 
@@ -179,7 +186,7 @@ fn starving(
         }
         _ => 0,
     };
-    let healthy = case.healthy(surely, from, to);
+    let healthy = case.healthy(channel, surely, from, to);
     let mut starving = Vec::new();
     for backend in 0..BACKENDS {
         let counts = healthy & (1 << backend) != 0 && rpc.backend != Some(backend as u8);
@@ -191,36 +198,20 @@ fn starving(
     starving
 }
 
-/// Notes how long successes took, or stayed away, while something in order was there.
-fn stalls(
-    case: &Case<'_>,
-    channel: Channel,
-    rpc: &Rpc,
-    last: &mut BTreeMap<u8, Micros>,
-    report: &mut Report,
-) {
-    let served = |from: Micros, to: Micros| {
-        let grace = case.grace(from, to);
-        let choices = case.choices(channel, from.saturating_sub(grace), to + grace, grace);
-        choices.iter().all(|listed| case.healthy(listed.surely, from.saturating_sub(grace), to + grace) != 0)
-    };
+/// Notes how long a unary RPC took which a backend in order answered, with nothing else to wait for.
+fn stalls(case: &Case<'_>, channel: Channel, rpc: &Rpc, report: &mut Report) {
     let took = rpc.end - rpc.start;
-    if rpc.kind == Kind::Unary && took > report.longest_success {
-        let sent_to_healthy =
-            rpc.backend.is_some_and(|backend| !case.is_out(usize::from(backend), rpc.start, rpc.end));
-        let delayed = case.faults_in(rpc.start, rpc.end).any(|fault| {
-            rpc.backend.is_some_and(|backend| fault.target == Target::Backend(usize::from(backend)))
-        });
-        if sent_to_healthy && !delayed && rpc.pinned.is_none() && served(rpc.start, rpc.end) {
-            report.longest_success = took;
-        }
+    if rpc.kind != Kind::Unary || rpc.pinned.is_some() || took <= report.longest_success {
+        return;
     }
-    if channel != Channel::Short
-        && let Some(before) = last.insert(rpc.channel, rpc.end)
-        && rpc.end - before > report.longest_silence
-        && served(before, rpc.end)
-    {
-        report.longest_silence = rpc.end - before;
+    let Some(backend) = rpc.backend.map(usize::from) else { return };
+    let grace = case.grace(rpc.start, rpc.end);
+    let (from, to) = (rpc.start.saturating_sub(grace), rpc.end + grace);
+    let choices = case.choices(channel, from, to, grace);
+    let served = choices.iter().all(|listed| case.healthy(channel, listed.surely, from, to) != 0);
+    let hurt = case.faults_in(from, to).any(|fault| fault.target == Target::Backend(backend));
+    if served && !hurt && !case.is_out(channel, backend, from, to) {
+        report.longest_success = took;
     }
 }
 
