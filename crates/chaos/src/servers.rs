@@ -118,7 +118,7 @@ fn apply(batch: &mut Batch, item: &Item) {
             let cluster = eds_cluster(name).max_requests(*max_requests);
             batch.set(match policy {
                 Policy::Default => cluster,
-                Policy::Explicit => cluster.lb_policy(wrr_locality(round_robin())),
+                Policy::Explicit => cluster.lb_policy(wrr_locality(round_robin())).report_load(),
             });
         }
         Item::AggregateCluster { name, children } => {

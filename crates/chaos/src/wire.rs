@@ -24,7 +24,8 @@ pub(crate) struct Zone {
     pub(crate) endpoints: Vec<SocketAddr>,
 }
 
-/// How a cluster asks for localities by weight and round_robin in each: without saying so, or in so many words.
+/// How a cluster asks for localities by weight and round_robin in each: without saying so, or in so many words and with
+/// load reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Policy {
     Default,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use proxyless::XdsChannel;
+use proxyless::{WaitForReady, XdsChannel};
 use proxyless_sans_io::Rng;
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use tokio::sync::{mpsc, watch};
@@ -118,7 +118,10 @@ impl Caller {
     pub(super) async fn unary(&mut self) {
         let message = self.message();
         let size = message.message.len();
-        let (request, peer) = self.request(message, UNARY_DEADLINE);
+        let (mut request, peer) = self.request(message, UNARY_DEADLINE);
+        if self.rng.below(10) == 0 {
+            request.extensions_mut().insert(WaitForReady);
+        }
         let running = self.begin(Kind::Unary, peer);
         let result = self.client.unary(request).await;
         let result = result.and_then(|response| {

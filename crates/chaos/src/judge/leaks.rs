@@ -11,7 +11,7 @@ use crate::topology::Channel;
 use crate::wire::Usage;
 
 /// How much larger the memory of the last quarter of the samples may be than that of the quarter in their middle.
-const GROWTH_KIB: u64 = 12 * 1024;
+const GROWTH_KIB: u64 = 6 * 1024;
 
 pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
     let notes = case.notes;

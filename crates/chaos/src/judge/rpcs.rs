@@ -188,10 +188,10 @@ fn starving(
     };
     let healthy = case.healthy(channel, surely, from, to);
     let mut starving = Vec::new();
-    for backend in 0..BACKENDS {
-        let counts = healthy & (1 << backend) != 0 && rpc.backend != Some(backend as u8);
-        missed[backend] = if counts { missed[backend] + 1 } else { 0 };
-        if missed[backend] == limit {
+    for (backend, missed) in missed.iter_mut().enumerate() {
+        let counts = healthy & (1 << backend) != 0 && rpc.backend.map(usize::from) != Some(backend);
+        *missed = if counts { *missed + 1 } else { 0 };
+        if *missed == limit {
             starving.push(backend);
         }
     }
