@@ -98,11 +98,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         Role::Backend { name, address } => runtime.block_on(servers::backend(&name, address))?,
         Role::ControlPlane { address } => runtime.block_on(servers::control_plane(address))?,
         Role::Client { seed, control_plane, backends } => {
-            let bootstrap = format!(
-                r#"{{"xds_servers": [{{"server_uri": "{control_plane}", "channel_creds": [{{"type": "insecure"}}],
-                "server_features": ["xds_v3"]}}], "node": {{"id": "chaos"}}}}"#
-            );
-            runtime.block_on(client::client(bootstrap, backends, seed))?;
+            runtime.block_on(client::client(control_plane, backends, seed))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -11,7 +11,7 @@ use proxyless_sans_io::Rng;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::clock::watch_lateness;
+use crate::clock::{self, Micros, watch_lateness};
 use crate::config::Effect;
 use crate::inject;
 use crate::network::Network;
@@ -101,9 +101,12 @@ async fn churn(world: Shared, mut rng: Rng, per_second: u32) {
             if effect == Effect::Rejected {
                 let pause = Duration::from_millis(20 + rng.below(150));
                 let (world, rejected) = (world.clone(), item.clone());
+                let number = now.notes.rejected.len();
+                now.notes.rejected.push((clock::now(), Micros::MAX));
                 tokio::task::spawn_local(async move {
                     sleep(pause).await;
                     let mut world = world.borrow_mut();
+                    world.notes.rejected[number].1 = clock::now();
                     let good = world.config.repair(&rejected);
                     world.update(vec![good], &[]);
                 });

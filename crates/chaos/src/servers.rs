@@ -1,6 +1,6 @@
 //! The roles of child processes that serve: a backend, and the control plane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use tonic::Status;
 
 use crate::child::{say, stdin_lines};
 use crate::clock::now;
+use crate::topology::FRESH_NODE;
 use crate::wire::{Command, Item, PlaneEvent, Policy, Type};
 
 /// Says that it listens, then serves until standard input ends. `goaway` drains its connections.
@@ -40,7 +41,15 @@ pub(crate) async fn control_plane(address: SocketAddr) -> Result<(), Box<dyn Err
     // Nothing is accepted before the next await, when the first configuration is there.
     let plane = ControlPlane::start_at(address).await?.with_patience(patience);
     let versions = std::cell::RefCell::new(BTreeMap::<Type, Vec<(u64, u64)>>::new());
+    let mut fresh = BTreeSet::new();
     let follow = plane.wait_for_request(|request| {
+        // The first request of a stream has the node.
+        if request.message().node.as_ref().is_some_and(|node| node.id == FRESH_NODE) {
+            fresh.insert(request.stream());
+        }
+        if fresh.contains(&request.stream()) {
+            return false;
+        }
         if let Some(event) = event_of(request, &versions.borrow()) {
             say(&serde_json::to_string(&event).unwrap_or_default());
         }

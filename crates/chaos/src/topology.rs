@@ -10,6 +10,8 @@ pub(crate) const BACKENDS: usize = 10;
 pub(crate) const DNS_HOST: &str = "backends.chaos";
 /// The cookie of the sessions.
 pub(crate) const COOKIE: &str = "chaos-session";
+/// The node id of clients whose acceptance of a configuration says nothing about the others.
+pub(crate) const FRESH_NODE: &str = "chaos-fresh";
 /// The retries of the route with retries, after the first attempt.
 pub(crate) const RETRIES: u32 = 4;
 
@@ -63,10 +65,13 @@ pub(crate) enum Channel {
     Session,
     /// Routed as `Plain`; made for a few RPCs and dropped again, over and over.
     Short,
+    /// As `Short`, and each with an xDS client of its own, which has to ask for everything.
+    Fresh,
 }
 
 impl Channel {
-    pub(crate) const ALL: [Self; 5] = [Self::Plain, Self::Aggregate, Self::Dns, Self::Session, Self::Short];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Plain, Self::Aggregate, Self::Dns, Self::Session, Self::Short, Self::Fresh];
 
     /// Its place in the list of all.
     pub(crate) fn number(self) -> usize {
@@ -80,6 +85,7 @@ impl Channel {
             Self::Dns => "dns",
             Self::Session => "session",
             Self::Short => "short",
+            Self::Fresh => "fresh",
         }
     }
 
@@ -94,9 +100,24 @@ impl Channel {
         self.keepalive().map_or(20 * SECOND, |(_, timeout)| micros(timeout))
     }
 
+    /// Whether it is made and dropped over and over.
+    pub(crate) fn is_short_lived(self) -> bool {
+        matches!(self, Self::Short | Self::Fresh)
+    }
+
+    /// Whether it uses the routes of `Plain`, which have retries.
+    pub(crate) fn is_routed_as_plain(self) -> bool {
+        matches!(self, Self::Plain | Self::Short | Self::Fresh)
+    }
+
+    /// The node id of its xDS client; another id, another client.
+    pub(crate) fn node(self) -> &'static str {
+        if self == Self::Fresh { FRESH_NODE } else { "chaos" }
+    }
+
     /// The name of the listener.
     pub(crate) fn service(self) -> &'static str {
-        if self == Self::Short { Self::Plain.name() } else { self.name() }
+        if self.is_routed_as_plain() { Self::Plain.name() } else { self.name() }
     }
 
     /// Every backend that it may ever use.
@@ -106,7 +127,7 @@ impl Channel {
             homes.fold(0, |set, (backend, ..)| set | 1 << backend)
         };
         match self {
-            Self::Plain | Self::Short => of(&[EAST, WEST]),
+            Self::Plain | Self::Short | Self::Fresh => of(&[EAST, WEST]),
             Self::Aggregate => of(&[NEAR, FAR]),
             Self::Dns => DNS_BACKENDS,
             Self::Session => of(&[STICKY]),

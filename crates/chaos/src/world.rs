@@ -54,6 +54,8 @@ pub(crate) struct Notes {
     pub(crate) plane_port: u16,
     pub(crate) history: History,
     pub(crate) faults: Vec<Fault>,
+    /// From when to when there was a resource that clients must reject.
+    pub(crate) rejected: Vec<(Micros, Micros)>,
     pub(crate) rpcs: Vec<Rpc>,
     pub(crate) late: Vec<Late>,
     pub(crate) baseline: Option<Usage>,
@@ -108,6 +110,7 @@ impl World {
             plane_port: plane_link.address().port(),
             history,
             faults: Vec::new(),
+            rejected: Vec::new(),
             rpcs: Vec::new(),
             late: Vec::new(),
             baseline: None,

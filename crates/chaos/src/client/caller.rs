@@ -31,14 +31,19 @@ pub(super) struct Caller {
 }
 
 /// Makes a channel for a few RPCs, again and again.
-pub(super) async fn short_lived(load: Arc<Load>, mut rng: Rng, stopped: watch::Receiver<()>) {
+pub(super) async fn short_lived(
+    load: Arc<Load>,
+    channel: Channel,
+    mut rng: Rng,
+    stopped: watch::Receiver<()>,
+) {
     while !stopped.has_changed().unwrap_or(true) {
-        let channel = match builder(&load, Channel::Short).and_then(|builder| Ok(builder.build()?)) {
-            Ok(channel) => channel,
+        let built = match builder(&load, channel).and_then(|builder| Ok(builder.build()?)) {
+            Ok(built) => built,
             Err(error) => return load.say(&ClientEvent::Problem(format!("a channel is not made: {error}"))),
         };
         let seed = rng.next_u64();
-        let mut caller = Caller::new(load.clone(), Channel::Short, channel, Rng::new(seed));
+        let mut caller = Caller::new(load.clone(), channel, built, Rng::new(seed));
         for _ in 0..1 + rng.below(10) {
             caller.unary().await;
         }

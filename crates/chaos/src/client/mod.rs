@@ -29,7 +29,7 @@ const CALLERS: (usize, usize) = (8, 3);
 /// What all callers share.
 #[derive(Debug)]
 struct Load {
-    bootstrap: String,
+    control_plane: SocketAddr,
     backends: Vec<SocketAddr>,
     seed: u64,
     out: mpsc::UnboundedSender<String>,
@@ -48,7 +48,7 @@ impl Load {
 
 /// Runs the load that `start`, `pause` and `finish` on standard input ask for.
 pub(crate) async fn client(
-    bootstrap: String,
+    control_plane: SocketAddr,
     backends: Vec<SocketAddr>,
     seed: u64,
 ) -> Result<(), Box<dyn Error>> {
@@ -67,7 +67,7 @@ pub(crate) async fn client(
         let event = ClientEvent::Late { at: delay.at, late: delay.late };
         let _ = late.send(serde_json::to_string(&event).unwrap_or_default());
     });
-    let load = Arc::new(Load { bootstrap, backends, seed, out, in_flight: AtomicUsize::new(0) });
+    let load = Arc::new(Load { control_plane, backends, seed, out, in_flight: AtomicUsize::new(0) });
     let mut commands = stdin_lines();
     say("ready");
     if commands.recv().await.as_deref() != Some("start") {
@@ -126,10 +126,11 @@ fn start_callers(load: &Arc<Load>, stopped: &watch::Receiver<()>) -> Result<Vec<
     let mut channels = Vec::new();
     let mut rng = Rng::new(load.seed);
     for channel in Channel::ALL {
-        if channel == Channel::Short {
-            for _ in 0..2 {
+        if channel.is_short_lived() {
+            // A second one would share the fresh client of the first.
+            for _ in 0..if channel == Channel::Fresh { 1 } else { 2 } {
                 let rng = Rng::new(rng.next_u64());
-                tokio::spawn(caller::short_lived(load.clone(), rng, stopped.clone()));
+                tokio::spawn(caller::short_lived(load.clone(), channel, rng, stopped.clone()));
             }
             continue;
         }
@@ -148,8 +149,14 @@ fn start_callers(load: &Arc<Load>, stopped: &watch::Receiver<()>) -> Result<Vec<
 }
 
 fn builder(load: &Load, channel: Channel) -> Result<XdsChannelBuilder, Box<dyn Error>> {
+    let bootstrap = format!(
+        r#"{{"xds_servers": [{{"server_uri": "{}", "channel_creds": [{{"type": "insecure"}}],
+        "server_features": ["xds_v3"]}}], "node": {{"id": "{}"}}}}"#,
+        load.control_plane,
+        channel.node()
+    );
     let builder = XdsChannel::builder(&format!("xds:///{}", channel.service()))
-        .bootstrap(Bootstrap::from_json(&load.bootstrap)?)
+        .bootstrap(Bootstrap::from_json(&bootstrap)?)
         .failover_timeout(Duration::from_secs(1))
         .connect_timeout(Duration::from_secs(5))
         .dns_min_interval(Duration::from_secs(1))

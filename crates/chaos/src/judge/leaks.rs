@@ -30,7 +30,7 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
     for (port, count) in counted(&idle.connections) {
         let allowed = match case.backend_at(port) {
             Some(backend) => {
-                let long_lived = Channel::ALL.iter().filter(|channel| **channel != Channel::Short);
+                let long_lived = Channel::ALL.iter().filter(|channel| !channel.is_short_lived());
                 long_lived.filter(|channel| channel.reach() & (1 << backend) != 0).count()
             }
             None => usize::from(port == notes.plane_port),

@@ -22,6 +22,7 @@ struct Case<'a> {
     delays: Delays,
     /// By channel and backend: each channel has connections of its own.
     outages: Vec<Vec<Vec<Outage>>>,
+    plane_outages: Vec<Outage>,
     /// Sorted by their beginning, with how long the longest lasted.
     faults: Vec<Fault>,
     longest: Micros,
@@ -57,6 +58,9 @@ impl<'a> Case<'a> {
             notes,
             delays: Delays::new(notes.late.clone()),
             outages: outages_of_backends(notes, &faults),
+            plane_outages: outages(&faults, Target::ControlPlane, |from, to| {
+                notes.history.first_ack_after(from + 1).is_some_and(|at| at < to)
+            }),
             longest: faults.iter().map(lasted).max().unwrap_or(0),
             faults,
         }
@@ -84,6 +88,16 @@ impl<'a> Case<'a> {
         outages.get(first).is_some_and(|outage| outage.start <= to)
     }
 
+    /// Whether the control plane may have been out of reach at some point of this time.
+    fn is_plane_out(&self, from: Micros, to: Micros) -> bool {
+        self.plane_outages.iter().any(|outage| outage.start <= to && outage.over >= from)
+    }
+
+    /// Whether there was a resource that must be rejected.
+    fn has_rejected(&self, from: Micros, to: Micros) -> bool {
+        self.notes.rejected.iter().any(|(start, end)| *start <= to && *end >= from)
+    }
+
     /// Those of a set that were in order for all of this time.
     fn healthy(&self, channel: Channel, set: Backends, from: Micros, to: Micros) -> Backends {
         members(set)
@@ -94,9 +108,11 @@ impl<'a> Case<'a> {
     /// The backends of each cluster that an RPC of this channel may have been routed to in this time.
     fn choices(&self, channel: Channel, from: Micros, to: Micros, grace: Micros) -> Vec<Listed> {
         let history = &self.notes.history;
+        // What was accepted is known of the other client; this one may have waited for its backoff meanwhile.
+        let from = if channel == Channel::Fresh { from.saturating_sub(5 * SECOND) } else { from };
         let listed = |cluster| history.listed(cluster, from, to, grace);
         match channel {
-            Channel::Plain | Channel::Short => {
+            Channel::Plain | Channel::Short | Channel::Fresh => {
                 let routed = history.routed(from, to, grace);
                 let clusters = [EAST, WEST].into_iter().zip(routed);
                 clusters.filter(|(_, routed)| *routed).map(|(cluster, _)| listed(cluster)).collect()

@@ -14,8 +14,7 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
     report.backends_back = Times::of(backends(case));
     let mut times = Vec::new();
     let last = case.notes.rpcs.iter().map(|rpc| rpc.end).max().unwrap_or(0);
-    let proven = |from, to| case.notes.history.first_ack_after(from + 1).is_some_and(|at| at < to);
-    for outage in outages(&case.faults, Target::ControlPlane, proven) {
+    for outage in &case.plane_outages {
         let grace = case.grace(outage.start, outage.over.min(last));
         let latest = outage.over.saturating_add(3 * SECOND + grace);
         match case.notes.history.first_ack_after(outage.end) {

@@ -5,7 +5,7 @@
 //!
 //! A failure must be explained by a fault, and only these explain one:
 //! - It was sent to a backend, and failed with UNAVAILABLE while that backend was killed, cut off or refused. Where the
-//!   route has retries (unary RPCs of `plain` and `short`) and a healthy endpoint was there, there must have been such
+//!   route has retries (unary RPCs of `plain`, `short` and `fresh`) and a healthy endpoint was there, there must have been such
 //!   faults for every attempt.
 //! - It was sent to a backend that was stopped, blocked or lossy for at least half of the deadline, and failed with
 //!   DEADLINE_EXCEEDED.
@@ -16,9 +16,11 @@
 //!   before that gRPC's backoff may not have been over, or was not listed all the time.
 //! - It was not sent, its session is bound to a backend that was not in order, and it waited for that one until
 //!   DEADLINE_EXCEEDED (gRFC A55).
+//! - It was not sent, its xDS client is new (`fresh`), and the control plane was out of reach, or had a resource that
+//!   must be rejected and the status says so.
 //! - It failed with DEADLINE_EXCEEDED, and this machine let processes wait for a third of the deadline.
 //!
-//! Drains (GOAWAY), delays, rejected resources and faults of the control plane explain nothing.
+//! Drains (GOAWAY) and delays explain nothing; rejected resources and faults of the control plane nothing else.
 
 use super::Case;
 use crate::clock::{Micros, SECOND, micros};
@@ -115,6 +117,14 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
                 return Ok("waited for the backend of its session");
             }
         }
+        if channel == Channel::Fresh && case.is_plane_out(from, to) {
+            return Ok("no configuration yet, and the control plane was out of reach");
+        }
+        let says_rejected =
+            rpc.message.as_deref().is_some_and(|message| message.contains("rejected version"));
+        if channel == Channel::Fresh && says_rejected && case.has_rejected(from, to) {
+            return Ok("no configuration yet but one that must be rejected");
+        }
         return if has_healthy { Err("a healthy endpoint was there") } else { Ok("no endpoint in order") };
     };
     let target = Target::Backend(backend);
@@ -142,7 +152,7 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
     if !of_target.iter().any(|fault| fault.kind.breaks()) {
         return Err("its backend was in order");
     }
-    let retried = rpc.kind == Kind::Unary && matches!(channel, Channel::Plain | Channel::Short);
+    let retried = rpc.kind == Kind::Unary && channel.is_routed_as_plain();
     if retried && has_healthy {
         let reach = channel.reach();
         let hits = |target| matches!(target, Target::Backend(backend) if reach & (1 << backend) != 0);

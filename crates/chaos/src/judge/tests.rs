@@ -23,6 +23,7 @@ fn notes() -> Notes {
         plane_port: 999,
         history,
         faults: Vec::new(),
+        rejected: Vec::new(),
         rpcs: Vec::new(),
         late: Vec::new(),
         baseline: Some(Usage::default()),
@@ -98,6 +99,24 @@ fn an_unsent_rpc_must_not_fail_while_any_endpoint_is_in_order() {
     assert_eq!(rules(&notes), UNEXPLAINED, "all are back for long");
     notes.history.record(25 * SECOND, 2, &Effect::Listed(4, 0));
     assert_eq!(rules(&notes), [""; 0], "nobody is listed");
+}
+
+#[test]
+fn only_a_client_that_has_nothing_yet_may_fail_for_the_control_plane() {
+    let mut notes = notes();
+    notes.faults.push(Fault { target: Target::ControlPlane, ..fault(FaultKind::Kill, 0, 19, 21) });
+    notes.history.acked(Type::Endpoints, 2, 22 * SECOND);
+    notes.rejected = vec![(39 * SECOND, 41 * SECOND)];
+    let message = Some("rejected version 2".into());
+    for (channel, expected) in [(4, &["failure without a cause"; 2][..]), (5, &[])] {
+        let of = |at| Rpc { channel, message: message.clone(), ..rpc(UNAVAILABLE, None, at, at) };
+        notes.rpcs = vec![of(20), of(40)];
+        assert_eq!(rules(&notes), expected, "channel {channel}");
+    }
+    notes.rpcs.iter_mut().for_each(|rpc| rpc.end += 20 * SECOND);
+    notes.rpcs.iter_mut().for_each(|rpc| rpc.start += 20 * SECOND);
+    notes.rejected.clear();
+    assert_eq!(rules(&notes).len(), 2);
 }
 
 #[test]
