@@ -9,11 +9,13 @@ mod rpcs;
 mod tests;
 
 use crate::clock::{Delays, MILLI, Micros, SECOND};
-use crate::faults::{Fault, Outage, Target, outages};
+use crate::faults::{Fault, FaultKind, Outage, Target, outages};
 use crate::history::Listed;
 use crate::report::{Report, Violation};
 use crate::run::Plan;
-use crate::topology::{BACKENDS, Backends, Channel, DNS_BACKENDS, EAST, FAR, NEAR, STICKY, WEST, members};
+use crate::topology::{
+    BACKENDS, Backends, Channel, DNS_BACKENDS, EAST, FAR, NEAR, STICKY, WEST, is_linked, members,
+};
 use crate::world::Notes;
 
 /// What is known about a run, in the form that rules ask for.
@@ -52,6 +54,7 @@ impl<'a> Case<'a> {
                 _ => faults.push(*fault),
             }
         }
+        faults.iter_mut().for_each(lengthen);
         faults.sort_by_key(|fault| fault.start);
         let lasted = |fault: &Fault| fault.end.saturating_sub(fault.start);
         Self {
@@ -140,6 +143,21 @@ impl<'a> Case<'a> {
             format!("{start:9.3} to {end:9.3}  {} of {}", fault.kind.name(), fault.target.name())
         });
         Violation { rule, at: since(at), what, timeline: around.collect() }
+    }
+}
+
+/// Where the kernel dropped packets, it sends them again only after a pause that has doubled each time: as long as the fault
+/// has lasted, at most. The short losses of the whole network take it less than a second.
+fn lengthen(fault: &mut Fault) {
+    let lasted = fault.end.saturating_sub(fault.start);
+    match (fault.kind, fault.target) {
+        (FaultKind::BlackHole, Target::Backend(backend)) if !is_linked(backend) => {
+            fault.end = fault.end.saturating_add(lasted);
+        }
+        (FaultKind::Loss, Target::Backend(backend)) if !is_linked(backend) => {
+            fault.end = fault.end.saturating_add(SECOND);
+        }
+        _ => {}
     }
 }
 
