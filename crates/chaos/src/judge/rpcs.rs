@@ -9,6 +9,9 @@
 //!   faults for every attempt.
 //! - It was sent to a backend that was stopped, blocked or lossy for at least half of the deadline, and failed with
 //!   DEADLINE_EXCEEDED.
+//! - It failed with DEADLINE_EXCEEDED, and a backend of its cluster was stopped, blocked or lossy from before its start until
+//!   so late that the rest of the deadline was too short (one second, four for streams): a server that runs again may refuse
+//!   what has waited for it (h2 does, after many cancelled requests), and the RPC was sent again to another one.
 //! - It was sent to a backend that was stopped, blocked or lossy for so long that the connection may have been given up
 //!   (20 seconds by the write timeout and TCP_USER_TIMEOUT; two seconds on `aggregate`, whose keepalive timeout that is),
 //!   and failed with UNAVAILABLE.
@@ -25,7 +28,7 @@
 
 use super::Case;
 use crate::clock::{Micros, SECOND, micros};
-use crate::faults::Target;
+use crate::faults::{Fault, Target};
 use crate::report::Report;
 use crate::topology::{BACKENDS, Backends, Channel, RETRIES, STREAM_DEADLINE, UNARY_DEADLINE, members};
 use crate::wire::{Kind, Rpc};
@@ -130,16 +133,23 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
     };
     let target = Target::Backend(backend);
     if rpc.code == DEADLINE_EXCEEDED {
-        let stalled = case.faults_in(from, to).filter(|fault| fault.target == target && fault.kind.stalls());
-        let stalled: Micros = stalled
-            .map(|fault| {
-                (fault.end.saturating_add(grace))
-                    .min(rpc.end)
-                    .saturating_sub(fault.start.saturating_sub(grace).max(rpc.start))
-            })
-            .sum();
-        return match stalled >= deadline / 2 {
-            true => Ok("sent to a backend that was stopped, blocked or lossy"),
+        let stalled = |fault: &Fault| {
+            let start = fault.start.saturating_sub(grace).max(rpc.start);
+            fault.end.saturating_add(grace).min(rpc.end).saturating_sub(start)
+        };
+        let stalls = || case.faults_in(from, to).filter(|fault| fault.kind.stalls());
+        if stalls().filter(|fault| fault.target == target).map(stalled).sum::<Micros>() >= deadline / 2 {
+            return Ok("sent to a backend that was stopped, blocked or lossy");
+        }
+        // The backend on record is the last one. A server that runs again may refuse what has waited for it.
+        let possible = choices.iter().fold(0, |set, listed| set | listed.maybe);
+        let first = |fault: &&Fault| {
+            matches!(fault.target, Target::Backend(backend) if possible & (1 << backend) != 0)
+                && fault.start <= rpc.start
+        };
+        let rest = if rpc.kind == Kind::Unary { SECOND } else { 4 * SECOND };
+        return match stalls().filter(first).any(|fault| stalled(fault) + rest >= deadline) {
+            true => Ok("sent again when a backend that was stopped or blocked had refused it, too late"),
             false => Err("its backend was in order for most of the deadline"),
         };
     }

@@ -84,6 +84,12 @@ fn a_late_rpc_needs_a_stall_of_half_its_deadline() {
     assert_eq!(rules(&notes), UNEXPLAINED);
     notes.faults = vec![fault(FaultKind::Stop, 0, 21, 25)];
     assert_eq!(rules(&notes), [""; 0]);
+    notes.faults = vec![fault(FaultKind::Stop, 5, 21, 25)];
+    assert_eq!(rules(&notes), UNEXPLAINED, "it was sent first to no other backend");
+    notes.faults = vec![fault(FaultKind::Stop, 5, 19, 21)];
+    assert_eq!(rules(&notes), UNEXPLAINED, "two seconds were left");
+    notes.faults = vec![fault(FaultKind::Stop, 5, 19, 22)];
+    assert_eq!(rules(&notes), [""; 0], "it was refused and sent again");
 }
 
 #[test]
