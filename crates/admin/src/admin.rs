@@ -1,4 +1,4 @@
-//! All admin services together (gRFC A38).
+//! All admin services combined (gRFC A38).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,15 +18,15 @@ use crate::channelz::Channelz;
 use crate::csds::Csds;
 use crate::{guard, page};
 
-/// Serves the admin services of the process on a port of the loopback interface; 0 takes any free one.
+/// Serves the admin services of the process on a loopback port; 0 chooses a free one.
 ///
 /// # Errors
-/// If the port cannot be had.
+/// If the port cannot be bound.
 pub async fn serve(port: u16) -> io::Result<AdminServer> {
     Admin::default().serve(port).await
 }
 
-/// Adds the admin services of the process to those of another server.
+/// Adds the admin services of the process to the routes of a server.
 #[must_use]
 pub fn add_to(routes: Routes) -> Routes {
     Admin::default().add_to(routes)
@@ -47,26 +47,26 @@ enum Health {
 }
 
 impl Default for Admin {
-    /// Shows all clients and channels of the process.
+    /// Covers all clients and channels of the process.
     fn default() -> Self {
         Self { clients: ClientPool::global(), health: Health::Served }
     }
 }
 
 impl Admin {
-    /// Shows the clients and channels of this pool instead of the process's.
+    /// Covers the clients and channels of this pool instead of the process's.
     pub fn client_pool(mut self, pool: ClientPool) -> Self {
         self.clients = pool;
         self
     }
 
-    /// Leaves the health service out, for servers that have one of their own.
+    /// Omits the health service, for servers that have their own.
     pub fn without_health(mut self) -> Self {
         self.health = Health::LeftOut;
         self
     }
 
-    /// Adds the services to those of another server.
+    /// Adds the services to the routes of a server.
     #[must_use]
     pub fn add_to(self, mut routes: Routes) -> Routes {
         let router = routes.axum_router_mut();
@@ -74,16 +74,16 @@ impl Admin {
         routes
     }
 
-    /// Serves them on a port of the loopback interface; 0 takes any free one.
+    /// Serves the services on a loopback port; 0 chooses a free one.
     ///
     /// # Errors
-    /// If the port cannot be had.
+    /// If the port cannot be bound.
     pub async fn serve(self, port: u16) -> io::Result<AdminServer> {
         self.serve_on((Ipv4Addr::LOCALHOST, port).into()).await
     }
 
-    /// Serves them on this address. They have no authentication: whoever reaches the address reads the configuration
-    /// of the mesh.
+    /// Serves the services on this address. They have no authentication: anyone who can reach the address can read the
+    /// configuration of the mesh.
     ///
     /// # Errors
     /// If the address cannot be bound.
@@ -98,7 +98,7 @@ impl Admin {
         let mut router = self.add_to(Routes::default());
         let root = page::root().route_layer(axum::middleware::from_fn(guard::local_only));
         *router.axum_router_mut() = std::mem::take(router.axum_router_mut()).merge(root);
-        // Browsers speak HTTP/1 to servers without TLS.
+        // Browsers use HTTP/1 with servers without TLS.
         let server = Server::builder().accept_http1(true).add_routes(router);
         let serving = server.serve_with_incoming(TcpListenerStream::new(listener));
         let task = tokio::spawn(async move {
@@ -138,7 +138,7 @@ where
     router.route_service(&format!("/{}/{{*rest}}", S::NAME), service)
 }
 
-/// Running admin services; they end when this is dropped.
+/// Running admin services; dropping this stops them.
 #[derive(Debug)]
 pub struct AdminServer {
     address: SocketAddr,
@@ -146,7 +146,7 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Where they are.
+    /// The address that they listen on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

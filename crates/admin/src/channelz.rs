@@ -1,6 +1,6 @@
-//! channelz v1 (gRFC A14): channels, their subchannels and sockets, calls, and what happened to them.
+//! channelz v1 (gRFC A14): channels, their subchannels and sockets, calls, and traces.
 //!
-//! The time of the last call is left out: it would cost every call.
+//! The time of the last call is omitted: recording it would slow down every call.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
@@ -23,17 +23,17 @@ use crate::channelz_proto::{
 };
 use crate::resources::unix_seconds;
 
-/// How many channels one answer has at most, unless the request says less.
+/// The maximum number of channels in an answer, unless the request has a lower limit.
 const MAX_RESULTS: usize = 100;
 
-/// `grpc.channelz.v1.Channelz`: shows channels of this library; servers are not its business.
+/// `grpc.channelz.v1.Channelz` for channels of this library; it has no servers.
 #[derive(Clone, Debug)]
 pub struct Channelz {
     clients: ClientPool,
 }
 
 impl Channelz {
-    /// Shows the channels of a pool: [`ClientPool::global`] is that of the process.
+    /// Covers the channels of a pool: [`ClientPool::global`] is that of the process.
     #[must_use]
     pub fn new(clients: ClientPool) -> Self {
         Self { clients }
@@ -144,7 +144,7 @@ fn channel(report: &ChannelReport) -> Channel {
 }
 
 fn subchannel(channel: &ChannelReport, report: &ConnectionReport) -> Subchannel {
-    // A subchannel's events are those of its channel that are about it.
+    // A subchannel's events are those of its channel that mention it.
     let own = channel.events.iter().filter(|event| event.connection == Some(report.id));
     let own = own.map(|event| ChannelTraceEvent { child_ref: None, ..trace_event(event, channel) });
     let events: Vec<_> = own.chain(details(channel, report.address).map(detail_event)).collect();
@@ -211,7 +211,7 @@ fn trace_event(event: &Event, channel: &ChannelReport) -> ChannelTraceEvent {
     }
 }
 
-/// What policies say of an address now: that it is ejected, that sessions use it.
+/// The current details of policies about an address: ejections and sessions.
 fn details(channel: &ChannelReport, address: SocketAddr) -> impl Iterator<Item = &Detail> {
     let mut details = Vec::new();
     if let Some(root) = &channel.tree.root {
@@ -221,7 +221,7 @@ fn details(channel: &ChannelReport, address: SocketAddr) -> impl Iterator<Item =
     details.into_iter().filter(move |detail| detail.of.split(',').any(|of| of == address))
 }
 
-/// channelz has no place for it but the trace: it is the last event as long as it is so.
+/// channelz has no other place for it than the trace: it is the last event while it holds.
 fn detail_event(detail: &Detail) -> ChannelTraceEvent {
     ChannelTraceEvent {
         description: detail.to_string(),
@@ -244,6 +244,6 @@ fn number(value: u64) -> i64 {
 }
 
 fn timestamp(unix_seconds: f64) -> Timestamp {
-    // Whole seconds fit well into an i64, the rest into the 30 bits of nanoseconds.
+    // Whole seconds fit into an i64, the rest into the 30 bits of nanoseconds.
     Timestamp { seconds: unix_seconds as i64, nanos: (unix_seconds.fract() * 1e9) as i32 }
 }

@@ -18,15 +18,15 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::timestamp::timestamp;
 
-/// `envoy.service.status.v3.ClientStatusDiscoveryService` (A40-01). Calls of the v2 service find no service, which is
-/// UNIMPLEMENTED (A40-32).
+/// `envoy.service.status.v3.ClientStatusDiscoveryService` (A40-01). Calls to the v2 service fail with UNIMPLEMENTED
+/// (A40-32).
 #[derive(Clone, Debug)]
 pub struct Csds {
     clients: ClientPool,
 }
 
 impl Csds {
-    /// Shows the clients of a pool: [`ClientPool::global`] is that of the process (A40-25).
+    /// Covers the clients of a pool: [`ClientPool::global`] is that of the process (A40-25).
     #[must_use]
     pub fn new(clients: ClientPool) -> Self {
         Self { clients }
@@ -38,9 +38,9 @@ impl Csds {
         ClientStatusDiscoveryServiceServer::new(self)
     }
 
-    /// A40-04: the answer to a request, whichever method it came by.
+    /// A40-04: the answer to a request by either method.
     async fn answer(&self, request: &ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
-        // A40-36: which nodes a matcher means is for control planes to decide.
+        // A40-36: node matchers are for control planes.
         if !request.node_matchers.is_empty() {
             return Err(Status::invalid_argument("node_matchers: this client does not match nodes"));
         }
@@ -56,7 +56,7 @@ impl Csds {
 impl ClientStatusDiscoveryService for Csds {
     type StreamClientStatusStream = Pin<Box<dyn Stream<Item = Result<ClientStatusResponse, Status>> + Send>>;
 
-    /// A40-03, A40-05: one answer for each request, and nothing unasked.
+    /// A40-03, A40-05: one answer per request, and no others.
     async fn stream_client_status(
         &self,
         request: Request<Streaming<ClientStatusRequest>>,
@@ -77,18 +77,18 @@ impl ClientStatusDiscoveryService for Csds {
     }
 }
 
-/// Whether resources are shown with what is in them.
+/// Whether resources are included with their contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Contents {
     Shown,
     Left,
 }
 
-// A40-38, A40-39: one flat list; the field by type is left empty.
+// A40-38, A40-39: one flat list; the deprecated per-type field is empty.
 fn client_config(mut dump: ClientDump, contents: Contents) -> ClientConfig {
     let resources = std::mem::take(&mut dump.resources);
     ClientConfig {
-        // The bytes are those that we encoded ourselves for the management server.
+        // We encoded these bytes ourselves for the management server.
         node: Node::decode(dump.node.clone()).ok(),
         generic_xds_configs: resources
             .into_iter()
@@ -106,7 +106,7 @@ fn generic(resource: ResourceDump, dump: &ClientDump, contents: Contents) -> Gen
         name: resource.name.as_ref().to_owned(),
         version_info: resource.version.to_string(),
         last_updated: resource.updated.map(|time| timestamp(dump.wall_time(time))),
-        // A40-34: the bytes as they came.
+        // A40-34: the bytes as received.
         xds_config: resource.raw.filter(|_| contents == Contents::Shown).map(any),
         error_state: resource.error.map(|error| UpdateFailureState {
             last_update_attempt: Some(timestamp(dump.wall_time(error.time))),

@@ -1,9 +1,8 @@
-//! Keeps web pages of others from reading the admin port through the browser of someone who can reach it.
+//! Protects the admin port from web pages of other sites in the browser of a user who can reach it.
 //!
-//! A page elsewhere can send requests to a loopback port, and by a name that it resolves to 127.0.0.1 it can even read
+//! A foreign page can send requests to a loopback port, and through a name that resolves to 127.0.0.1 it can even read
 //! the answers. Such requests carry the foreign name as their Host, the foreign page as their Origin, or a
-//! Sec-Fetch-Site that says that another site sent them. What is answered all the same says that other sites may not
-//! embed it.
+//! Sec-Fetch-Site other than the same origin. Answers that are sent anyway forbid other sites to embed them.
 
 use std::net::IpAddr;
 
@@ -17,10 +16,10 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// What links on other pages may lead to.
+/// The paths that other pages may link to.
 const LINKED: [&str; 2] = ["/", "/proxyless/"];
 
-/// Lets a request pass unless a browser sent it for somebody else's page.
+/// Passes a request, unless a browser sent it on behalf of another site.
 pub(crate) async fn local_only(request: Request, next: Next) -> Response {
     let mut response = match refusal(request.version(), request.uri(), request.headers()) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
@@ -33,7 +32,7 @@ pub(crate) async fn local_only(request: Request, next: Next) -> Response {
 fn refusal(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
     let header = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     let origin = header(ORIGIN);
-    // Browsers speak HTTP/2 only over TLS, which is not served here; gRPC speaks nothing else.
+    // Browsers use HTTP/2 only over TLS, which is not served here; gRPC uses nothing else.
     if version == Version::HTTP_2 && origin.is_none() {
         return None;
     }
@@ -44,13 +43,13 @@ fn refusal(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<&'static 
     if origin.is_some_and(|origin| origin.strip_prefix("http://") != Some(host)) {
         return Some("the Origin is another page");
     }
-    // Absent outside of browsers; "none" is the user who typed the address.
+    // Absent outside of browsers; "none" is a user who typed the address.
     let own = matches!(header(SEC_FETCH_SITE), None | Some("same-origin" | "none"));
     let link = header(SEC_FETCH_MODE) == Some("navigate") && LINKED.contains(&uri.path());
     (!own && !link).then_some("another site sent the request")
 }
 
-/// Whether this is localhost or an address: nobody else can make such a name lead here.
+/// Whether this is localhost or an IP address, which a foreign DNS server cannot redirect.
 fn is_local(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((v6, _)) => v6,

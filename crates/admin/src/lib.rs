@@ -1,6 +1,6 @@
 //! The admin services of a gRPC process (gRFC A38), for processes that use [`proxyless`].
 //!
-//! One call serves them on a loopback port of their own:
+//! One call serves them on a separate loopback port:
 //!
 //! ```no_run
 //! # async fn example() -> std::io::Result<()> {
@@ -10,17 +10,17 @@
 //! # }
 //! ```
 //!
-//! and [`add_to`] adds them to the services of a server that the process has anyway. There is
+//! [`add_to`] adds them to the routes of an existing server instead. The services are
 //!
 //! * CSDS (gRFC A40): every resource of every xDS client, with its status, version, content and error;
-//! * channelz (gRFC A14): channels, subchannels, sockets, calls and what happened to them;
+//! * channelz (gRFC A14): channels, subchannels, sockets, calls and traces;
 //! * gRPC health;
-//! * `/proxyless/`: a page that draws all this and follows it live, and what it is made from as JSON:
-//!   `/proxyless/channels.json` (calls, routes, policy trees, connections, events), `/proxyless/resources.json` and
-//!   `/proxyless/process.json`.
+//! * `/proxyless/`: a live page of all this, and its data as JSON: `/proxyless/channels.json` (calls, routes, policy
+//! trees,
+//! connections, events), `/proxyless/resources.json` and `/proxyless/process.json`.
 //!
-//! Standard tools (grpcdebug, `proxyless status`) and browsers read it. Nothing here costs RPCs anything while nobody
-//! looks. There is no authentication: keep the port on the loopback interface.
+//! Standard tools (grpcdebug, `proxyless status`) and browsers can read them. RPCs pay nothing while nobody looks.
+//! There is no authentication: keep the port on the loopback interface.
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -1,4 +1,4 @@
-//! The live page and the JSON that it is made from.
+//! The live page and its JSON data.
 
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ use crate::resources::{ClientResources, unix_seconds};
 
 const PAGE: &str = include_str!("page.html");
 
-/// Nothing from outside, nothing inside other pages.
+/// Loads nothing from other sites, and cannot be embedded in other pages.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
     connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
@@ -29,7 +29,7 @@ pub(crate) fn router(clients: &ClientPool) -> Router {
         .with_state(clients.clone())
 }
 
-/// Leads from the root of a server of our own to the page.
+/// Redirects the root of our own server to the page.
 pub(crate) fn root() -> Router {
     Router::new().route("/", get(|| async { Redirect::temporary("/proxyless/") }))
 }
@@ -63,8 +63,8 @@ fn json<T: Serialize>(value: &T) -> impl IntoResponse + use<T> {
         (CACHE_CONTROL, "no-store"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    // Rates are calls by the time that passed here, not by that on the way.
+    // Rates are computed from the server's time, which excludes network delays.
     let time = [(HeaderName::from_static("server-time"), unix_seconds(SystemTime::now()).to_string())];
-    // Maps with keys other than strings would fail; there are none.
+    // Only maps with non-string keys would fail; there are none.
     (headers, time, serde_json::to_vec(value).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! The resources of all clients in short, for the page.
+//! A summary of the resources of all clients, for the page.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,59 +12,59 @@ use crate::csds;
 /// One xDS client and its resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientResources {
-    /// The target that the client is for; empty if channels share it.
+    /// The target of the client; empty if channels share it.
     pub scope: String,
     /// The management server.
     pub server: String,
-    /// The id of the node as which the client presents itself.
+    /// The client's node id.
     pub node: String,
-    /// Its resources.
+    /// The client's resources.
     pub resources: Vec<ResourceLine>,
-    /// How many resources of each type came, and how many of them were rejected.
+    /// The numbers of received and rejected resources of each type.
     #[serde(default)]
     pub updates: Vec<UpdateLine>,
 }
 
-/// What came of one type since the client started.
+/// The numbers of resources of one type received since the client started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UpdateLine {
     /// The type, in one word.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Good resources, unchanged ones included.
+    /// Valid resources, unchanged ones included.
     pub valid: u64,
-    /// Rejected ones, also those whose name cannot be read.
+    /// Rejected resources, including those without a readable name.
     pub invalid: u64,
 }
 
 /// One resource, without its content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResourceLine {
-    /// Its type, in one word.
+    /// The type, in one word.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// Its status, by the name that CSDS has for it.
+    /// The status, by its name in CSDS.
     pub status: String,
     /// The version in use.
     pub version: String,
-    /// When that came, in seconds since 1970.
+    /// The time at which that was received, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated: Option<f64>,
-    /// What is wrong with it.
+    /// The error, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ResourceFault>,
 }
 
-/// What is wrong with a resource.
+/// The error of a resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResourceFault {
-    /// The version that was rejected.
+    /// The rejected version.
     pub version: String,
-    /// When, in seconds since 1970.
+    /// The time of the error, in seconds since 1970.
     pub time: f64,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 

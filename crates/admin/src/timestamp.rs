@@ -1,10 +1,10 @@
-//! Times as protobuf writes them.
+//! Conversion of times to protobuf.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use envoy_types::pb::google::protobuf::Timestamp;
 
-/// A time as a protobuf message. Times before 1970 are not worth telling apart.
+/// A time as a protobuf message. Times before 1970 become 1970.
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp {

@@ -1,8 +1,8 @@
-//! Addresses as keys of maps that have very many.
+//! Compact addresses, for maps with very many keys.
 
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// A socket address in half the room, where it is one of IPv4.
+/// A socket address that takes half the space if it is IPv4.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CompactAddress {
     V4(SocketAddrV4),

@@ -1,8 +1,9 @@
 //! Load balancing as a pure state machine: the policy [`api`], the policy [`tree`] with its subchannel pool, and the
 //! [`policies`] that need no xDS.
 //!
-//! Inputs are configurations, connection events, signals of pickers and the time; outputs are connection commands
-//! and the state and [`Picker`](api::Picker) of the root policy. No clock, no socket, no lock, no task lives here.
+//! Inputs are configurations, connection events, signals of pickers and the time; outputs are connection commands and
+//! the state and [`Picker`](api::Picker) of the root policy. There are no clocks, sockets or tasks here; the only lock
+//! guards the list of dropped handles, which picks never take.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

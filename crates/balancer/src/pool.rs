@@ -1,8 +1,8 @@
 //! The subchannels of one tree: one entry per address, shared by all owners.
 //!
-//! Inputs: owners that come, go and ask to connect; the driver's answers; deadlines. Outputs: events for owners, and
-//! effects for the driver. What an input started and ended again has no effect: connections are begun, and those that
-//! lost their last owner are ended, only when the input is over ([`Pool::finish`]).
+//! Inputs: owners that acquire, release and request connections; the driver's answers; deadlines. Outputs: events for
+//! owners, and effects for the driver. Operations that cancel out within an input have no effect: connections are
+//! started, and those without owners closed, only at the end of the input ([`Pool::finish`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use crate::api::{CallCounter, CallCounts, ConnectionSlot, Id, SubchannelEvent};
 use crate::subchannel::{Effect, Phase, SubchannelCore};
 use crate::tree::{ConnectionEvent, ConnectionId, ConnectionNode, TreeConfig, TreeEffect};
 
-/// What makes two subchannels share a connection. Weight, locality, health and priority do not count, so edits of
-/// them never reconnect; the TLS identity will.
+/// The identity of a shared connection. Weight, locality, health and priority are not part of it, so changing them
+/// never reconnects; the TLS identity will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PoolKey {
     pub(crate) address: SocketAddr,
 }
 
-/// A [`PoolKey`] as it is kept.
+/// A compact [`PoolKey`].
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct CompactKey {
     address: CompactAddress,
@@ -38,22 +38,22 @@ impl From<PoolKey> for CompactKey {
 pub(crate) struct Pool {
     config: TreeConfig,
     backoff: Arc<BackoffConfig>,
-    /// Boxed: the leaves of the map are half empty.
+    /// Boxed, because the leaves of the map are half empty.
     entries: BTreeMap<ConnectionId, Box<Entry>>,
     by_key: BTreeMap<CompactKey, ConnectionId>,
     deadlines: BTreeSet<(Time, ConnectionId)>,
     /// Entries that lost their last owner during this input.
     orphans: BTreeSet<ConnectionId>,
-    /// Attempts that began during this input, in the order of the wishes.
+    /// Attempts requested during this input, in order.
     starting: BTreeMap<u64, Start>,
     next_connection: u64,
     next_attempt: u64,
     events: VecDeque<SubchannelEvent>,
     effects: VecDeque<TreeEffect>,
     lost: bool,
-    /// Counts the calls of slots that are gone.
+    /// The counts of calls on dropped slots.
     past_calls: Arc<CallCounter>,
-    /// The slots of entries that are gone, as long as calls still hold them.
+    /// The slots of removed entries that calls still hold.
     draining: Vec<Weak<ConnectionSlot>>,
 }
 
@@ -88,7 +88,7 @@ impl Pool {
         }
     }
 
-    /// Makes `owner` an owner of the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
+    /// Adds `owner` to the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
     pub(crate) fn acquire(&mut self, key: PoolKey, owner: Id) -> (ConnectionId, Arc<ConnectionSlot>) {
         let next = &mut self.next_connection;
         let connection = *self.by_key.entry(key.into()).or_insert_with(|| {
@@ -98,7 +98,7 @@ impl Pool {
         let entry = self.entries.entry(connection).or_insert_with(|| {
             let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
             let core = SubchannelCore::new(key.address, Arc::clone(&self.backoff), slot);
-            // Mostly there is one owner.
+            // Usually there is one owner.
             Box::new(Entry { core, owners: Vec::with_capacity(1), deadline: None })
         });
         entry.owners.push(owner);
@@ -107,13 +107,13 @@ impl Pool {
         }
         let slot = Arc::clone(entry.core.slot());
         if matches!(entry.core.phase(), Phase::Ready { .. } | Phase::Idle { .. }) {
-            // It may have been lingering.
+            // The entry may have been lingering.
             self.set_deadline(connection, None);
         }
         (connection, slot)
     }
 
-    /// Takes an owner away.
+    /// Removes an owner.
     pub(crate) fn release(&mut self, connection: ConnectionId, owner: Id) {
         let Some(entry) = self.entries.get_mut(&connection) else { return };
         entry.owners.retain(|&id| id != owner);
@@ -122,7 +122,7 @@ impl Pool {
         }
     }
 
-    /// Begins an attempt if the entry is IDLE.
+    /// Starts an attempt if the entry is IDLE.
     pub(crate) fn connect(&mut self, now: Time, connection: ConnectionId, rng: &mut Rng) {
         let Some(entry) = self.entries.get_mut(&connection) else { return };
         let attempt = self.next_attempt;
@@ -133,7 +133,7 @@ impl Pool {
         }
     }
 
-    /// Takes an answer of the driver.
+    /// Handles an answer of the driver.
     pub(crate) fn answer(
         &mut self,
         now: Time,
@@ -158,12 +158,13 @@ impl Pool {
         }
     }
 
-    /// The earliest time at which [`Self::expire`] has something to do.
+    /// The time at which [`Self::expire`] is due.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.deadlines.first().map(|&(at, _)| at)
     }
 
-    /// Ends the backoff, the lingering or the remembering whose deadline is the earliest, if that is not after `now`.
+    /// Processes the earliest deadline (of a backoff, a lingering connection or a remembered failure), if it is not
+    /// after `now`.
     pub(crate) fn expire(&mut self, now: Time) {
         let Some(&(at, connection)) = self.deadlines.first() else { return };
         if at > now {
@@ -178,7 +179,7 @@ impl Pool {
         }
     }
 
-    /// Ends all backoffs now.
+    /// Ends all backoffs.
     pub(crate) fn reset_backoff(&mut self, now: Time) {
         let connections: Vec<_> = self.entries.keys().copied().collect();
         for connection in connections {
@@ -190,7 +191,7 @@ impl Pool {
         }
     }
 
-    /// The input is over: ends what nobody owns any more, and begins what was asked for.
+    /// Ends the input: closes entries without owners, and starts the requested attempts.
     pub(crate) fn finish(&mut self, now: Time) {
         for connection in std::mem::take(&mut self.orphans) {
             let Some(entry) = self.entries.get_mut(&connection) else { continue };
@@ -214,7 +215,7 @@ impl Pool {
                 Phase::Ready { .. } if !self.config.linger.is_zero() => {
                     self.set_deadline(connection, Some(now + self.config.linger));
                 }
-                // Both stay until the backoff is over: a new owner must not hammer a dead host.
+                // Both stay until the backoff ends, so that a new owner does not hammer a dead host.
                 Phase::TransientFailure { .. } => {}
                 Phase::Idle { remember_until } if remember_until > now => {
                     self.set_deadline(connection, Some(remember_until));
@@ -230,7 +231,7 @@ impl Pool {
         }
     }
 
-    /// Ends every connection, owned or not.
+    /// Closes every connection, owned or not.
     pub(crate) fn close_all(&mut self) {
         let connections: Vec<_> = self.entries.keys().copied().collect();
         for connection in connections {
@@ -253,7 +254,7 @@ impl Pool {
         std::mem::take(&mut self.lost)
     }
 
-    /// All entries, for people.
+    /// Describes all entries.
     pub(crate) fn describe(&self) -> Vec<ConnectionNode> {
         let node = |connection: ConnectionId, Entry { core, .. }: &Entry| ConnectionNode {
             connection,
@@ -270,7 +271,7 @@ impl Pool {
         self.entries.iter().map(|(&connection, entry)| node(connection, entry)).collect()
     }
 
-    /// The calls that ended on any entry, also on those that are gone.
+    /// The calls that ended on any entry, including removed ones.
     pub(crate) fn calls(&self) -> CallCounts {
         let draining: Vec<_> = self.draining.iter().filter_map(Weak::upgrade).collect();
         let live = self.entries.values().map(|entry| entry.core.slot()).chain(&draining);
@@ -281,7 +282,7 @@ impl Pool {
         self.entries.len()
     }
 
-    /// The state of an entry changed: tells the owners, and sets the deadline that belongs to the state.
+    /// The state of an entry changed: notifies the owners and sets the deadline of the new state.
     fn changed(&mut self, connection: ConnectionId) {
         let Some(entry) = self.entries.get(&connection) else { return };
         let deadline = match *entry.core.phase() {
@@ -310,7 +311,7 @@ impl Pool {
         }
     }
 
-    /// Removes an entry and ends what runs for it.
+    /// Removes an entry and closes its connection or attempt.
     fn close(&mut self, connection: ConnectionId) {
         self.set_deadline(connection, None);
         let Some(entry) = self.entries.remove(&connection) else { return };
@@ -319,7 +320,7 @@ impl Pool {
         self.draining.push(Arc::downgrade(entry.core.slot()));
         match *entry.core.phase() {
             Phase::Connecting { attempt, .. } => {
-                // An attempt that the driver does not know of needs no cancelling.
+                // An attempt that was not passed to the driver need not be cancelled.
                 if self.starting.remove(&attempt).is_none() {
                     self.effects.push_back(TreeEffect::CancelConnect { connection, attempt });
                 }
@@ -334,7 +335,7 @@ impl Pool {
     }
 }
 
-/// The next of a queue, which keeps no room for thousands when it is empty.
+/// Pops from a queue, and releases its memory when it becomes empty.
 fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let next = queue.pop_front();
     if next.is_none() && queue.capacity() > 64 {
@@ -405,7 +406,7 @@ mod tests {
         pool.connect(Time::ZERO, connection, &mut rng);
         pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Ready(Arc::new(())));
         pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Closed("reset".into()));
-        // As pick_first does with a lost connection.
+        // As pick_first does after a lost connection.
         pool.release(connection, Id(1));
         pool.finish(Time::ZERO);
         assert_eq!(pool.acquire(key(), Id(2)).0, connection);

@@ -1,10 +1,10 @@
 //! The state machine of one connection, without owners: IDLE, CONNECTING, READY, TRANSIENT_FAILURE.
 //!
-//! IDLE –connect→ CONNECTING –ready→ READY –lost→ IDLE; CONNECTING –failed→ TRANSIENT_FAILURE –backoff over→ IDLE.
-//! A connection that is lost before it has proved itself does not reset the backoff, so that a server which hangs up
-//! right after its SETTINGS is not stormed: from the second such loss on, READY –lost→ TRANSIENT_FAILURE.
-//! Inputs are the wish to connect, the answers of the driver and the end of the backoff. Owners, effects and timers are
-//! the [pool](crate::pool)'s.
+//! IDLE –connect→ CONNECTING –ready→ READY –lost→ IDLE; CONNECTING –failed→ TRANSIENT_FAILURE –backoff ends→ IDLE.
+//! A connection that is lost early does not reset the backoff, so that a server that closes connections right after its
+//! SETTINGS is not flooded: from the second such loss on, READY –lost→ TRANSIENT_FAILURE. Inputs are connection
+//! requests,
+//! the driver's answers and the end of the backoff. The [pool](crate::pool) has the owners, effects and timers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use proxyless_sans_io::{BackoffConfig, Rng, Time};
 use crate::api::{CallCounts, ConnectionSlot, ConnectivityState, PickError};
 use crate::tree::ConnectionEvent;
 
-/// A connection that lived this long has proved itself, as has one on which a call succeeded.
+/// A connection that lived this long counts as stable, as does one on which a call succeeded.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The connection to one address.
@@ -23,29 +23,29 @@ pub(crate) struct SubchannelCore {
     address: SocketAddr,
     slot: Arc<ConnectionSlot>,
     backoff: Arc<BackoffConfig>,
-    /// How many attempts there were since the last connection that proved itself.
+    /// The number of attempts since the last stable connection.
     attempts: u32,
     phase: Phase,
-    /// What the slot had counted when the connection became READY.
+    /// The counts of the slot when the connection became READY.
     at_ready: CallCounts,
 }
 
-/// Where the connection is in its life.
+/// The phase of a connection.
 #[derive(Debug)]
 pub(crate) enum Phase {
     Idle {
-        /// Until when the attempts are worth remembering although nobody owns the connection.
+        /// Until when the number of attempts is kept although the connection has no owner.
         remember_until: Time,
     },
     Connecting {
         attempt: u64,
-        /// Before this time no other attempt is made: backoff counts from the beginning of an attempt.
+        /// The earliest time of the next attempt: backoff counts from the start of an attempt.
         retry_at: Time,
     },
     Ready {
         attempt: u64,
         since: Time,
-        /// As in `Connecting`, for the case that the connection is lost at once.
+        /// As in `Connecting`, in case the connection is lost early.
         retry_at: Time,
     },
     TransientFailure {
@@ -56,16 +56,16 @@ pub(crate) enum Phase {
 
 const IDLE: Phase = Phase::Idle { remember_until: Time::ZERO };
 
-/// What an answer of the driver did.
+/// The effect of the driver's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It belongs to an attempt that is over, or says nothing new.
+    /// It belongs to an earlier attempt, or changes nothing.
     Ignored,
-    /// A connection came that nobody waits for.
+    /// A connection was established that nobody needs.
     Unwanted,
     /// The state changed.
     Changed,
-    /// The state changed, and calls lost their connection.
+    /// The state changed, and a connection was lost.
     Lost,
 }
 
@@ -107,7 +107,7 @@ impl SubchannelCore {
         self.slot.calls().counts().since(&self.at_ready)
     }
 
-    /// Begins an attempt if IDLE; says how long it may take: the backoff, and never less than `at_least`.
+    /// Starts an attempt if IDLE; returns its time limit: the backoff, but at least `at_least`.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -124,7 +124,7 @@ impl SubchannelCore {
         Some(delay.max(at_least))
     }
 
-    /// Takes an answer of the driver to `attempt`.
+    /// Handles the driver's answer to `attempt`.
     pub(crate) fn answer(&mut self, now: Time, attempt: u64, event: ConnectionEvent) -> Effect {
         match (&self.phase, event) {
             (&Phase::Connecting { attempt: current, retry_at }, ConnectionEvent::Ready(connection))
@@ -161,9 +161,9 @@ impl SubchannelCore {
         }
     }
 
-    /// Where the loss of a READY connection leads. A connection that has proved itself resets the backoff and may be
-    /// followed by the next one at once. So may the first that has not: a server that is drained soon after it was
-    /// connected to must not fail calls. Those that come after it wait for their backoff.
+    /// The phase after the loss of a READY connection. A stable connection resets the backoff, and may be
+    /// re-established at once. So may the first unstable one: a server that is drained soon after it was connected to
+    /// must not fail calls. Later ones wait for their backoff.
     fn after_loss(&mut self, now: Time, since: Time, retry_at: Time, why: &str) -> Phase {
         if now.since(since) >= SETTLED || self.calls_since_ready().succeeded > 0 {
             self.attempts = 0;
@@ -190,7 +190,7 @@ impl SubchannelCore {
         }
     }
 
-    /// Ends the backoff; true if there was one.
+    /// Ends the backoff; returns true if there was one.
     pub(crate) fn end_backoff(&mut self) -> bool {
         let waiting = matches!(self.phase, Phase::TransientFailure { .. });
         if waiting {
@@ -199,7 +199,7 @@ impl SubchannelCore {
         waiting
     }
 
-    /// Forgets past failures: the next attempt is made at once and backs off from the beginning. True if the state
+    /// Forgets past failures: the next attempt is made at once, with the initial backoff. Returns true if the state
     /// changed.
     pub(crate) fn reset_backoff(&mut self, now: Time) -> bool {
         self.attempts = 0;
@@ -215,7 +215,7 @@ impl SubchannelCore {
     }
 }
 
-/// An address as gRPC's error messages write it.
+/// An address in the form of gRPC's error messages.
 fn uri(address: SocketAddr) -> String {
     match address {
         SocketAddr::V4(v4) => format!("ipv4:{v4}"),
@@ -248,7 +248,7 @@ mod tests {
         let delay = retry_at.since_epoch().as_secs_f64();
         assert!((0.8..=1.2).contains(&delay), "{delay}");
 
-        // An attempt that lasted longer than its backoff is followed by the next one at once.
+        // An attempt that took longer than its backoff is followed by the next one at once.
         assert!(core.end_backoff());
         core.connect(Time::ZERO, 2, MIN, &mut rng).unwrap();
         let late = Time::ZERO + MIN;
@@ -272,7 +272,7 @@ mod tests {
         ConnectionEvent::Ready(Arc::new(()))
     }
 
-    /// Fails `count` attempts in a row, each at once, from `now` on; the time after the last backoff.
+    /// Fails `count` attempts in a row, each at once, starting at `now`; returns the end of the last backoff.
     fn fail(core: &mut SubchannelCore, rng: &mut Rng, mut now: Time, count: u64) -> Time {
         for attempt in 0..count {
             core.connect(now, attempt, MIN, rng).unwrap();
@@ -286,7 +286,7 @@ mod tests {
         now
     }
 
-    /// How long the next failure is backed off for.
+    /// The backoff of the next failure.
     fn next_backoff(core: &mut SubchannelCore, rng: &mut Rng, now: Time) -> Duration {
         core.connect(now, 1000, MIN, rng).unwrap();
         core.answer(now, 1000, failed());
@@ -332,7 +332,7 @@ mod tests {
         let lost = now + Duration::from_millis(999);
         assert_eq!(core.answer(lost, 10, ConnectionEvent::Closed("reset".into())), Effect::Lost);
         let Phase::TransientFailure { retry_at, error } = core.phase() else { panic!("{:?}", core.phase()) };
-        // 1.6^3 seconds, with jitter, from the beginning of the attempt.
+        // 1.6^3 seconds, with jitter, from the start of the attempt.
         let delay = retry_at.since(now).as_secs_f64();
         assert!((0.8 * 4.096..=1.2 * 4.096).contains(&delay), "{delay}");
         assert_eq!(error.message, "ipv4:127.0.0.1:443: the connection was lost soon after READY: reset");

@@ -1,4 +1,4 @@
-//! A bench for tests: one policy in a real [`Tree`], with virtual time and a driver that does what the test says.
+//! A test bench: one policy in a real [`Tree`], with virtual time and a scripted driver.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -51,20 +51,20 @@ pub fn endpoints(numbers: impl IntoIterator<Item = u16>) -> Endpoints {
     Endpoints::of(numbers.into_iter().map(endpoint))
 }
 
-/// What a pick came to, in a form that tests can compare.
+/// The result of a pick, in a comparable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Picked {
     /// The target's address.
     Target(SocketAddr),
-    /// It has to wait.
+    /// Queued.
     Queue,
-    /// It failed with this message.
+    /// Failed with this message.
     Fail(String),
-    /// It was dropped with this message.
+    /// Dropped with this message.
     Drop(String),
 }
 
-/// A tree, its time, and its driver.
+/// A tree, its virtual time, and its driver.
 pub struct Bench {
     tree: Tree,
     now: Time,
@@ -95,13 +95,13 @@ impl Default for Bench {
 }
 
 impl Bench {
-    /// A bench with the usual numbers.
+    /// Creates a bench with the default configuration.
     #[must_use]
     pub fn new() -> Self {
         Self::with_config(TreeConfig::default())
     }
 
-    /// A bench with numbers of the test's own.
+    /// Creates a bench with this configuration.
     #[must_use]
     pub fn with_config(config: TreeConfig) -> Self {
         Self {
@@ -135,14 +135,14 @@ impl Bench {
     /// Updates the root policy.
     ///
     /// # Errors
-    /// What the policy says.
+    /// If the policy rejects the update.
     pub fn try_update(&mut self, update: &Update) -> Result<(), ConfigError> {
         let result = self.tree.update(self.now, update);
         self.drain();
         result
     }
 
-    /// Answers the open attempt to this address with success.
+    /// Completes the pending attempt to this address.
     #[track_caller]
     pub fn ready(&mut self, address: SocketAddr) {
         let (id, connection) = self.attempt(address);
@@ -150,13 +150,13 @@ impl Bench {
         self.answer(id, connection.attempt, ConnectionEvent::Ready(Arc::new(address)));
     }
 
-    /// Answers the open attempt to this address with "connection refused".
+    /// Fails the pending attempt to this address with "connection refused".
     #[track_caller]
     pub fn fail(&mut self, address: SocketAddr) {
         self.fail_with(address, "connection refused");
     }
 
-    /// Answers the open attempt to this address with an error.
+    /// Fails the pending attempt to this address.
     #[track_caller]
     pub fn fail_with(&mut self, address: SocketAddr, why: &str) {
         let (id, connection) = self.attempt(address);
@@ -164,14 +164,14 @@ impl Bench {
         self.answer(id, connection.attempt, ConnectionEvent::Failed(why.into()));
     }
 
-    /// Answers all open attempts with success.
+    /// Completes all pending attempts.
     pub fn ready_all(&mut self) {
         for address in self.connecting() {
             self.ready(address);
         }
     }
 
-    /// Answers all open attempts with an error.
+    /// Fails all pending attempts.
     pub fn fail_all(&mut self) {
         for address in self.connecting() {
             self.fail(address);
@@ -184,13 +184,13 @@ impl Bench {
         self.lose(address, ConnectionEvent::GoAway("NO_ERROR".into()));
     }
 
-    /// The connection to this address breaks.
+    /// Closes the connection to this address.
     #[track_caller]
     pub fn close(&mut self, address: SocketAddr) {
         self.lose(address, ConnectionEvent::Closed("connection reset".into()));
     }
 
-    /// The addresses of open attempts, in the order of their beginning.
+    /// The addresses of pending attempts, in start order.
     #[must_use]
     pub fn connecting(&self) -> Vec<SocketAddr> {
         let mut open: Vec<_> = self.connections.values().filter(|connection| !connection.ready).collect();
@@ -208,7 +208,7 @@ impl Bench {
             .collect()
     }
 
-    /// Lets time pass, with a tick at each deadline on the way.
+    /// Advances time, with a tick at each deadline.
     pub fn advance(&mut self, span: Duration) {
         let end = self.now + span;
         while let Some(at) = self.tree.next_deadline().filter(|&at| at <= end) {
@@ -217,7 +217,7 @@ impl Bench {
         self.now = end;
     }
 
-    /// Lets time pass until the next deadline; false if there is none.
+    /// Advances time to the next deadline; false if there is none.
     pub fn advance_to_deadline(&mut self) -> bool {
         let deadline = self.tree.next_deadline();
         if let Some(at) = deadline {
@@ -226,7 +226,7 @@ impl Bench {
         deadline.is_some()
     }
 
-    /// Tells the root to leave IDLE.
+    /// Makes the root leave IDLE.
     pub fn exit_idle(&mut self) {
         self.tree.exit_idle(self.now);
         self.drain();
@@ -250,25 +250,25 @@ impl Bench {
         self.tree.output().state
     }
 
-    /// One pick for a plain RPC; signals that it raises are handed to the tree.
+    /// Picks for a plain RPC and handles the signals raised.
     pub fn pick(&mut self) -> Picked {
         self.pick_with(CallAttributes::default())
     }
 
-    /// One pick for an RPC with these attributes; signals that it raises are handed to the tree.
+    /// Picks for an RPC with these attributes and handles the signals raised.
     pub fn pick_with(&mut self, attributes: CallAttributes) -> Picked {
         self.pick_and_answer(attributes).0
     }
 
-    /// One pick for an RPC of a session whose cookie names these addresses, with what the filter is told; signals that
-    /// it raises are handed to the tree.
+    /// Picks for an RPC of a session whose cookie contains these addresses, and handles the signals raised. Also
+    /// returns the host for the filter.
     pub fn pick_session(&mut self, cookie: &[SocketAddr]) -> (Picked, Option<ActualHost>) {
         let mut session = OverrideHost::new(cookie.into(), self.now);
         let picked = self.pick_again(&mut session);
         (picked, session.actual)
     }
 
-    /// Picks for an RPC of a session that may have been picked for before.
+    /// Picks again for an RPC of a session.
     pub fn pick_again(&mut self, session: &mut OverrideHost) -> Picked {
         session.now = self.now;
         let attributes = CallAttributes { override_host: Some(session.clone()), ..CallAttributes::default() };
@@ -307,7 +307,7 @@ impl Bench {
             .collect()
     }
 
-    /// The different addresses among `n` picks that all complete.
+    /// The distinct addresses among `n` picks that all complete.
     #[track_caller]
     pub fn picked(&mut self, n: usize) -> BTreeSet<SocketAddr> {
         self.picks(n).into_iter().collect()
@@ -318,17 +318,17 @@ impl Bench {
         std::mem::take(&mut self.effects)
     }
 
-    /// How often re-resolution was asked for since the last call.
+    /// The number of re-resolution requests since the last call.
     pub fn take_reresolutions(&mut self) -> usize {
         std::mem::take(&mut self.reresolutions)
     }
 
-    /// What was published since the last call, with the state after it.
+    /// The outputs published since the last call, with the state after each.
     pub fn take_published(&mut self) -> Vec<(Published, ConnectivityState)> {
         std::mem::take(&mut self.published)
     }
 
-    /// The states that were published since the last call.
+    /// The states published since the last call.
     pub fn take_states(&mut self) -> Vec<ConnectivityState> {
         self.take_published().into_iter().map(|(_, state)| state).collect()
     }

@@ -22,15 +22,15 @@ struct Cli {
 enum Command {
     /// Watch a channel move RPCs from cluster to cluster and back
     ///
-    /// Starts a control plane and backends inside this process, sends RPCs through an xDS channel, and lets things
-    /// happen: by default the leaves of an aggregate cluster die one after the other, come back, and are reordered.
-    /// Nothing outside of this machine is used. The exit code is 0 if RPCs always moved to where they should.
+    /// Starts a control plane and backends inside this process, sends RPCs through an xDS channel, and plays a
+    /// scenario: by default the leaves of an aggregate cluster die one after the other, come back, and are reordered.
+    /// Nothing outside of this machine is used. The exit code is 0 if RPCs always moved as expected.
     Demo(demo::DemoFlags),
     /// Look into a running client through its admin port
     ///
     /// Shows every xDS resource with its status, age, version and error; with --tree the routes, policies and endpoints
-    /// of every channel; with --resource the content of one resource. Any gRPC client with CSDS can be read; trees are
-    /// there only for proxyless.
+    /// of every channel; with --resource the content of one resource. Works with any gRPC client that has CSDS; trees
+    /// require proxyless.
     Status(status::StatusFlags),
 }
 

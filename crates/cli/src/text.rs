@@ -1,10 +1,10 @@
-//! Text of others on our terminal: made harmless, and broken into lines.
+//! Untrusted text on our terminal: escaped, and wrapped into lines.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The text with everything escaped that a terminal would act upon: whoever names a resource must not move the cursor
-/// of those who look at it, nor turn the direction of the text.
+/// The text with everything escaped that a terminal would act upon: whoever names a resource must not be able to move
+/// the reader's cursor or change the direction of the text.
 pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     if !text.contains(is_active) {
         return Cow::Borrowed(text);
@@ -16,7 +16,7 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// The same for JSON, where all such characters are inside strings; line ends are its own.
+/// The same for JSON, where all such characters are inside strings; line breaks are part of its layout.
 pub(crate) fn safe_json(json: &str) -> Cow<'_, str> {
     let active = |c: char| is_active(c) && c != '\n';
     if !json.contains(active) {
@@ -35,11 +35,11 @@ pub(crate) fn safe_json(json: &str) -> Cow<'_, str> {
 }
 
 fn is_active(c: char) -> bool {
-    // Control characters, the separators that some take for line ends, and those that turn the direction of text.
+    // Control characters, separators that some treat as line breaks, and characters that change the direction of text.
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Breaks a text into lines: the first of this width at most, the others of that. At spaces, if there are any.
+/// Wraps a text into lines: the first of at most this width, the others of that. At spaces, if there are any.
 pub(crate) fn wrap(text: &str, first: usize, others: usize) -> Vec<String> {
     let words = text.trim_start_matches(' ');
     let mut lines = Vec::new();
@@ -56,7 +56,7 @@ pub(crate) fn wrap(text: &str, first: usize, others: usize) -> Vec<String> {
             lines.push(std::mem::take(&mut line));
             (used, room) = (0, others.max(1));
         }
-        // A word that fits on no line is cut.
+        // A word that fits on no line is split.
         while used + word.len() > room {
             let rest = word.split_off(room.saturating_sub(used));
             line.extend(&word);
@@ -71,7 +71,7 @@ pub(crate) fn wrap(text: &str, first: usize, others: usize) -> Vec<String> {
     lines
 }
 
-/// How many columns the terminal has, if standard output is one.
+/// The number of columns of the terminal, if standard output is one.
 pub(crate) fn terminal_width() -> Option<usize> {
     #[cfg(unix)]
     let width = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));

@@ -1,4 +1,4 @@
-//! What the flags of both programs have in common.
+//! Common flags of both programs.
 
 use clap::{Arg, Command, builder::TypedValueParser, error::ErrorKind};
 

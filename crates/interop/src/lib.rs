@@ -1,8 +1,8 @@
-//! The standard gRPC xDS interop client and server, as gRPC's own tests drive them: the programs
-//! `xds-interop-client` and `xds-interop-server`, with their parts here so that tests reach them.
+//! The standard gRPC xDS interop client and server, as gRPC's own tests use them: the programs `xds-interop-client` and
+//! `xds-interop-server`, with their parts here for tests.
 //!
-//! The client sends a steady stream of RPCs and counts where they end; the server answers them, and misbehaves when
-//! the `rpc-behavior` header of a request says so.
+//! The client sends a steady stream of RPCs and counts their outcomes; the server answers them, and misbehaves if the
+//! `rpc-behavior` header of a request says so.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! From the endpoints of an EDS resource to the endpoints that the policies get: by priority, then by locality.
+//! Converts the endpoints of an EDS resource to those of the policies: by priority, then by locality.
 //!
-//! Localities that did not change keep their slice in memory, wherever they moved, and in those that did, endpoints that
-//! did not keep theirs, so that the levels below see at a glance that there is nothing to do. DRAINING endpoints are among them: xds_override_host, which needs them, takes them
-//! out before it hands the rest to the policies that pick (A75-20).
+//! Unchanged localities keep their slice in memory, even if they moved, and unchanged endpoints in changed localities
+//! keep their allocation, so that the levels below recognise them by pointer. DRAINING endpoints are included:
+//! xds_override_host needs them, and removes them before it passes the rest to the policies that pick (A75-20).
 
 mod reuse;
 
@@ -14,16 +14,16 @@ use proxyless_xds::resource::{self, ClusterLoadAssignment, EndpointHealth, LbEnd
 
 use self::reuse::Reuse;
 
-/// What the endpoints of one priority look like.
+/// The form of a priority's endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
     /// One group per locality, for xds_wrr_locality.
     Localities,
-    /// One list of all, for policies that pick locality and endpoint in one step (gRFC A42).
+    /// A single list, for policies that pick locality and endpoint in one step (gRFC A42).
     Flat,
 }
 
-/// Makes [`Endpoints`], and remembers the last for reuse.
+/// Builds [`Endpoints`], and keeps the last ones for reuse.
 #[derive(Debug)]
 pub struct EndpointTable {
     last: Endpoints,
@@ -36,8 +36,7 @@ impl Default for EndpointTable {
 }
 
 impl EndpointTable {
-    /// The endpoints of an assignment; the group of each priority gets its name from `names`. Priorities without a
-    /// name are left out.
+    /// The endpoints of an assignment; `names` has the names of the priorities. Priorities without a name are left out.
     pub fn update(
         &mut self,
         assignment: &ClusterLoadAssignment,
@@ -80,7 +79,7 @@ impl<'a> Known<'a> {
 
     fn by_locality(&self, localities: &[LocalityEndpoints]) -> Endpoints {
         let groups = Endpoints::Groups(localities.iter().map(|locality| self.locality(locality)).collect());
-        // As a whole: a flat list has no groups either, but it is not the same as none.
+        // Compared as a whole: a flat list has no groups either, but differs from an empty one.
         match self.priorities.values().find(|known| known.endpoints == groups) {
             Some(known) => known.endpoints.clone(),
             None => groups,
@@ -159,7 +158,7 @@ fn product(locality: &LocalityEndpoints, endpoint: &LbEndpoint) -> u64 {
     u64::from(locality.weight) * u64::from(endpoint.weight)
 }
 
-/// Whether a conversion would say the same as what is known, in the same locality.
+/// Whether converting the endpoint would give the known one, in the same locality.
 fn is_same(endpoint: &LbEndpoint, weight: u32, known: &Endpoint) -> bool {
     known.addresses == endpoint.addresses
         && known.weight == weight
@@ -187,7 +186,7 @@ fn convert(endpoint: &LbEndpoint, weight: u32, locality: &Arc<Locality>) -> Endp
     }
 }
 
-/// What tells a locality from all others.
+/// A unique name of a locality.
 fn unique_name(Locality { region, zone, sub_zone }: &Locality) -> String {
     format!("{{region={region:?}, zone={zone:?}, sub_zone={sub_zone:?}}}")
 }

@@ -1,8 +1,8 @@
 //! Flattening of aggregate clusters (gRFC A37, A74, A99), as a pure function.
 //!
-//! [`resolve`] walks from each root through aggregates to their leaves, asking `lookup` what is known of each cluster
-//! now. Every root is walked with its own set of visited clusters: what one root has seen takes nothing from another,
-//! and depth is counted from each root. A walk costs one step per edge, however the graph is knotted.
+//! [`resolve`] walks from each root through aggregates to their leaves, calling `lookup` for the current state of each
+//! cluster. Every root has its own set of visited clusters, and depth is counted from each root, so that roots do not
+//! affect each other. A walk takes one step per edge, even in graphs with loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,57 +11,57 @@ use proxyless_xds::resource::AggregateClusterConfig;
 
 use crate::listing::listing;
 
-/// A37-17: levels in a tree of clusters, the leaf's included.
+/// A37-17: the maximum number of levels in a tree of clusters, including the leaf.
 pub const MAX_DEPTH: usize = 16;
 
-/// What is known of a cluster.
+/// The state of a cluster.
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// Its Cluster, or the ClusterConfig that it names, has not come yet.
+    /// Its Cluster, or the ClusterConfig that it names, is loading.
     Loading,
-    /// It cannot be used, and why.
+    /// Unusable, with the reason.
     Missing(Arc<str>),
-    /// It has endpoints.
+    /// A leaf, which has endpoints.
     Leaf(LeafData),
-    /// It stands for other clusters.
+    /// An aggregate.
     Aggregate {
-        /// Which ones, in order.
+        /// Its children, in order.
         children: Arc<AggregateClusterConfig>,
-        /// Trouble that did not cost the list, for RPC errors.
+        /// A problem that leaves the list in use, for RPC errors.
         note: Option<Arc<str>>,
     },
 }
 
-/// What is known of a leaf's endpoints.
+/// The state of a leaf's endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafData {
-    /// Nothing yet.
+    /// Still loading.
     Loading,
-    /// None that could serve: an error, or an assignment without endpoints.
+    /// No endpoint could serve: an error, or an assignment without endpoints.
     Empty,
-    /// At least one that could serve.
+    /// At least one endpoint could serve.
     Usable,
 }
 
-/// What [`resolve`] found.
+/// The result of [`resolve`].
 #[derive(Clone, Debug, Default)]
 pub struct Resolution {
-    /// One entry for each root.
+    /// One entry per root.
     pub roots: BTreeMap<Arc<str>, Root>,
-    /// Every cluster seen: what is to be watched.
+    /// Every cluster visited: those to watch.
     pub visited: BTreeSet<Arc<str>>,
-    /// Clusters below an aggregate that cannot be used, and why.
+    /// Unusable clusters below an aggregate, with the reasons.
     pub missing: BTreeMap<Arc<str>, Arc<str>>,
-    /// How many edges (and roots) were looked at.
+    /// The number of edges (and roots) visited.
     pub steps: usize,
 }
 
-/// What a root is.
+/// The result for a root.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Root {
-    /// Not known yet.
+    /// Still loading.
     Loading,
-    /// Unusable, and why.
+    /// Unusable, with the reason.
     Failed(Arc<str>),
     /// A leaf itself.
     Leaf(LeafData),
@@ -69,26 +69,26 @@ pub enum Root {
     Aggregate(Flattened),
 }
 
-/// An aggregate's leaves.
+/// The leaves of an aggregate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flattened {
-    /// In order of preference, without duplicates. A cluster of which nothing is known yet takes the place where its
-    /// leaf or leaves will be. Never empty.
+    /// In order of preference, without duplicates. A cluster that is still loading takes the position of its future
+    /// leaves. Never empty.
     pub leaves: Vec<(Arc<str>, LeafData)>,
-    /// Children that were passed over, and other trouble on the way.
+    /// Children that were skipped, and other problems.
     pub notes: Vec<Arc<str>>,
 }
 
 impl Flattened {
-    /// Whether RPCs can be decided on: the first leaf that could serve has its data, and so have all before it. Leaves
-    /// after it are not waited for (decision "when does an aggregate start serving").
+    /// Whether RPCs can be decided: all leaves up to the first that could serve are answered. Later leaves are not
+    /// waited for (see "When an aggregate starts to serve" in docs/aggregate-clusters.md).
     #[must_use]
     pub fn can_start(&self) -> bool {
         let first = self.leaves.iter().find(|(_, data)| *data != LeafData::Empty);
         first.is_none_or(|(_, data)| *data == LeafData::Usable)
     }
 
-    /// Whether no leaf waits for anything.
+    /// Whether all leaves are answered.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.leaves.iter().all(|(_, data)| *data != LeafData::Loading)
@@ -108,7 +108,7 @@ pub fn resolve<'a>(
 }
 
 impl Resolution {
-    /// Flattens one more root.
+    /// Flattens another root.
     pub fn add(&mut self, root: &Arc<str>, lookup: impl Fn(&Arc<str>) -> Node) {
         self.steps += 1;
         self.visited.insert(Arc::clone(root));
@@ -153,11 +153,11 @@ impl<L: Fn(&Arc<str>) -> Node> Walk<'_, L> {
             };
             *next += 1;
             self.resolution.steps += 1;
-            // A37-12: what was seen before counts only there. This ends loops, too.
+            // A37-12: only the first occurrence of a cluster counts. This also ends loops.
             if !self.seen.insert(Arc::clone(&child)) {
                 continue;
             }
-            // A37-17, A37-18: too deep a tree fails its root, and nothing else.
+            // A37-17, A37-18: a tree that is too deep fails its root, and nothing else.
             if self.path.len() == MAX_DEPTH {
                 return Root::Failed(self.too_deep(&child));
             }
@@ -165,7 +165,7 @@ impl<L: Fn(&Arc<str>) -> Node> Walk<'_, L> {
             match (self.lookup)(&child) {
                 Node::Loading => found.leaves.push((child, LeafData::Loading)),
                 Node::Leaf(data) => found.leaves.push((child, data)),
-                // A74 (instead of A37-19): a child that does not exist is passed over.
+                // A74 (instead of A37-19): a missing child is skipped.
                 Node::Missing(why) => {
                     found.notes.push(Arc::clone(&why));
                     self.resolution.missing.insert(child, why);

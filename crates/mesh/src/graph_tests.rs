@@ -1,6 +1,6 @@
 use super::*;
 
-/// A graph by name: aggregates with their children, leaves with their data, and what is missing.
+/// A graph by name: aggregates with their children, leaves with their state, and missing clusters.
 #[derive(Default)]
 struct Graph(BTreeMap<String, Node>);
 

@@ -1,12 +1,14 @@
 //! The mesh as a pure state machine: from xDS resources to routes and load balancing policies.
 //!
-//! * [`dependency_manager`] watches resources and joins them to one consistent [`xds_config::XdsConfig`] (gRFC A74),
-//!   with [`graph`] flattening aggregate clusters (A37, A99).
-//! * [`dns`] says when the names of LOGICAL_DNS clusters are resolved (A37).
-//! * [`route_table`] picks the cluster of an RPC (A28, A31); a [`cluster_ref`] keeps that cluster alive meanwhile.
-//! * [`policies`] are the load balancing policies that know xDS, fed with [`endpoints`]; [`channel_core`] runs it all.
+//! * [`dependency_manager`] watches resources and combines them into one consistent [`xds_config::XdsConfig`] (gRFC
+//! A74),
+//! with [`graph`] flattening aggregate clusters (A37, A99).
+//! * [`dns`] schedules the resolution of LOGICAL_DNS clusters (A37).
+//! * [`route_table`] chooses the cluster of an RPC (A28, A31); a [`cluster_ref`] keeps that cluster alive.
+//! * [`policies`] are the load balancing policies that depend on xDS, fed with [`endpoints`]; [`channel_core`] runs
+//! them.
 //!
-//! No clock, no socket, no lock, no task lives here.
+//! There are no clocks, sockets or tasks here; the only locks guard registries, which picks never take.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,13 +1,13 @@
-//! Lists in errors: RPCs carry them in a header, so they stay short whatever the size of the mesh.
+//! Lists in errors: RPCs carry them in a header, so they are short whatever the size of the mesh.
 
 use std::fmt::Write;
 
-/// How many entries are written out.
+/// The maximum number of entries.
 const MOST: usize = 5;
-/// How many bytes of an entry are written out, where there are several.
+/// The maximum length of an entry, if there are several.
 const LONGEST: usize = 500;
 
-/// The first entries, separated like this, and how many more there are.
+/// The first entries, joined by the separator, and the number of others.
 #[must_use]
 pub fn listing<'a>(entries: impl IntoIterator<Item = &'a str>, separator: &str) -> String {
     let mut text = String::new();
@@ -34,7 +34,7 @@ pub fn listing<'a>(entries: impl IntoIterator<Item = &'a str>, separator: &str) 
     text
 }
 
-/// The longest prefix of no more than this many bytes.
+/// The longest prefix of at most this many bytes.
 fn prefix(text: &str, most: usize) -> &str {
     (0..=most).rev().find_map(|end| text.get(..end)).unwrap_or(text)
 }

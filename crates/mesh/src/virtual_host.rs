@@ -1,13 +1,13 @@
-//! Which virtual host serves an authority.
+//! Selection of the virtual host for an authority.
 
 use std::sync::Arc;
 
 use proxyless_xds::resource::{RouteConfiguration, VirtualHost};
 
-/// The virtual host whose domains match `authority` best, if any does.
+/// The virtual host whose domains match `authority` best, if any.
 ///
-/// A27-75: an exact domain beats the longest suffix (`*.example.com`), that the longest prefix (`example.*`), and that
-/// the lone `*`; case does not count. Of equals, the first wins.
+/// A27-75: an exact domain takes precedence over the longest suffix (`*.example.com`), then the longest prefix
+/// (`example.*`), then `*`; case is ignored. Of equal matches the first applies.
 #[must_use]
 pub fn find_virtual_host<'a>(
     routes: &'a RouteConfiguration,
@@ -24,7 +24,7 @@ pub fn find_virtual_host<'a>(
     best.map(|(_, host)| host)
 }
 
-/// How closely a pattern matched; later variants are closer, longer patterns too.
+/// The specificity of a match; later variants and longer patterns are more specific.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Specificity {
     Universe,

@@ -1,7 +1,7 @@
-//! [`XdsConfig`]: everything that one channel needs from xDS, consistent in itself (gRFC A74).
+//! [`XdsConfig`]: the complete, consistent xDS configuration of a channel (gRFC A74).
 //!
-//! The dependency manager builds it, the channel core and the policies read it. All members are shared and immutable;
-//! a cluster that an update did not change keeps its `Arc`, so that policies can skip it by comparing pointers.
+//! The dependency manager builds it, the channel core and the policies read it. All members are shared and immutable; a
+//! cluster that an update did not change keeps its `Arc`, so that policies skip it by comparing pointers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use proxyless_xds::resource::{
 pub struct XdsConfig {
     /// The listener.
     pub listener: Arc<Listener>,
-    /// The routes: the listener's own, or those that RDS gave.
+    /// The routes: inline or from RDS.
     pub route_config: Arc<RouteConfiguration>,
-    /// The virtual host of `route_config` that serves the channel's authority.
+    /// The virtual host in `route_config` for the channel's authority.
     pub virtual_host: Arc<VirtualHost>,
-    /// Each cluster that a route names or someone subscribed to, and each leaf below one that is an aggregate. `Err`
-    /// says why the cluster cannot be used; RPCs to it fail with that text.
+    /// Each cluster in a route or subscription, and each leaf of an aggregate. `Err` is the reason why the cluster is
+    /// unusable; RPCs to it fail with that text.
     ///
-    /// Aggregates between a root and its leaves have no entry of their own: the root's leaf list has them flattened.
+    /// Aggregates between a root and its leaves have no entry: the root's leaf list is flattened.
     pub clusters: BTreeMap<Arc<str>, ClusterEntry>,
 }
 
-/// A cluster, or why it cannot be used.
+/// A cluster, or the reason why it is unusable.
 pub type ClusterEntry = Result<Arc<ClusterConfig>, Arc<str>>;
 
 impl XdsConfig {
-    /// The clusters that say something else than in `old`, also by what is below them, and those that only one of both
-    /// has. Costs a comparison of pointers for each cluster.
+    /// The clusters that differ from those in `old`, directly or by their leaves, and those in only one of both. Costs
+    /// a pointer comparison per cluster.
     #[must_use]
     pub fn changed_since(&self, old: &Self) -> BTreeSet<Arc<str>> {
         let same_names = self.clusters.len() == old.clusters.len()
@@ -83,13 +83,13 @@ fn leaves(entry: &ClusterEntry) -> &[Arc<str>] {
     }
 }
 
-/// The part of an [`XdsConfig`] that one cluster is about: its own entry, and those of its leaves if it is an aggregate.
-/// Stays the same in memory as long as nothing in it changes.
+/// The part of an [`XdsConfig`] for one cluster: its own entry, and those of its leaves if it is an aggregate. Keeps
+/// its allocation while nothing in it changes.
 #[derive(Debug)]
 pub struct ClusterView(Box<[(Arc<str>, ClusterEntry)]>);
 
 impl ClusterView {
-    /// The part that is about `root`.
+    /// The part for `root`.
     #[must_use]
     pub fn new(config: &XdsConfig, root: &str) -> Self {
         let mut entries = Vec::new();
@@ -110,25 +110,25 @@ impl ClusterView {
     }
 }
 
-/// A cluster and what is below it.
+/// A cluster with its endpoints or leaves.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
     /// The cluster's name.
     pub name: Arc<str>,
-    /// The resource. For a leaf whose Cluster has not come yet (always [`EndpointsState::Pending`]) a stand-in.
+    /// The resource. A placeholder for a leaf whose Cluster is still loading (always [`EndpointsState::Pending`]).
     pub cluster: Arc<Cluster>,
     /// Endpoints, or the leaves of an aggregate.
     pub children: ClusterChildren,
 }
 
-/// What is below a cluster.
+/// The children of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClusterChildren {
     /// A leaf's endpoints.
     Endpoints {
         /// The endpoints.
         endpoints: EndpointsState,
-        /// What went wrong on the way to them, for RPC errors.
+        /// The problem in resolving them, for RPC errors.
         resolution_note: Option<Arc<str>>,
     },
     /// An aggregate's leaves.
@@ -136,20 +136,20 @@ pub enum ClusterChildren {
         /// Their names in order of preference, flattened, without duplicates; at least one. Each is a key of
         /// [`XdsConfig::clusters`].
         leaf_clusters: Arc<[Arc<str>]>,
-        /// What went wrong on the way to them (children that do not exist, for example), for RPC errors.
+        /// The problems in resolving them (missing children, for example), for RPC errors.
         resolution_note: Option<Arc<str>>,
     },
 }
 
-/// What is known of a leaf's endpoints.
+/// The state of a leaf's endpoints.
 #[derive(Clone, Debug)]
 pub enum EndpointsState {
-    /// Asked for, not answered yet. Only below an aggregate, or where RPCs hold a cluster that no route names; acts as
-    /// CONNECTING, never as a failure.
+    /// Requested, but not answered yet. Only below an aggregate, or for a cluster that only RPCs in flight hold; acts
+    /// as CONNECTING, never as a failure.
     Pending,
-    /// An error, or there are none by that name: acts as one priority without endpoints (A37-36 to A37-38).
+    /// An error or a missing resource: acts as one priority without endpoints (A37-36 to A37-38).
     Missing,
-    /// These.
+    /// These endpoints.
     Known(Arc<ClusterLoadAssignment>),
 }
 
@@ -165,7 +165,7 @@ impl PartialEq for EndpointsState {
 }
 
 impl ClusterConfig {
-    /// A leaf of which nothing is known yet but its name.
+    /// A leaf of which only the name is known.
     #[must_use]
     pub fn unknown_leaf(name: Arc<str>) -> Self {
         let cluster = Cluster {
@@ -183,7 +183,7 @@ impl ClusterConfig {
         Self { name, cluster: Arc::new(cluster), children }
     }
 
-    /// Whether nothing distinguishes the two for a policy.
+    /// Whether both are equal for a policy.
     #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         self.name == other.name

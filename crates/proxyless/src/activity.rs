@@ -1,4 +1,4 @@
-//! Whether a channel is in use, noted by its calls without a cache line that they all write.
+//! Tracks whether a channel is in use, without a cache line that all calls write.
 
 use std::array;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proxyless_balancer::api::{Padded, STRIPES, own_stripe};
 
-/// The calls of one channel.
+/// The activity of one channel.
 pub(crate) struct Activity {
-    /// Whether one has begun since somebody last looked. Calls write it only if it is not set.
+    /// Whether a call has started since the last check. Calls write it only if it is not set.
     used: AtomicBool,
-    /// Each call in flight holds one of these: that of the thread which began it.
+    /// Each call in flight holds a reference to the stripe of the thread that started it.
     stripes: [Arc<Padded<()>>; STRIPES],
 }
 
-/// A call in flight; it ends when this is dropped. Does not keep the channel alive.
+/// A call in flight, until it is dropped. Does not keep the channel alive.
 pub(crate) struct InUse {
     _stripe: Arc<Padded<()>>,
 }
@@ -24,9 +24,9 @@ impl Activity {
         Self { used: AtomicBool::new(false), stripes: array::from_fn(|_| Arc::default()) }
     }
 
-    /// A call begins.
+    /// Records the start of a call.
     pub(crate) fn begin(&self) -> InUse {
-        // Relaxed: it guards nothing. A call that the driver overlooks finds the channel IDLE and wakes it.
+        // Relaxed: it orders nothing else. A call that the driver misses finds the channel IDLE and wakes it.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
@@ -34,7 +34,7 @@ impl Activity {
         InUse { _stripe: Arc::clone(&self.stripes[own_stripe() % STRIPES]) }
     }
 
-    /// Whether calls are in flight, or some have begun since the last look.
+    /// Whether calls are in flight, or some have started since the last check.
     pub(crate) fn take(&self) -> bool {
         let used = self.used.swap(false, Ordering::Relaxed);
         used || self.stripes.iter().any(|stripe| Arc::strong_count(stripe) > 1)
@@ -56,7 +56,7 @@ mod tests {
         for _ in 0..3 {
             assert!(activity.take(), "one is in flight");
         }
-        // It may end anywhere, and after the channel.
+        // It may be dropped on any thread, and after the channel.
         let ended = std::thread::spawn(move || drop(long));
         ended.join().unwrap();
         assert!(!activity.take());

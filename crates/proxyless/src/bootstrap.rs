@@ -1,9 +1,9 @@
-//! Where the bootstrap comes from.
+//! The bootstrap from the environment.
 
 use proxyless_xds::bootstrap::{Bootstrap, BootstrapError};
 
-/// The bootstrap that the environment names, as [`XdsChannel::connect`](crate::XdsChannel::connect) uses it: the file
-/// whose path is in `GRPC_XDS_BOOTSTRAP`, else the text in `GRPC_XDS_BOOTSTRAP_CONFIG`.
+/// Reads the bootstrap from the environment, as [`XdsChannel::connect`](crate::XdsChannel::connect) does: the file
+/// named by `GRPC_XDS_BOOTSTRAP`, or else the text in `GRPC_XDS_BOOTSTRAP_CONFIG`.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,7 +14,7 @@ use proxyless_xds::bootstrap::{Bootstrap, BootstrapError};
 /// ```
 ///
 /// # Errors
-/// If there is none, or it is not valid; every problem is listed.
+/// If there is none, or it is invalid; every problem is listed.
 pub fn bootstrap_from_env() -> Result<Bootstrap, BootstrapError> {
     Bootstrap::from_env(|name| std::env::var(name).ok(), |path| std::fs::read_to_string(path))
 }

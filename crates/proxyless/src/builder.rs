@@ -29,7 +29,7 @@ use crate::snapshot::Published;
 
 /// Builds an [`XdsChannel`] with options.
 ///
-/// The limit of 1,024 RPCs in flight per cluster is not among them: the control plane sets it, see [`XdsChannel`].
+/// The limit of 1,024 RPCs in flight per cluster is not an option: the control plane sets it, see [`XdsChannel`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -92,58 +92,59 @@ impl XdsChannelBuilder {
         }
     }
 
-    /// The bootstrap to use instead of the one that the environment names.
+    /// Sets the bootstrap, instead of the one from the environment.
     pub fn bootstrap(mut self, bootstrap: Bootstrap) -> Self {
         self.bootstrap = Some(bootstrap);
         self
     }
 
-    /// Whether this channel shares its xDS client with others; by default with all of the same bootstrap.
+    /// Sets whether this channel shares its xDS client with others; by default with all that have the same bootstrap.
     pub fn client_sharing(mut self, sharing: ClientSharing) -> Self {
         self.sharing = sharing;
         self
     }
 
-    /// The clients to share; by default those of the process.
+    /// Sets the pool of shared clients; by default that of the process.
     pub fn client_pool(mut self, pool: ClientPool) -> Self {
         self.pool = Some(pool);
         self
     }
 
-    /// What becomes of the good resources in a response that also has bad ones; by default they are used (gRFC A46).
+    /// Sets the treatment of valid resources in a response that also contains invalid ones; by default they are used
+    /// (gRFC A46).
     pub fn nack_mode(mut self, mode: NackMode) -> Self {
         self.nack_mode = mode;
         self
     }
 
-    /// Gated behaviour; by default as the environment says.
+    /// Sets the feature gates; by default those of the environment.
     pub fn gates(mut self, gates: Gates) -> Self {
         self.gates = Some(gates);
         self
     }
 
-    /// How much of what the management server sends is accepted; by default far more than meshes need.
+    /// Sets the limits on what the management server may send; the defaults are far above the needs of any mesh.
     ///
-    /// Channels with other limits do not share a client.
+    /// Channels with different limits do not share a client.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// How long a resource may take to come before it counts as missing (gRFC A57); 15 seconds by default.
+    /// Sets the time after which a requested resource counts as missing (gRFC A57); 15 seconds by default.
     pub fn resource_timeout(mut self, timeout: Duration) -> Self {
         self.resource_timeout = Some(timeout);
         self
     }
 
-    /// How long a priority may take to connect before the next one is tried (gRFC A56); 10 seconds by default.
+    /// Sets the time for a priority to connect before the next one is tried (gRFC A56); 10 seconds by default.
     pub fn failover_timeout(mut self, timeout: Duration) -> Self {
         self.failover_timeout = timeout;
         self
     }
 
-    /// How long a connection attempt may take at least; 20 seconds by default. After failures in a row it may take as
-    /// long as its backoff, two minutes at most.
+    /// Sets the minimum time limit of a connection attempt; 20 seconds by default. After consecutive failures the limit
+    /// is the backoff, at most two minutes.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -154,19 +155,19 @@ impl XdsChannelBuilder {
     /// (`too_many_pings`) has the channel double the interval (gRFC A8), up to ten minutes.
     /// An interval below ten seconds is taken for ten.
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
-        // A8: anything less could overload a server that has many clients.
+        // A8: shorter intervals could overload a server with many clients.
         const SHORTEST: Duration = Duration::from_secs(10);
         self.keepalive = Some((interval.max(SHORTEST), timeout));
         self
     }
 
-    /// How long the channel may be without RPCs before it goes IDLE: it ends its watches, its connections and its DNS
-    /// lookups, and with the last channel of a bootstrap the stream to the management server. RPCs in flight, streams
-    /// above all, keep it from that. The next RPC (or [`XdsChannel::ready`]) makes it connect again and waits for fresh
-    /// configuration, as the first one did.
+    /// Sets the time without RPCs after which the channel goes IDLE: it ends its watches, connections and DNS queries,
+    /// and with the last channel of a bootstrap the stream to the management server. RPCs in flight, including streams,
+    /// keep it from going IDLE. The next RPC (or [`XdsChannel::ready`]) makes it connect again and waits for fresh
+    /// configuration, like the first one.
     ///
-    /// 30 minutes by default, as in gRPC's other libraries; `None` keeps the channel connected for ever. It takes effect
-    /// between one and two timeouts after the last RPC. A timeout below 100 ms is taken for 100 ms.
+    /// 30 minutes by default, as in gRPC's other libraries; `None` keeps the channel connected for ever. It takes
+    /// effect between one and two timeouts after the last RPC. Timeouts below 100 ms are clamped to 100 ms.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -180,63 +181,63 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Opens the byte streams to backends; plain TCP by default, which gives a connection up when what was sent stays
-    /// unacknowledged for the keepalive timeout (gRFC A18), or without keepalive for 20 seconds. Another time is set by
-    /// [`TcpConnector::user_timeout`].
+    /// Sets the connector that opens byte streams to backends; plain TCP by default, which closes a connection when
+    /// sent data stays unacknowledged for the keepalive timeout (gRFC A18), or without keepalive for 20 seconds.
+    /// [`TcpConnector::user_timeout`] changes that time.
     pub fn connector(mut self, connector: impl Connector + 'static) -> Self {
         self.connector = Some(Arc::new(connector));
         self
     }
 
-    /// Resolves the host names of LOGICAL_DNS clusters; the system's DNS by default.
+    /// Sets the resolver for the host names of LOGICAL_DNS clusters; the system's DNS by default.
     pub fn dns_resolver(mut self, resolver: impl Resolve) -> Self {
         self.resolver = Arc::new(resolver);
         self
     }
 
-    /// When host names are resolved again although no connection failed; never by default, as in gRPC's other
+    /// Sets when host names are resolved again although no connection failed; by default never, as in gRPC's other
     /// libraries.
     pub fn dns_refresh(mut self, refresh: DnsRefresh) -> Self {
         self.dns.refresh = refresh;
         self
     }
 
-    /// The least time between two lookups of a host name because of failed connections; 30 seconds by default.
+    /// Sets the minimum time between two queries of a host name because of failed connections; 30 seconds by default.
     pub fn dns_min_interval(mut self, interval: Duration) -> Self {
         self.dns.min_resolution_interval = interval;
         self
     }
 
-    /// Ignores the retry policies of routes (gRFC A44), as for applications that retry by themselves. Requests that no
-    /// server has processed are still sent again.
+    /// Ignores the retry policies of routes (gRFC A44), for applications that retry by themselves. Requests that no
+    /// server has processed are still retried transparently.
     pub fn disable_retries(mut self) -> Self {
         self.retries.policy_retries = PolicyRetries::Disabled;
         self
     }
 
-    /// How many bytes of a request are kept, until its response begins, to be sent again; 256 KiB by default.
+    /// Sets how many bytes of a request are buffered for retries until its response starts; 256 KiB by default.
     ///
-    /// A request of which more has been sent is not retried by a route's policy. A streaming request is not sent again
-    /// either if its connection is lost before a server has processed it; a unary one always is, as keeping it costs
-    /// nothing.
+    /// A request that exceeds the buffer is not retried by a route's policy. A streaming request is then not retried
+    /// transparently either if its connection is lost; a unary one always is, as keeping it costs nothing.
     pub fn retry_buffer(mut self, bytes: usize) -> Self {
         self.retries.buffer = bytes;
         self
     }
 
-    /// Throttles the retries of routes' policies (gRFC A6, `retryThrottling`); off by default, as xDS has no such setting.
+    /// Throttles the retries of route policies (gRFC A6, `retryThrottling`); off by default, as xDS has no such
+    /// setting.
     ///
-    /// The channel has `max_tokens` tokens (1 to 1,000). An attempt that fails with a code that its policy retries takes one
-    /// away, a call that succeeds brings `token_ratio` of one back (0.001 at least), and there are no retries while half of
-    /// the tokens or less are left.
+    /// The channel has `max_tokens` tokens (1 to 1,000). An attempt that fails with a retryable code takes one token, a
+    /// call that succeeds adds `token_ratio` of one (at least 0.001), and there are no retries while half of the tokens
+    /// or fewer are left.
     pub fn retry_throttling(mut self, max_tokens: u32, token_ratio: f64) -> Self {
         self.retries.throttling = Some((max_tokens, token_ratio));
         self
     }
 
-    /// How long the socket of a backend may take nothing while there is something to send before its connection is given
-    /// up; 20 seconds by default, at least 100 milliseconds, and `None` for as long as the system allows. RPCs that have
-    /// not left go to another connection. A connection that has nothing to send is not affected.
+    /// Sets the time after which the connection to a backend is closed if its socket accepts no writes; 20 seconds by
+    /// default, at least 100 milliseconds, and `None` for the system's limit. RPCs that were not sent move to another
+    /// connection. Connections with nothing to send are not affected.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         const SHORTEST: Duration = Duration::from_millis(100);
         self.write_timeout = timeout.into().map(|timeout| timeout.max(SHORTEST));
@@ -269,10 +270,10 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Makes the channel. It stays IDLE until its first RPC.
+    /// Builds the channel. It stays IDLE until its first RPC.
     ///
     /// # Errors
-    /// See [`XdsChannel::connect`].
+    /// As [`XdsChannel::connect`].
     pub fn build(self) -> Result<XdsChannel, ConnectError> {
         let target = XdsTarget::parse(&self.target)?;
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;

@@ -1,4 +1,4 @@
-//! Which channels share an xDS client.
+//! The xDS clients that channels share.
 
 use std::fmt;
 use std::io;
@@ -21,10 +21,10 @@ use crate::drive::xds::{Place, XdsClient};
 use crate::inspect::{ChannelReport, ClientDump};
 use crate::server::ServerChannel;
 
-/// How long the channels together may take to say what they do.
+/// The time limit for all channels together to answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 
-/// Whether channels with the same bootstrap share one xDS client, and so one ADS stream.
+/// Whether channels with the same bootstrap share one xDS client, and thus one ADS stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientSharing {
     /// One client for all channels of the process that have the same bootstrap and options.
@@ -34,13 +34,13 @@ pub enum ClientSharing {
     PerTarget,
 }
 
-/// The xDS clients that channels share, and the channels themselves, for those who look. A clone is the same pool.
+/// The xDS clients that channels share, and the channels themselves, for inspection. Clones share the pool.
 ///
-/// Channels use [`ClientPool::global`] unless they are built with another, which keeps tests apart.
+/// Channels use [`ClientPool::global`] unless they are built with a different one, which isolates tests.
 #[derive(Clone, Default)]
 pub struct ClientPool(Arc<Listed>);
 
-/// Neither clients nor channels are kept alive by being listed.
+/// Being listed keeps neither clients nor channels alive.
 #[derive(Default)]
 struct Listed {
     place: Place,
@@ -55,11 +55,11 @@ struct Entry {
     process: u32,
 }
 
-/// What clients must have in common to be one.
+/// The properties that clients must share to be one.
 #[derive(Clone, PartialEq)]
 pub(crate) struct ClientKey {
     pub(crate) bootstrap: Arc<Bootstrap>,
-    /// Set where each target has a client of its own.
+    /// Set if each target has its own client.
     pub(crate) target: Option<Arc<str>>,
     pub(crate) nack_mode: NackMode,
     pub(crate) gates: Gates,
@@ -68,7 +68,7 @@ pub(crate) struct ClientKey {
 }
 
 impl ClientPool {
-    /// A pool that nothing else shares.
+    /// Creates an isolated pool.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -86,13 +86,13 @@ impl ClientPool {
         GLOBAL.clone()
     }
 
-    /// What each running client knows of its resources, in the order in which the clients started.
+    /// The resources of each running client, in the order in which the clients started.
     pub async fn dump(&self) -> Vec<ClientDump> {
         let asked: Vec<_> = {
             let entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
             let own = entries.iter().filter(|entry| entry.process == std::process::id());
             let running = own.filter_map(|entry| Some((entry, entry.client.upgrade()?)));
-            // The clients themselves are not held: looking at one must not keep it alive.
+            // The clients themselves are not held: inspecting one must not keep it alive.
             running
                 .map(|(entry, client)| (ClientDump::new(entry.key.target.clone(), &client), client.dump()))
                 .collect()
@@ -187,7 +187,7 @@ impl ClientKey {
     }
 }
 
-/// Gives a channel its client when it first needs one (A27-35).
+/// Provides a channel's client when it first needs one (A27-35).
 #[derive(Clone)]
 pub(crate) struct ClientSource {
     pub(crate) pool: ClientPool,

@@ -1,4 +1,4 @@
-//! Where time and randomness enter: the cores count from an epoch that is the same for the whole process.
+//! The source of time and randomness: the cores count from an epoch that is the same for the whole process.
 
 use std::cell::{Cell, RefCell};
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(|| {
     std::time::Instant::now()
 });
 
-/// The epoch on the wall's clock, read once: what is shown of one moment does not change when that clock is set.
+/// The epoch as wall-clock time, read once, so that displayed times do not change when that clock is set.
 static WALL_EPOCH: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
 
 /// The time, as cores count it. It is tokio's, which stands still where a test has paused it.
@@ -22,7 +22,7 @@ pub(crate) fn now() -> Time {
     Time::from_epoch(Instant::now().into_std().saturating_duration_since(epoch))
 }
 
-/// The epoch of [`now`] on the wall's clock.
+/// The epoch of [`now`] as wall-clock time.
 pub(crate) fn wall_epoch() -> SystemTime {
     *WALL_EPOCH
 }
@@ -33,15 +33,15 @@ pub(crate) fn unix_seconds(time: Time) -> f64 {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// A number that nothing else of this process that people look at has.
+/// A process-wide unique id for inspection.
 pub(crate) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Completes when a core's deadline has come; never, if it has none.
+/// Completes at a core's deadline; never, if it has none.
 pub(crate) async fn sleep_until(deadline: Option<Time>) {
-    // A deadline beyond what an instant can hold is as good as none.
+    // A deadline beyond the range of an instant never expires.
     match deadline.and_then(|deadline| EPOCH.checked_add(deadline.since_epoch())) {
         Some(at) => tokio::time::sleep_until(Instant::from_std(at)).await,
         None => std::future::pending().await,
@@ -68,12 +68,13 @@ pub(crate) fn seed() -> u64 {
     if let Some(seed) = SIMULATED.with_borrow_mut(|rng| rng.as_mut().map(Rng::next_u64)) {
         return seed;
     }
-    // RandomState is the standard library's door to the system's entropy.
+    // RandomState is the standard library's access to the system's entropy.
     RandomState::new().build_hasher().finish()
 }
 
-/// Randomness for one RPC, without touching anything that threads share.
+/// A generator for one RPC, without data shared between threads.
 pub(crate) fn rng() -> Rng {
-    // Seeds one odd step apart; the step is not the generator's own, which would make shifted copies of one sequence.
+    // Seeds with an odd increment; it differs from the generator's own, which would produce shifted copies of one
+    // sequence.
     Rng::new(NEXT_RNG.replace(NEXT_RNG.get().wrapping_add(0xd134_2543_de82_ef95)))
 }

@@ -1,9 +1,9 @@
-//! Why a channel could not be made.
+//! Errors in building a channel.
 
 use proxyless_xds::TargetError;
 use proxyless_xds::bootstrap::BootstrapError;
 
-/// Why [`XdsChannel::connect`](crate::XdsChannel::connect) failed. What goes wrong later is the status of RPCs.
+/// The error of [`XdsChannel::connect`](crate::XdsChannel::connect). Later problems are reported as the status of RPCs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -13,7 +13,7 @@ pub enum ConnectError {
     /// The bootstrap is missing or invalid.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// The caller is not inside a tokio runtime, where the channel's tasks would run.
+    /// The caller is not inside a tokio runtime, which the channel's tasks need.
     #[error("an XdsChannel must be made inside a tokio runtime")]
     NoRuntime,
 }

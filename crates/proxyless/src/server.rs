@@ -16,12 +16,12 @@ use tracing::debug;
 use crate::drive::stream::RequestStream;
 use crate::user_agent;
 
-/// How often a quiet connection is probed; servers commonly refuse probes more often than every five minutes.
+/// The keepalive interval; servers commonly refuse PINGs more often than every five minutes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// For each address.
+/// The time limit for each address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// For the name of the server.
+/// The time limit for resolving the server's name.
 const DNS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How much overhead unread DATA frames may have: 65,536 of the shortest, which take 32 MiB. A window full of the
@@ -55,14 +55,14 @@ impl ServerChannel {
     /// The live connection, or a new one.
     ///
     /// # Errors
-    /// Why no address of the server could be connected to.
+    /// The connection errors of all addresses.
     pub(crate) async fn connect(&self) -> Result<Arc<Connection<RequestStream>>, String> {
         let mut current = self.connection.lock().await;
         if let Some(connection) = current.as_ref().filter(|connection| connection.is_open()) {
             return Ok(Arc::clone(connection));
         }
         *current = None;
-        // A61: the server's addresses race, as those of an endpoint do.
+        // A61: the server's addresses race, like those of an endpoint.
         match connect_any_with(&self.connector, self.addresses().await?, &self.options).await {
             Ok((address, connection)) => {
                 debug!(target: "xds_client", server = %self.target, %address, "connected");
@@ -93,7 +93,7 @@ impl ServerChannel {
             .authority(self.target.authority())
             .path_and_query(method)
             .build();
-        // An authority that is not a URI authority cannot come out of a validated bootstrap; the path alone still works.
+        // A validated bootstrap has no invalid authority; the path alone still works.
         *request.uri_mut() = uri.unwrap_or_else(|_| http::Uri::from_static("http://localhost"));
         let headers = request.headers_mut();
         headers.insert("content-type", http::HeaderValue::from_static("application/grpc"));

@@ -1,4 +1,4 @@
-//! What the data path reads: one immutable snapshot of routes and pickers, replaced as a whole.
+//! The snapshot that the data path reads: immutable routes and pickers, replaced as a whole.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,11 +22,11 @@ use crate::sync::{ArcSwap, CancellationToken};
 
 /// One generation of the channel's configuration.
 pub(crate) struct Snapshot {
-    /// Routes and pickers; `None` while the channel is IDLE, and then until the configuration has come.
+    /// Routes and pickers; `None` while the channel is IDLE, and then until the configuration has arrived.
     pub(crate) data: Option<DataPlane>,
-    /// Whether someone who found no data has asked the driver for it.
+    /// Whether a reader without data has notified the driver.
     asked: AtomicBool,
-    /// Ends the wait of calls that found nothing usable in this generation. Each generation wakes its own waiters only.
+    /// Ends the wait of calls that found nothing usable in this generation. Each generation wakes only its own waiters.
     pub(crate) superseded: CancellationToken,
     /// Which of the channel's drivers published it: each numbers clusters in its own way.
     pub(crate) driver: u64,
@@ -37,17 +37,17 @@ impl Snapshot {
         Self { data, asked: AtomicBool::new(false), superseded: CancellationToken::new(), driver }
     }
 
-    /// Whether the channel is IDLE, and the caller the first to need it. An RPC cannot be lost: it sees this snapshot, or
-    /// an older one and then, woken by its end, this one.
+    /// Whether the channel is IDLE, and the caller is the first to need it. No RPC can be lost: it sees this snapshot,
+    /// or an older one and then, woken by its end, this one.
     pub(crate) fn is_first_use(&self) -> bool {
-        // The load keeps the line shared by those who wait.
+        // The load keeps the cache line shared by waiters.
         self.data.is_none()
             && !self.asked.load(Ordering::Relaxed)
             && !self.asked.swap(true, Ordering::Relaxed)
     }
 }
 
-/// Where the channel's driver publishes and calls read.
+/// The slot that the channel's driver publishes into and calls read.
 pub(crate) struct Published {
     current: ArcSwap<Snapshot>,
     state: watch::Sender<ChannelState>,
@@ -56,7 +56,7 @@ pub(crate) struct Published {
     /// How many drivers have panicked. Only the channel's task writes it.
     panics: AtomicU64,
     activity: Activity,
-    /// What the channel has asked for and not been told of yet, for the errors of calls that waited for it.
+    /// The requested resources that have not arrived, for the errors of calls that waited for them.
     missing: Missing,
     connecting: Connecting,
     unsent: CallCounter,
@@ -81,9 +81,9 @@ impl fmt::Display for End {
     }
 }
 
-/// Resources that the management server has not answered for.
+/// Resources that the management server has not answered yet.
 ///
-/// Locked by the driver, and by calls only when they have failed and say why.
+/// Locked by the driver, and by calls only to report an error.
 #[derive(Default)]
 pub(crate) struct Missing(Mutex<BTreeMap<WatchId, Asked>>);
 
@@ -111,7 +111,7 @@ impl Missing {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<WatchId, Asked>> {
-        // The map is whole whenever the lock is free, whoever panicked while holding it.
+        // The map is consistent whenever the lock is free, even if a holder panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,9 +119,9 @@ impl Missing {
 /// A status message is a header: a mesh of a thousand clusters must not fill it.
 const MOST: usize = 5;
 
-/// The connection attempts that run.
+/// The connection attempts in progress.
 ///
-/// Locked by the driver, and by calls only when they have failed and say why.
+/// Locked by the driver, and by calls only to report an error.
 #[derive(Default)]
 pub(crate) struct Connecting(Mutex<BTreeMap<(ConnectionId, u64), SocketAddr>>);
 
@@ -139,7 +139,7 @@ impl Connecting {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(ConnectionId, u64), SocketAddr>> {
-        // The map is whole whenever the lock is free, whoever panicked while holding it.
+        // The map is consistent whenever the lock is free, even if a holder panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -185,29 +185,28 @@ impl Published {
         }
     }
 
-    /// Counts the calls that failed without a connection; the others are counted by their connections.
+    /// The calls that failed without a connection; the others are counted by their connections.
     pub(crate) fn unsent(&self) -> &CallCounter {
         &self.unsent
     }
 
-    /// Counts the attempts that failed without ending their calls.
+    /// The attempts that failed without ending their calls.
     pub(crate) fn retried(&self) -> &CallCounter {
         &self.retried
     }
 
-    /// The newest snapshot. The guard must not be held across an await.
+    /// The latest snapshot. The guard must not be held across an await.
     pub(crate) fn load(&self) -> arc_swap::Guard<Arc<Snapshot>> {
         self.current.load()
     }
 
-    /// Puts a new snapshot in place, then wakes those who wait on the old one. Whoever sees the new state finds the
-    /// snapshot that it belongs to.
+    /// Replaces the snapshot, then wakes the waiters of the old one. A reader of the new state finds its snapshot.
     pub(crate) fn publish(&self, data: DataPlane) {
         let state = data.state.into();
         self.replace(Some(data), state);
     }
 
-    /// The channel is IDLE: who needs it has to say so.
+    /// The channel is IDLE: the next call must notify the driver.
     pub(crate) fn enter_idle(&self) {
         self.replace(None, ChannelState::Idle);
     }
@@ -236,18 +235,18 @@ impl Published {
 
     /// The channel's task is gone: wakes those who would wait for ever.
     pub(crate) fn end(&self, end: End) {
-        // Before the cancellation: who is woken by it finds the reason.
+        // Before the cancellation, so that woken calls find the reason.
         let _ = self.ended.set(end);
         self.set_state(ChannelState::Shutdown);
         self.current.load().superseded.cancel();
     }
 
-    /// Why no other snapshot will come, if none will.
+    /// The reason why there will be no further snapshot, if that is so.
     pub(crate) fn ended(&self) -> Option<End> {
         self.ended.get().cloned()
     }
 
-    /// Who uses the channel.
+    /// The channel's activity.
     pub(crate) fn activity(&self) -> &Activity {
         &self.activity
     }
@@ -262,12 +261,12 @@ impl Published {
         self.state.subscribe()
     }
 
-    /// What is being waited for.
+    /// The missing resources.
     pub(crate) fn missing(&self) -> &Missing {
         &self.missing
     }
 
-    /// Which addresses are being connected to.
+    /// The addresses being connected to.
     pub(crate) fn connecting(&self) -> &Connecting {
         &self.connecting
     }

@@ -4,10 +4,10 @@ use std::fmt;
 
 use proxyless_balancer::api::ConnectivityState;
 
-/// The state of a channel, as gRPC's connectivity semantics have it.
+/// The state of a channel, by gRPC's connectivity semantics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ChannelState {
-    /// Not used yet, not used for the idle timeout, or not connected and not trying. An RPC or
+    /// Not used yet, unused for the idle timeout, or neither connected nor connecting. An RPC or
     /// [`XdsChannel::ready`](crate::XdsChannel::ready) makes it connect.
     #[default]
     Idle,
@@ -15,7 +15,7 @@ pub enum ChannelState {
     Connecting,
     /// RPCs can be sent.
     Ready,
-    /// RPCs fail at the moment, unless they wait; the channel goes on trying.
+    /// RPCs fail, unless they are wait-for-ready; the channel keeps trying.
     TransientFailure,
     /// Permanent: the runtime in which the channel was made has ended.
     Shutdown,

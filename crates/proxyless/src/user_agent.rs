@@ -4,11 +4,11 @@ use http::HeaderValue;
 
 const OURS: &str = concat!("grpc-rust-proxyless/", env!("CARGO_PKG_VERSION"));
 
-/// Ours, after the application's own if it gave one.
+/// Ours, preceded by the application's own if it set one.
 pub(crate) fn header(application: Option<&HeaderValue>) -> HeaderValue {
     let Some(application) = application else { return HeaderValue::from_static(OURS) };
     let joined = [application.as_bytes(), b" ", OURS.as_bytes()].concat();
-    // Both parts are valid header bytes, so is a space between them.
+    // Both parts are valid header bytes, and so is a space between them.
     HeaderValue::from_bytes(&joined).unwrap_or_else(|_| HeaderValue::from_static(OURS))
 }
 

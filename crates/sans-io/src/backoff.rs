@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::Rng;
 
-/// The numbers of an exponential backoff.
+/// The parameters of an exponential backoff.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackoffConfig {
     /// The first delay.
     pub initial: Duration,
-    /// Each delay is the one before times this.
+    /// The factor from one delay to the next.
     pub multiplier: f64,
-    /// No delay is longer than this (before jitter).
+    /// The longest delay, before jitter.
     pub max: Duration,
-    /// A delay is moved by up to this share of itself, either way.
+    /// The largest deviation from a delay, as a fraction of it, in either direction.
     pub jitter: f64,
 }
 
@@ -24,8 +24,8 @@ impl Default for BackoffConfig {
 }
 
 impl BackoffConfig {
-    /// The delay after one more failure, with jitter, where so many came before it: what a [`Backoff`] that has come as
-    /// far gives, for those who keep many and have no room for each.
+    /// The delay with jitter after `failures` earlier failures, as a [`Backoff`] in that state would return it. For
+    /// callers that track many sequences and store only the failure count.
     pub fn delay_after(&self, failures: u32, rng: &mut Rng) -> Duration {
         let mut base = self.initial;
         for _ in 0..failures {
@@ -43,7 +43,7 @@ impl BackoffConfig {
     }
 }
 
-/// How far a sequence of failures has come.
+/// The state of a sequence of failures.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     config: BackoffConfig,
@@ -51,20 +51,20 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A backoff at its beginning.
+    /// Creates a backoff that starts with the initial delay.
     #[must_use]
     pub fn new(config: BackoffConfig) -> Self {
         Self { config, next: config.initial }
     }
 
-    /// The delay after one more failure, with jitter.
+    /// Returns the delay after one more failure, with jitter.
     pub fn next_delay(&mut self, rng: &mut Rng) -> Duration {
         let base = self.next;
         self.next = base.mul_f64(self.config.multiplier).min(self.config.max);
         self.config.jittered(base, rng)
     }
 
-    /// Begins anew, after a success.
+    /// Starts over with the initial delay, after a success.
     pub fn reset(&mut self) {
         self.next = self.config.initial;
     }

@@ -1,8 +1,8 @@
 //! What every sans-IO core of proxyless shares: virtual [`Time`], a seeded [`Rng`], the gRPC [`Backoff`], and the types
 //! by which threads share memory ([`sync`]).
 //!
-//! Nothing here reads a clock or gathers entropy. Drivers and the simulator hand both in, so that a core fed the
-//! same inputs gives the same effects, byte for byte.
+//! Nothing here reads a clock or gathers entropy. Drivers and the simulator pass both in, so that a core fed the same
+//! inputs produces the same effects, byte for byte.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,4 +1,4 @@
-//! A point in time that no clock of this crate produced.
+//! A point in virtual time: the driver reads the clock, the cores never do.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -12,19 +12,19 @@ impl Time {
     /// The driver's epoch.
     pub const ZERO: Self = Self(0);
 
-    /// The time that lies `since_epoch` after the driver's epoch.
+    /// Returns the time `since_epoch` after the driver's epoch.
     #[must_use]
     pub fn from_epoch(since_epoch: Duration) -> Self {
         Self(nanos(since_epoch))
     }
 
-    /// How long after the driver's epoch this is.
+    /// Returns the time elapsed since the driver's epoch.
     #[must_use]
     pub fn since_epoch(self) -> Duration {
         Duration::from_nanos(self.0)
     }
 
-    /// The span from `earlier` to here; zero if `earlier` is in fact later.
+    /// Returns the time elapsed from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -34,7 +34,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Self;
 
-    /// Saturates: a deadline beyond the end of time never comes.
+    /// Saturates: a deadline beyond the end of time never expires.
     fn add(self, span: Duration) -> Self {
         Self(self.0.saturating_add(nanos(span)))
     }

@@ -1,9 +1,9 @@
 //! An xDS control plane and gRPC backends that run inside a test.
 //!
-//! Tests set resources on a [`ControlPlane`], point a client at it by its [bootstrap](ControlPlane::bootstrap_json),
-//! and then hurt things: backends are killed, hang or send GOAWAY, the control plane withholds resources, sends
-//! nonsense or goes away. Everything runs on ports of the loopback interface that nobody else gets, every wait looks
-//! at state and has a time limit, and everything ends when dropped.
+//! Tests set resources on a [`ControlPlane`], connect a client to it by its [bootstrap](ControlPlane::bootstrap_json),
+//! and then inject failures: backends are killed, hang or send GOAWAY, the control plane withholds resources, sends
+//! garbage or goes away. Everything runs on loopback ports that are reserved for the test, every wait observes state
+//! and has a time limit, and everything stops when dropped.
 //!
 //! ```
 //! use proxyless::{Bootstrap, XdsChannel};
@@ -35,8 +35,8 @@
 //! # }
 //! ```
 //!
-//! The functions in [`resources`] make the messages of xDS that tests need most. They are plain messages of
-//! [`envoy_types`], which this crate re-exports: whatever those functions do not cover is set on the message itself.
+//! The functions in [`resources`] create the xDS messages that tests need most. They return plain messages of
+//! [`envoy_types`], which this crate re-exports: set everything else on the message itself.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! State that tests wait on: every change wakes the waiters, every wait has a time limit.
+//! Observable state: every change wakes the waiters, every wait has a time limit.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long a wait lasts at most, unless told otherwise.
+/// The default time limit of a wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was waited for did not happen in time.
+/// A wait timed out.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("waited {limit:?} for {what}; seen instead: {seen}")]
 pub struct TimedOut {
@@ -57,14 +57,14 @@ impl<T> Observed<T> {
             found = find(value);
             found.is_some()
         });
-        // The sender lives in `self`, so the wait ends by success or by time only.
+        // The sender lives in `self`, so the wait ends only by success or timeout.
         let _ = tokio::time::timeout(limit, search).await;
         found.ok_or_else(|| TimedOut { limit, what: what.into(), seen: self.read(describe) })
     }
 
     /// Waits until `condition` holds, without a time limit.
     pub(crate) async fn until(&self, condition: impl FnMut(&T) -> bool) {
-        // Fails only when the sender is gone, and `self` holds it.
+        // Fails only when the sender is dropped, and `self` holds it.
         let _ = self.0.subscribe().wait_for(condition).await;
     }
 }

@@ -1,5 +1,5 @@
-//! The HTTP/2 server below the control plane and the backends: one port of its own on the loopback interface, which
-//! can be closed, opened again, and made to drain its connections.
+//! The HTTP/2 server of the control plane and the backends: a loopback port that can be closed and reopened, and made
+//! to drain its connections.
 
 use std::{
     convert::Infallible,
@@ -28,7 +28,7 @@ use tonic::body::Body;
 
 use crate::observed::Observed;
 
-/// What answers the requests of a [`Server`].
+/// Handles the requests of a [`Server`].
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
     fn handle(
         &self,
@@ -37,12 +37,11 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// A port of the loopback interface that nobody else gets while this value lives. Connecting to it is refused unless
-/// something listens.
+/// A loopback port that is reserved while this value exists. Connections are refused unless something listens.
 #[derive(Debug)]
 pub(crate) struct Port {
     address: SocketAddr,
-    // Bound, but not listening: the kernel gives the number to no one else, and we may listen beside it.
+    // Bound, but not listening: the kernel assigns the port to nobody else, and we may listen on it.
     _reservation: TcpSocket,
 }
 
@@ -71,11 +70,11 @@ impl Port {
     }
 }
 
-/// How many connections there are, and how they shall end.
+/// The number of connections, and how they end.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     pub(crate) open: usize,
-    /// Ever accepted.
+    /// The number accepted so far.
     pub(crate) accepted: usize,
     goaways: u64,
     max_age: Option<Duration>,
@@ -109,7 +108,7 @@ impl<H: Handler> Server<H> {
         &self.connections
     }
 
-    /// Listens again on the same port, unless it does.
+    /// Listens on the same port again, if stopped.
     pub(crate) fn restart(&self) -> io::Result<()> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if running.is_none() {
@@ -121,7 +120,7 @@ impl<H: Handler> Server<H> {
         Ok(())
     }
 
-    /// Closes the port and resets every connection; returns when all of that has happened.
+    /// Closes the port and resets every connection; returns when that is complete.
     pub(crate) async fn stop(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(running) = running {
@@ -131,12 +130,12 @@ impl<H: Handler> Server<H> {
         }
     }
 
-    /// Sends a GOAWAY on every connection; each ends when its RPCs have.
+    /// Sends a GOAWAY on every connection; each one closes when its RPCs have ended.
     pub(crate) fn goaway(&self) {
         self.connections.update(|c| c.goaways += 1);
     }
 
-    /// From now on a connection gets a GOAWAY at this age.
+    /// Sends a GOAWAY on connections that reach this age.
     pub(crate) fn max_age(&self, age: Option<Duration>) {
         self.connections.update(|c| c.max_age = age);
     }
@@ -185,7 +184,8 @@ async fn accept<H: Handler>(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Or small answers wait for the client's delayed ACK; a socket that refuses is about to end anyway.
+                // Otherwise small answers wait for the client's delayed ACK; a socket that refuses is about to end
+                // anyway.
                 let _ = stream.set_nodelay(true);
                 let io = Io { stream, killed: tasks.token.clone() };
                 let open = Open::new(connections.clone());
@@ -239,10 +239,10 @@ async fn at(deadline: Option<Instant>) {
     }
 }
 
-/// Counts a connection as open while it lives.
+/// Counts a connection as open until it is dropped.
 struct Open {
     connections: Arc<Observed<Connections>>,
-    /// The GOAWAYs asked for before this connection came; they are not meant for it.
+    /// The GOAWAYs requested before this connection was accepted, which do not apply to it.
     goaways_before: u64,
 }
 
@@ -271,7 +271,7 @@ impl Drop for Open {
     }
 }
 
-/// A connection that is reset, not closed in order, when its server is stopped.
+/// A connection that is reset, not closed gracefully, when its server is stopped.
 struct Io {
     stream: TcpStream,
     killed: CancellationToken,
@@ -280,7 +280,7 @@ struct Io {
 impl Drop for Io {
     fn drop(&mut self) {
         if self.killed.is_cancelled() {
-            // Without it the peer sees an orderly end instead, which is all that an error could mean here.
+            // Without it the peer sees a graceful end instead; nothing else can go wrong here.
             let _ = self.stream.set_zero_linger();
         }
     }

@@ -1,4 +1,4 @@
-//! Addresses that serve nobody: one that accepts and stays silent, one that refuses.
+//! Addresses without a server: one that accepts and stays silent, one that refuses.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
     server::Port,
 };
 
-/// A port that accepts connections and never says anything.
+/// A port that accepts connections and never sends anything.
 #[derive(Debug)]
 pub struct BlackHole {
     port: Port,
@@ -18,10 +18,10 @@ pub struct BlackHole {
 }
 
 impl BlackHole {
-    /// Starts to listen on a free port of the loopback interface.
+    /// Listens on a free loopback port.
     ///
     /// # Errors
-    /// When no port can be bound.
+    /// If no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let port = Port::reserve()?;
         let listener = port.listen()?;
@@ -30,12 +30,12 @@ impl BlackHole {
         Ok(Self { port, accepted, task })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// How many connections it has accepted so far.
+    /// The number of connections accepted so far.
     pub fn connections(&self) -> usize {
         self.accepted.read(|n| *n)
     }
@@ -43,7 +43,7 @@ impl BlackHole {
     /// Waits until at least this many connections were accepted.
     ///
     /// # Errors
-    /// When that does not happen in 10 seconds.
+    /// If that takes more than 10 seconds.
     pub async fn wait_connections(&self, count: usize) -> Result<(), TimedOut> {
         let enough = |n: &usize| (*n >= count).then_some(());
         self.accepted.wait(PATIENCE, format!("{count} connections"), enough, usize::to_string).await
@@ -69,21 +69,21 @@ async fn swallow(listener: TcpListener, accepted: Arc<Observed<usize>>) {
     }
 }
 
-/// A port where every connection is refused. It stays reserved while this value lives.
+/// A port that refuses connections. It stays reserved while this value exists.
 #[derive(Debug)]
 pub struct DeadAddress(Port);
 
 impl DeadAddress {
-    /// Where nobody listens.
+    /// The refusing address.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
 }
 
-/// An address of the loopback interface that refuses connections.
+/// A loopback address that refuses connections.
 ///
 /// # Errors
-/// When no port can be bound.
+/// If no port can be bound.
 pub fn dead_address() -> io::Result<DeadAddress> {
     Port::reserve().map(DeadAddress)
 }

@@ -1,10 +1,10 @@
-//! Where to connect.
+//! Addresses to connect to.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where to connect. Displayed the way gRPC writes addresses.
+/// An address to connect to. Displayed as gRPC writes addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Address {

@@ -12,33 +12,33 @@ use thiserror::Error;
 use crate::place::Place;
 use crate::upload::Rest;
 
-/// How much may be read before the server is told so, while there is more to read. What is left when the stream ends
-/// h2 gives back by itself.
+/// The number of bytes read before flow control capacity is released, while there is more to read. h2 releases the rest
+/// when the stream ends.
 const RELEASE_AT: usize = 16 << 10;
 
-/// The body of a response. It keeps its stream's place on the connection until it ends or is dropped; dropping it
-/// early cancels the stream.
+/// The body of a response. It holds its stream's place on the connection until it ends or is dropped; dropping it early
+/// cancels the stream.
 pub struct Body(Option<Open>);
 
 /// A response that has not ended.
 struct Open {
     stream: RecvStream,
-    /// How much was read and not given back to flow control.
+    /// The number of bytes read whose capacity has not been released.
     unreleased: usize,
     data_ended: bool,
-    /// The request, which is over when the response is.
+    /// The request, which ends with the response.
     _upload: Rest,
     place: Place,
 }
 
-/// A response broke off.
+/// A response was interrupted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{reason}")]
 #[non_exhaustive]
 pub struct BodyError {
-    /// The HTTP/2 error code with which the stream was reset; `None` if the whole connection was lost.
+    /// The HTTP/2 error code of the reset; `None` if the connection was lost.
     pub reset: Option<u32>,
-    /// What happened.
+    /// A description of the error.
     pub reason: String,
 }
 
@@ -67,7 +67,7 @@ impl Open {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => self.data_ended = true,
                 Poll::Pending => {
-                    // Streams that wait must not hold the window of the connection.
+                    // A paused stream must not hold the connection's window.
                     self.release();
                     return Poll::Pending;
                 }
@@ -81,7 +81,7 @@ impl Open {
     fn release(&mut self) {
         let read = std::mem::take(&mut self.unreleased);
         if read > 0 {
-            // It only fails if it is more than was received.
+            // Fails only for more than was received.
             let _ = self.stream.flow_control().release_capacity(read);
         }
     }

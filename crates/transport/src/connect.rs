@@ -13,7 +13,7 @@ use crate::connection::Connection;
 use crate::connector::{Connector, TcpConnector};
 use crate::options::ConnectOptions;
 
-/// No connection came about.
+/// A connection attempt failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -25,7 +25,7 @@ pub enum ConnectError {
         /// What the connector reported.
         source: io::Error,
     },
-    /// There is a byte stream, but no HTTP/2 on it.
+    /// The byte stream was opened, but does not carry HTTP/2.
     #[error("{address}: {}", self.reason())]
     Http2 {
         /// The address of the server.
@@ -33,7 +33,7 @@ pub enum ConnectError {
         /// What went wrong.
         reason: String,
     },
-    /// It took too long.
+    /// The attempt timed out.
     #[error("{address}: {}", self.reason())]
     Timeout {
         /// The address of the server.
@@ -46,7 +46,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// What went wrong, without the address.
+    /// A description of the error, without the address.
     pub fn reason(&self) -> String {
         match self {
             Self::Io { source, .. } => source.to_string(),
@@ -65,13 +65,13 @@ impl ConnectError {
     }
 }
 
-/// How far a connection attempt got.
+/// The stages of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
-    /// The byte stream was not open yet.
+    /// Opening the byte stream.
     Connect,
-    /// The server's SETTINGS had not arrived yet.
+    /// Waiting for the server's SETTINGS.
     Settings,
 }
 
@@ -84,11 +84,11 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Connects by TCP or Unix domain socket, and returns when the server's SETTINGS have arrived: that is what gRPC calls
-/// READY. Dropping the future leaves nothing behind.
+/// Connects by TCP or Unix domain socket. Returns when the server's SETTINGS have arrived, which is when gRPC considers
+/// the connection READY. Dropping the future cancels the attempt.
 ///
 /// # Errors
-/// The byte stream cannot be opened, it does not speak HTTP/2, or the timeout passes.
+/// If the byte stream cannot be opened, it does not carry HTTP/2, or the attempt times out.
 pub async fn connect<B>(address: &Address, options: &ConnectOptions) -> Result<Connection<B>, ConnectError>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -99,7 +99,7 @@ where
 /// Like [`connect`], on the byte stream that `connector` opens.
 ///
 /// # Errors
-/// The byte stream cannot be opened, it does not speak HTTP/2, or the timeout passes.
+/// If the byte stream cannot be opened, it does not carry HTTP/2, or the attempt times out.
 pub async fn connect_with<B>(
     connector: &dyn Connector,
     address: &Address,
@@ -122,7 +122,7 @@ where
         let connection = Connection::start(io, options).await.map_err(|error| failed(error.to_string()))?;
         let attempt = AbortOnDrop(&connection);
         attempt.0.ready().await.map_err(failed)?;
-        // It borrows, so nothing leaks.
+        // It only borrows, so nothing leaks.
         std::mem::forget(attempt);
         Ok(connection)
     };
@@ -130,7 +130,7 @@ where
     timeout(left, handshake).await.map_err(|_| late(Stage::Settings))?
 }
 
-/// Aborts an attempt that fails or is dropped: without SETTINGS there is nothing to end gracefully.
+/// Aborts an attempt that fails or is dropped: without SETTINGS there is nothing to close gracefully.
 struct AbortOnDrop<'a, B>(&'a Connection<B>);
 
 impl<B> Drop for AbortOnDrop<'_, B> {

@@ -24,7 +24,7 @@ use crate::upload::{Rest, Upload};
 
 /// An HTTP/2 connection whose server has sent its SETTINGS.
 ///
-/// Dropping it closes it gracefully: streams that exist finish, then the socket goes.
+/// Dropping it closes it gracefully: open streams finish, then the socket is closed.
 pub struct Connection<B> {
     shared: Arc<Shared>,
     task: AbortHandle,
@@ -45,21 +45,21 @@ where
         Ok(Self { shared, task, requests: PhantomData })
     }
 
-    /// Waits, in order of arrival, for a place among the streams that the server's MAX_CONCURRENT_STREAMS allows.
-    /// Nothing is sent yet.
+    /// Waits, in order of arrival, for a place among the streams that the server's MAX_CONCURRENT_STREAMS allows. Sends
+    /// nothing.
     ///
     /// # Errors
-    /// Why the connection takes no more streams.
+    /// If the connection takes no more streams.
     pub fn reserve(&self) -> impl Future<Output = Result<Reserved<B>, String>> + Send + use<B> {
         let place = Place::take(Arc::clone(&self.shared));
         async move { Ok(Reserved { place: place.await?, request: PhantomData }) }
     }
 
-    /// Reserves a place and sends a request in it. Resolves with the response's head. Dropping the future cancels the
+    /// Reserves a place and sends a request in it. Returns the head of the response. Dropping the future cancels the
     /// request.
     ///
     /// # Errors
-    /// See [`SendError`]: it says whether the server can have seen the request.
+    /// [`SendError`] says whether the server can have seen the request.
     pub fn send(
         &self,
         request: Request<B>,
@@ -84,10 +84,10 @@ impl<B> Reserved<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    /// Sends a request. Resolves with the response's head. Dropping the future cancels the request.
+    /// Sends a request. Returns the head of the response. Dropping the future cancels the request.
     ///
     /// # Errors
-    /// See [`SendError`]: it says whether the server can have seen the request.
+    /// [`SendError`] says whether the server can have seen the request.
     pub async fn send(self, request: Request<B>) -> Result<Response<Body>, SendError<B>> {
         let mut place = self.place;
         let shared = place.shared();
@@ -103,7 +103,7 @@ where
                 shared.on_refused(&error);
                 return Err(SendError::Unsent { request: None, reason: shared.refusal() });
             }
-            // It would not do on any other connection either: the caller's own mistake, as if it were reset for that.
+            // Invalid on any connection: report it as a stream reset, so that it is not retried.
             Err(error) => {
                 return Err(SendError::Failed {
                     reset: Some(h2::Reason::INTERNAL_ERROR.into()),
@@ -119,7 +119,7 @@ where
         } else {
             let mut parts = Some((body, stream));
             poll_fn(|cx| {
-                // Polled once, as it is ready at once.
+                // Polled once, since it is ready at once.
                 let upload = parts.take().map(|(body, stream)| Upload::begin(body, stream, cx, shared));
                 Poll::Ready(upload.unwrap_or_else(Rest::none))
             })
@@ -137,18 +137,18 @@ where
 }
 
 impl<B> Connection<B> {
-    /// Where the connection is in its life.
+    /// The state of the connection.
     pub fn state(&self) -> ConnectionState {
-        // A connection is only handed out after SETTINGS.
+        // A connection is returned only after SETTINGS.
         self.shared.state().unwrap_or(ConnectionState::Open)
     }
 
-    /// Whether new requests are welcome.
+    /// Whether the connection takes new requests.
     pub fn is_open(&self) -> bool {
         self.shared.is_open()
     }
 
-    /// How many streams are open now.
+    /// The number of open streams.
     pub fn streams(&self) -> usize {
         self.shared.quota.in_use()
     }
@@ -158,22 +158,22 @@ impl<B> Connection<B> {
         self.shared.go_away()
     }
 
-    /// Completes when no new stream can be opened any more.
+    /// Completes when the connection takes no new streams.
     pub async fn left_open(&self) -> Lost {
         match self.shared.left_open().await {
             ConnectionState::Closed { reason } => Lost::Closed(reason),
             ConnectionState::GoingAway { reason } => Lost::GoAway(reason),
-            // Not reached: the wait is for the other two.
+            // Unreachable: the wait is for the other two.
             ConnectionState::Open => Lost::Closed(String::new()),
         }
     }
 
-    /// Completes when the socket is gone, with the cause.
+    /// Completes when the socket is closed, with the cause.
     pub async fn closed(&self) -> String {
         let closed = |state: &Option<_>| matches!(state, Some(ConnectionState::Closed { .. }));
         match self.shared.wait_for(closed).await {
             ConnectionState::Closed { reason } | ConnectionState::GoingAway { reason } => reason,
-            // Not reached: the wait is for `Closed`.
+            // Unreachable: the wait is for `Closed`.
             ConnectionState::Open => String::new(),
         }
     }
@@ -183,21 +183,21 @@ impl<B> Connection<B> {
         self.shared.ready().await
     }
 
-    /// Takes no new requests; the connection ends with its last stream.
+    /// Takes no new requests; the connection is closed with its last stream.
     pub fn close_gracefully(&self) {
         self.shared.on_local_end(LocalEnd::Graceful);
         self.shared.release_sender_if_ending();
     }
 
-    /// Ends the connection now, and with it all its streams.
+    /// Closes the connection now, with all its streams.
     pub fn abort(&self) {
         self.shared.on_local_end(LocalEnd::Abort);
         self.shared.release_sender_if_ending();
-        // With the task goes the socket, and all streams end with an error.
+        // Dropping the task closes the socket, and all streams fail.
         self.task.abort();
     }
 
-    /// The count of the tasks that work for this connection (and others with the same [`ConnectOptions::tasks`]).
+    /// The task counter of this connection (and others with the same [`ConnectOptions::tasks`]).
     pub fn tasks(&self) -> &Tasks {
         &self.shared.tasks
     }
@@ -215,14 +215,14 @@ impl<B> fmt::Debug for Connection<B> {
     }
 }
 
-/// What HTTP/1 says about a connection has no place in HTTP/2 (RFC 9113, section 8.2.2).
+/// Removes HTTP/1 connection headers, which are invalid in HTTP/2 (RFC 9113, section 8.2.2).
 fn strip_connection_headers(headers: &mut HeaderMap) {
     let is_odd = |(name, value): (&HeaderName, &HeaderValue)| match name.as_str() {
         "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection" => true,
         "te" => value != "trailers",
         _ => false,
     };
-    // Mostly there are none.
+    // Usually there are none.
     while let Some((name, _)) = headers.iter().find(|&header| is_odd(header)) {
         let name = name.clone();
         headers.remove(name);
@@ -239,8 +239,8 @@ fn builder(options: &ConnectOptions) -> h2::client::Builder {
         .max_header_list_size(options.max_header_list_size)
         .data_frame_budget(options.data_frame_budget())
         .max_send_buffer_size(1 << 20)
-        // Deadlines cancel many streams at once, and their last frames still come in. h2 counts each frame of a
-        // forgotten stream as an error and by default gives the connection up after 1024 of them in its whole life.
+        // Deadlines cancel many streams at once, whose last frames still arrive. h2 counts each frame of a forgotten
+        // stream as an error, and by default closes the connection after 1024 of them in its lifetime.
         .max_concurrent_reset_streams(1024)
         .max_local_error_reset_streams(Some(options.max_late_frames));
     builder

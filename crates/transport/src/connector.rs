@@ -14,16 +14,16 @@ use crate::Address;
 use crate::options::ConnectOptions;
 use crate::panics::contain;
 
-/// Opens byte streams. Bring your own to add TLS, a proxy or a test network.
+/// Opens byte streams. Implement it to add TLS, a proxy or a test network.
 pub trait Connector: Send + Sync + 'static {
-    /// Opens a stream to `address`, ready for the HTTP/2 preface. Dropping the future gives up.
+    /// Opens a stream to `address`, ready for the HTTP/2 preface. Dropping the future cancels the attempt.
     fn connect<'a>(&'a self, address: &'a Address) -> Connecting<'a>;
 }
 
-/// What [`Connector::connect`] returns.
+/// The future of [`Connector::connect`].
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<BoxedIo>> + Send + 'a>>;
 
-/// A byte stream that HTTP/2 can run on.
+/// A byte stream for HTTP/2.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
@@ -66,18 +66,18 @@ impl Default for TcpConnector {
 }
 
 impl TcpConnector {
-    /// How long what was sent may stay unacknowledged, or the peer's window closed, before the connection counts as
-    /// dead; 20 seconds by default. `None`: as long as the system says, which may be a quarter of an hour.
+    /// The time for which sent data may stay unacknowledged, or the peer's window closed, before the connection counts
+    /// as dead; 20 seconds by default. `None`: the system's default, which may be a quarter of an hour.
     ///
-    /// This is `TCP_USER_TIMEOUT`, where the system has it (Linux does). With keepalive it is the keepalive timeout
-    /// (gRFC A18) unless one brings one's own connector.
+    /// This is `TCP_USER_TIMEOUT`, where the system supports it (Linux does). With keepalive it is the keepalive
+    /// timeout (gRFC A18), unless a custom connector is used.
     #[must_use]
     pub fn user_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.user_timeout = timeout;
         self
     }
 
-    /// A18: the keepalive timeout is also how long the kernel waits.
+    /// A18: the keepalive timeout also applies to the kernel.
     #[must_use]
     pub fn for_options(options: &ConnectOptions) -> Self {
         match options.keepalive_interval {

@@ -1,4 +1,4 @@
-//! How requests fail, and which failures leave it certain that the server did nothing.
+//! Errors of requests, which say whether the server can have processed the request.
 
 use std::error::Error;
 use std::fmt;
@@ -12,28 +12,28 @@ use crate::state::Shared;
 /// A request got no response.
 #[non_exhaustive]
 pub enum SendError<B> {
-    /// No server can have seen it whole. It may be sent anywhere else, without limit.
+    /// No server can have seen all of it. It may be sent elsewhere, without limit.
     Unsent {
-        /// The request, untouched; `None` if it was already queued for the connection.
+        /// The request, unchanged; `None` if it was already queued on the connection.
         request: Option<Box<Request<B>>>,
-        /// Why it was not sent.
+        /// The reason.
         reason: String,
     },
-    /// The server did not process it: it may be sent once more.
+    /// The server did not process it: it may be retried once.
     Refused {
-        /// What the server said.
+        /// The server's reason.
         reason: String,
     },
-    /// The server may have processed it, but the headers of its response were not taken.
+    /// The server may have processed it, but the headers of its response were rejected.
     HeadersTooLarge {
-        /// What the limit is.
+        /// The limit.
         reason: String,
     },
     /// The server may have processed it.
     Failed {
-        /// The HTTP/2 error code with which the stream was reset; `None` if the whole connection was lost.
+        /// The HTTP/2 error code of the reset; `None` if the connection was lost.
         reset: Option<u32>,
-        /// What happened.
+        /// A description of the error.
         reason: String,
     },
 }
@@ -43,7 +43,7 @@ impl<B> SendError<B> {
         Self::Unsent { request: Some(Box::new(request)), reason }
     }
 
-    /// What an error of h2 means for a request that was given the stream `id`.
+    /// Classifies an h2 error of a request on the stream `id`.
     pub(crate) fn of_stream(error: &h2::Error, id: u32, shared: &Shared) -> Self {
         let BodyError { reset, reason } = BodyError::of(error, shared);
         // h2 has one code for headers that are too large and for those that are not HTTP/2.
@@ -56,15 +56,15 @@ impl<B> SendError<B> {
             return Self::HeadersTooLarge { reason };
         }
         if !error.is_io() && !error.is_remote() {
-            // This side gave the stream or the connection up, and h2 still writes what it has begun to.
+            // This side reset the stream or closed the connection, and h2 still writes what it has started to write.
             return Self::Failed { reset, reason };
         }
-        // Nothing more of it will be written; or a server that has sent GOAWAY will not look at it. One that resets what
-        // it cannot have seen has promised nothing.
+        // Nothing more of it will be written, or a server that has sent GOAWAY will ignore it. A server that resets a
+        // stream that it cannot have seen has promised nothing.
         if !error.is_reset() && id > shared.last_written() {
             return Self::Unsent { request: None, reason };
         }
-        // RFC 9113, sections 6.8 and 8.7: both promise that nothing was processed.
+        // RFC 9113, sections 6.8 and 8.7: both guarantee that nothing was processed.
         let above = shared.go_away().is_some_and(|go_away| id > go_away.last_stream_id);
         if above || error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM) {
             return Self::Refused { reason };
@@ -72,7 +72,7 @@ impl<B> SendError<B> {
         Self::Failed { reset, reason }
     }
 
-    /// What happened.
+    /// A description of the error.
     pub fn reason(&self) -> &str {
         match self {
             Self::Unsent { reason, .. }
@@ -113,7 +113,7 @@ impl<B> fmt::Debug for SendError<B> {
 impl<B> Error for SendError<B> {}
 
 impl BodyError {
-    /// What an error of h2 means for the stream that it struck.
+    /// Classifies an h2 error of a stream.
     pub(crate) fn of(error: &h2::Error, shared: &Shared) -> Self {
         let code = error.reason().map(u32::from);
         match code {

@@ -1,6 +1,7 @@
-//! Finds the few frames of interest in the bytes that a server sends.
+//! Finds the relevant frames in the bytes that a server sends.
 //!
-//! In: the bytes as they arrive, cut anywhere. Out: [`Event`]s. Payloads of other frames are skipped by their length.
+//! Input: the bytes as they arrive, split anywhere. Output: [`Event`]s. Payloads of other frames are skipped by their
+//! length.
 
 use bytes::Bytes;
 
@@ -21,12 +22,12 @@ const INITIAL_WINDOW_SIZE: u16 = 0x4;
 /// The fixed part of a GOAWAY, then its debug data.
 const GO_AWAY_FIXED: usize = 8;
 const MAX_DEBUG_DATA: usize = 1024;
-/// How a TLS server begins that was not sent a ClientHello: an alert record of any version. No frame that may come first
-/// begins like this.
+/// The first bytes of a TLS server that received no ClientHello: an alert record of any version. No valid first frame
+/// starts like this.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 const SPEAKS_TLS: &str = "the server speaks TLS: it answered with a TLS alert";
 
-/// What the server said.
+/// A relevant frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// SETTINGS.
@@ -39,14 +40,14 @@ pub(crate) enum Event {
     TooManyInterim,
 }
 
-/// What SETTINGS say, as far as it is of interest.
+/// The relevant settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) max_concurrent_streams: Option<u32>,
     pub(crate) initial_window_size: Option<u32>,
 }
 
-/// The parser's place in the stream of frames.
+/// The state of the parser.
 #[derive(Default)]
 pub(crate) struct FrameParser {
     state: State,
@@ -58,9 +59,9 @@ pub(crate) struct FrameParser {
 }
 
 enum State {
-    /// In a frame header, of which this many bytes are known.
+    /// In a frame header.
     Header(Partial<HEADER>),
-    /// In a payload of no interest.
+    /// In a payload to skip.
     Skip(usize),
     Settings {
         left: usize,
@@ -82,7 +83,7 @@ impl Default for State {
 }
 
 impl FrameParser {
-    /// Whether nothing has come in yet.
+    /// Whether nothing has arrived yet.
     pub(crate) fn is_untouched(&self) -> bool {
         !self.seen_settings && matches!(&self.state, State::Header(header) if header.so_far().is_empty())
     }
@@ -92,7 +93,7 @@ impl FrameParser {
         self.largest_block
     }
 
-    /// Takes the next bytes in, and tells `sink` what they complete.
+    /// Parses the next bytes, and calls `sink` for each event.
     pub(crate) fn push(&mut self, mut data: &[u8], mut sink: impl FnMut(Event)) {
         while !data.is_empty() {
             let (event, rest) = self.step(data);
@@ -103,7 +104,7 @@ impl FrameParser {
         }
     }
 
-    /// Uses up some of `data`, at least one byte. Returns what that completes, and the rest.
+    /// Consumes some of `data`, at least one byte. Returns the completed event, if any, and the rest.
     fn step<'a>(&mut self, data: &'a [u8]) -> (Option<Event>, &'a [u8]) {
         match &mut self.state {
             State::Lost => (None, &[]),
@@ -132,7 +133,7 @@ impl FrameParser {
                     payload = more;
                     let Some([a, b, value @ ..]) = complete else { continue };
                     let value = Some(u32::from_be_bytes(value));
-                    // The last of several wins.
+                    // The last of several applies.
                     match u16::from_be_bytes([a, b]) {
                         MAX_CONCURRENT_STREAMS => settings.max_concurrent_streams = value,
                         INITIAL_WINDOW_SIZE => settings.initial_window_size = value,
@@ -161,7 +162,7 @@ impl FrameParser {
         }
     }
 
-    /// A frame header is complete.
+    /// Handles a complete frame header.
     fn begin(&mut self, header: [u8; HEADER]) -> Option<Event> {
         let [a, b, c, kind, flags, stream @ ..] = header;
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
@@ -192,7 +193,7 @@ impl FrameParser {
             self.state = State::Lost;
             return Some(Event::TooManyInterim);
         }
-        // SETTINGS of an odd length say nothing; h2 will end the connection over them.
+        // SETTINGS of an invalid length are ignored; h2 will close the connection.
         let is_settings = is_settings && length % SETTING == 0;
         self.state = match (is_settings, kind, length) {
             (_, _, 0) => State::default(),
@@ -234,14 +235,14 @@ impl<const N: usize> Default for Partial<N> {
 }
 
 impl<const N: usize> Partial<N> {
-    /// What has arrived of an incomplete piece.
+    /// The bytes so far.
     pub(crate) fn so_far(&self) -> &[u8] {
         split(&self.bytes, self.filled).0
     }
 
-    /// Takes what is missing from `data`. Returns the bytes once complete (and starts anew), and the rest of `data`.
+    /// Takes the missing bytes from `data`. Returns all bytes once complete (and starts over), and the rest of `data`.
     pub(crate) fn fill<'a>(&mut self, data: &'a [u8]) -> (Option<[u8; N]>, &'a [u8]) {
-        // Mostly there is nothing before and nothing missing.
+        // Usually all bytes arrive at once.
         if self.filled == 0
             && let Some((whole, rest)) = data.split_first_chunk()
         {
@@ -292,7 +293,7 @@ mod tests {
         events
     }
 
-    /// A bit of everything a server may send, and what must come of it.
+    /// One of each kind of frame, and the expected events.
     fn conversation() -> (Vec<u8>, Vec<Event>) {
         let two_settings = [setting(4, 1 << 20), setting(3, 7)].concat();
         let bytes = [
@@ -352,7 +353,7 @@ mod tests {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                // Mostly tiny pieces, now and then a large one.
+                // Usually tiny pieces, sometimes a large one.
                 let most = if random % 10 == 0 { 60_000 } else { 24 };
                 let (piece, more) = split(rest, 1 + (random >> 8) as usize % most);
                 pieces.push(piece);
@@ -374,7 +375,7 @@ mod tests {
                     (random >> 56) as u8
                 })
                 .collect();
-            // Behind a SETTINGS frame, so that parsing goes on.
+            // After a SETTINGS frame, so that parsing continues.
             let bytes = [frame(4, 0, &[]), noise].concat();
             assert_eq!(parse(bytes.chunks(13)), parse([&bytes[..]]), "seed {seed}");
         }

@@ -1,4 +1,4 @@
-//! Sits between the socket and h2: passes all bytes through, and tells [`Shared`] what h2 keeps to itself.
+//! Sits between the socket and h2: passes all bytes through, and reports to [`Shared`] what h2 does not expose.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use crate::interim;
 use crate::sent_frames::SentFrames;
 use crate::state::Shared;
 
-/// With so many streams it is likely that several have something to send.
+/// With this many streams, it is likely that several have data to send.
 const BUSY: usize = 4;
 
-/// How long the read side of a socket that can no longer be written is read on.
+/// The time limit for draining the read side of a socket that can no longer be written.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// The socket as h2 sees it.
@@ -27,14 +27,14 @@ pub(crate) struct FrameTap {
     received: FrameParser,
     sent: SentFrames,
     shared: Arc<Shared>,
-    /// The server hears nothing more: it has hung up, or a write failed. What is written is passed over.
+    /// The server has closed the connection, or a write failed. Further writes are discarded.
     deaf: bool,
-    /// Set when a write failed. What the server sent before it closed (a GOAWAY says which requests it never saw) is
-    /// still to be read, so h2 learns of the failure from the read side, within this time.
+    /// Set when a write failed. Data that the server sent before it closed (a GOAWAY says which requests it never saw)
+    /// is still read, so h2 learns of the failure from the read side, within this time.
     drain: Option<Drain>,
-    /// Runs while the socket takes nothing of what there is to write.
+    /// Runs while the socket accepts no writes.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Writing has begun: it goes on until all is written.
+    /// A write has started: continues until everything is written.
     writing: bool,
     /// The server has sent what would fill the memory.
     abused: bool,
@@ -62,13 +62,13 @@ impl FrameTap {
         }
     }
 
-    /// What else can be said about a connection that ends. A TLS server that hears the HTTP/2 preface instead of a
-    /// ClientHello often hangs up without a word.
+    /// A hint about a connection that ends. A TLS server that receives the HTTP/2 preface instead of a ClientHello
+    /// often closes silently.
     fn hint(&self) -> &'static str {
         if self.received.is_untouched() { " before it sent anything (does it expect TLS?)" } else { "" }
     }
 
-    /// Looks at bytes that arrived.
+    /// Parses received bytes.
     fn observe(&mut self, bytes: &[u8]) {
         let (shared, mut abused) = (&self.shared, false);
         shared.on_read();
@@ -88,7 +88,7 @@ impl FrameTap {
         shared.on_header_blocks(self.received.largest_block());
     }
 
-    /// Looks at bytes that the socket has taken, or may have: one that encrypts can fail after it has sent them.
+    /// Parses bytes that the socket has taken, or may have: one that encrypts can fail after sending them.
     fn observe_sent(&mut self, bytes: &[u8]) {
         let quota = &self.shared.quota;
         if let Some(stream) = self.sent.push(bytes, |stream| quota.on_reset_written(stream)) {
@@ -96,8 +96,8 @@ impl FrameTap {
         }
     }
 
-    /// Lets the tasks that are ready run before the first write, so that what they send goes along with it: with many
-    /// calls, writing to the socket is what costs most.
+    /// Lets the other ready tasks run before the first write, so that their data is part of it: with many calls,
+    /// writing to the socket is the largest cost.
     fn poll_gather(&mut self, cx: &Context<'_>) -> Poll<()> {
         if std::mem::replace(&mut self.writing, true) || self.shared.quota.in_use() < BUSY {
             return Poll::Ready(());
@@ -107,8 +107,8 @@ impl FrameTap {
         Poll::Pending
     }
 
-    /// Waits for the socket to take something, but not for ever: a peer that hangs leaves its window closed, and what
-    /// callers send and cancel meanwhile would fill the memory.
+    /// Waits for the socket to accept a write, with a time limit: a hung peer leaves its window closed, and requests
+    /// that callers send and cancel meanwhile would exhaust memory.
     fn poll_unstalled<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -126,7 +126,8 @@ impl FrameTap {
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 
-    /// Passes a write's outcome on, unless it failed: then the bytes count as written, and reading goes on to the end.
+    /// Passes on the result of a write, unless it failed: then the bytes count as written, and reading continues to the
+    /// end.
     fn wrote<T>(&mut self, cx: &Context<'_>, result: io::Result<T>, all: T) -> Poll<io::Result<T>> {
         Poll::Ready(Ok(result.unwrap_or_else(|error| {
             self.deaf = true;
@@ -136,7 +137,7 @@ impl FrameTap {
                 self.shared.on_io_end(failure.clone());
             }
             self.drain = Some(Drain { longest: Box::pin(sleep(LONGEST_DRAIN)), failure });
-            // h2 writes after it has read all there was: it must read again for the drain to begin.
+            // h2 writes after it has read everything: it must read again to start the drain.
             cx.waker().wake_by_ref();
             all
         })))
@@ -203,7 +204,7 @@ impl AsyncWrite for FrameTap {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A failure here says nothing new: whoever shuts down knows why.
+        // An error here adds nothing: the caller of shutdown knows the reason.
         let outcome = Pin::new(&mut self.io).poll_shutdown(cx);
         self.poll_unstalled(cx, outcome)
     }

@@ -1,18 +1,18 @@
-//! What a GOAWAY said.
+//! The content of a GOAWAY.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// A GOAWAY frame from the server: it takes no new streams on this connection.
+/// A GOAWAY frame from the server: it accepts no new streams on this connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GoAway {
     /// Streams with a greater id were not and will not be processed.
     pub last_stream_id: u32,
-    /// The HTTP/2 error code; 0 is a graceful end.
+    /// The HTTP/2 error code; 0 is a graceful shutdown.
     pub code: u32,
-    /// The server's explanation, cut after 1 KiB.
+    /// The server's explanation, truncated to 1 KiB.
     pub debug_data: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! What raw-bytes gRPC streams need: message framing, statuses, and the tables of codes.
+//! gRPC for raw byte streams: message framing, statuses, and code tables.
 
 pub use codes::{code_of_http_status, code_of_reset};
 pub use framing::{MessageReader, frame};

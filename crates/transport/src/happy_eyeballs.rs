@@ -12,17 +12,17 @@ use crate::connect::{ConnectError, connect_with};
 use crate::connector::{Connector, TcpConnector};
 use crate::{Address, ConnectOptions, Connection};
 
-/// A61: how long an attempt runs alone.
+/// A61: the delay before the next attempt starts.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Connects to the first of these addresses that is READY, by happy eyeballs (gRFC A61, RFC 8305): the families take
-/// turns, and the next attempt begins when the one before has failed or has run for 250 ms. An address that accepts the
-/// connection and sends no SETTINGS holds nobody up either. Each attempt has the whole connect timeout.
+/// Connects to the first of these addresses that is READY, by happy eyeballs (gRFC A61, RFC 8305): address families
+/// alternate, and the next attempt starts when the previous one has failed or run for 250 ms. An address that accepts
+/// the connection and sends no SETTINGS does not delay the others either. Each attempt has the full connect timeout.
 ///
-/// Dropping the future ends all attempts.
+/// Dropping the future cancels all attempts.
 ///
 /// # Errors
-/// Why each address failed; nothing if there are none.
+/// The error of each address; empty if there are no addresses.
 pub async fn connect_any<B>(
     addresses: Vec<Address>,
     options: &ConnectOptions,
@@ -57,13 +57,13 @@ where
                 (address, result)
             });
         }
-        // The next one starts after a failure or after the delay, whichever comes first.
+        // The next attempt starts after a failure or the delay, whichever comes first.
         tokio::select! {
             biased;
             ended = attempts.join_next() => match ended {
                 Some(Ok((address, Ok(connection)))) => return Ok((address, connection)),
                 Some(Ok((_, Err(error)))) => failures.push(error),
-                // A task of a runtime that shuts down.
+                // A task of a runtime that is shutting down.
                 Some(Err(_)) => {}
                 None => return Err(failures),
             },
@@ -72,7 +72,7 @@ where
     }
 }
 
-/// A61: the families of the addresses take turns, beginning with that of the first.
+/// A61: address families alternate, starting with that of the first address.
 fn interleaved(addresses: Vec<Address>) -> Vec<Address> {
     let is_v6 = |address: &Address| matches!(address, Address::Tcp(SocketAddr::V6(_)));
     let first = addresses.first().map(is_v6);

@@ -1,4 +1,4 @@
-//! Probes a quiet connection with PINGs.
+//! Keepalive: probes a quiet connection with PINGs.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::options::ConnectOptions;
 use crate::state::Shared;
 
-/// The keepalive of one connection. It is to be polled whenever the connection is.
+/// The keepalive of one connection. Must be polled whenever the connection is.
 pub(crate) struct Keepalive {
     pings: PingPong,
     interval: Duration,
@@ -21,18 +21,18 @@ pub(crate) struct Keepalive {
 }
 
 enum State {
-    /// No stream is open, so nothing is probed. A new stream wakes the connection, and so us.
+    /// No stream is open, so no PINGs are sent. A new stream wakes the connection, and thus the keepalive.
     Idle,
-    /// The timer runs to the next PING, unless the server is heard before.
+    /// The timer runs until the next PING, unless data arrives before.
     Scheduled,
-    /// The timer runs to the end of the connection, unless the PING is answered.
+    /// The timer runs until the connection counts as dead, unless the PING is answered.
     Probing,
     /// The connection is ending anyway.
     Over,
 }
 
 impl Keepalive {
-    /// `None` if `options` want none.
+    /// `None` if keepalive is disabled in `options`.
     pub(crate) fn new(options: &ConnectOptions, pings: Option<PingPong>) -> Option<Self> {
         let interval = options.keepalive_interval?;
         Some(Self {
@@ -87,7 +87,7 @@ impl Keepalive {
     }
 }
 
-/// What an instant cannot be added to is as good as never.
+/// Instants beyond the representable range count as never.
 fn after(instant: Instant, duration: Duration) -> Instant {
     const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
     instant + duration.min(NEVER)

@@ -1,12 +1,12 @@
 //! HTTP/2 client connections for gRPC, on h2.
 //!
-//! h2 does the protocol, in one task per connection; requests and responses pass in the caller's own task. This crate
-//! adds what a gRPC channel must know and h2 does not tell:
+//! h2 implements the protocol, in one task per connection; requests and responses pass in the caller's own task. This
+//! crate adds what a gRPC channel needs and h2 does not expose:
 //!
 //! - a connection is READY when the server's SETTINGS have arrived, not before;
-//! - a GOAWAY is seen at once, although other streams still run;
-//! - the server's limit of concurrent streams is waited for in order;
-//! - every failed request says whether it is safe to send again, and why the connection was lost.
+//! - a GOAWAY is seen at once, even while other streams are open;
+//! - callers wait in order for the server's limit of concurrent streams;
+//! - every failed request says whether it is safe to retry, and why the connection was lost.
 //!
 //! In: an [`Address`], [`ConnectOptions`], optionally one's own [`Connector`]. Out: a [`Connection`], whose end is an
 //! event ([`Connection::left_open`], [`Connection::closed`]). [`grpc`] holds the little of gRPC that raw-bytes streams

@@ -1,39 +1,40 @@
-//! How to connect.
+//! Connection options.
 
 use std::time::Duration;
 
 use crate::tasks::Tasks;
 
-/// How to connect. The default suits the data plane: no keepalive, windows for long fat networks.
+/// Connection options. The defaults suit the data plane: no keepalive, windows for long fat networks.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// From the first packet to the server's SETTINGS.
+    /// The time limit from the first packet to the server's SETTINGS.
     pub connect_timeout: Duration,
-    /// How long a connection is quiet before a PING probes it. `None`: never.
+    /// The time without data after which a PING is sent. `None`: never.
     pub keepalive_interval: Option<Duration>,
-    /// How long a PING may stay unanswered before the connection counts as dead.
+    /// The time after which a connection with an unanswered PING counts as dead.
     pub keepalive_timeout: Duration,
-    /// Whether to probe also while no stream is open. Many servers punish that.
+    /// Whether to send PINGs while no stream is open. Many servers punish that.
     pub keepalive_while_idle: bool,
-    /// How long the socket may take nothing while there is something to write before the connection counts as dead;
-    /// 20 seconds by default. `None`: for ever. The peer of such a connection hangs, or does not read.
+    /// The time after which a connection counts as dead if the socket accepts no writes; 20 seconds by default. `None`:
+    /// unlimited. The peer of such a connection hangs, or does not read.
     pub write_timeout: Option<Duration>,
-    /// How many bytes of one response may be in flight or unread.
+    /// The maximum number of bytes of one response in flight or unread.
     pub initial_stream_window: u32,
-    /// How many bytes of all responses may be in flight or unread; it grows with the number of open streams to what their
-    /// windows add up to (2 GiB at most), so that responses that nobody reads do not hold up others.
+    /// The maximum number of bytes of all responses in flight or unread. It grows with the number of open streams to
+    /// the sum of their windows (at most 2 GiB), so that unread responses do not block others.
     pub initial_connection_window: u32,
-    /// How many frames for streams that are over already the server may send in the life of the connection before it is
-    /// closed with ENHANCE_YOUR_CALM; 1,048,576 by default. Each one makes this side queue a RST_STREAM (RUSTSEC-2024-0003).
-    /// Honest servers send some too: what is on its way when a deadline cancels a stream counts, unless it arrives soon.
+    /// The maximum number of frames that the server may send for closed streams during the connection's lifetime before
+    /// it is closed with ENHANCE_YOUR_CALM; 1,048,576 by default. Each one makes this side queue a RST_STREAM
+    /// (RUSTSEC-2024-0003). Well-behaved servers send some too: frames in flight when a deadline cancels a stream,
+    /// unless they arrive soon.
     pub max_late_frames: usize,
     /// How much overhead unread DATA frames may have, at 256 bytes less its length for each, before the connection is
     /// closed with ENHANCE_YOUR_CALM: each takes about half a kilobyte, however short it is. `None`: as much as sixteen
     /// readers have that pause while their windows are full of the smallest messages.
     pub max_unread_overhead: Option<usize>,
-    /// The largest header block accepted from the server.
+    /// The maximum size of a header block from the server.
     pub max_header_list_size: u32,
-    /// Where the connection's tasks are counted. Clones share the count.
+    /// The counter of the connection's tasks. Clones share it.
     pub tasks: Tasks,
 }
 
@@ -56,10 +57,9 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// How many bytes of overhead h2 may spend on unread DATA frames, at 256 bytes less its length for each, before it
-    /// closes the connection. A paused reader must not get there: its window may be full of the smallest gRPC messages,
-    /// of five bytes and one frame each. There is room for sixteen such readers; with the default stream window that
-    /// is about 0.8 GiB.
+    /// The overhead that h2 tolerates for unread DATA frames, at 256 bytes minus its length for each, before it closes
+    /// the connection. A paused reader must not reach it: its window may be full of the smallest gRPC messages, of five
+    /// bytes and one frame each. Allows for sixteen such readers; with the default stream window that is about 0.8 GiB.
     pub(crate) fn data_frame_budget(&self) -> usize {
         if let Some(overhead) = self.max_unread_overhead {
             return overhead;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::state::Shared;
 
-/// A place among the streams that the server allows. It is free again when this is dropped: a gRPC call is over when
-/// its response is, or when nobody wants the response any more.
+/// A place among the streams that the server allows. It is released on drop: a gRPC call is over when its response is,
+/// or when the response is dropped.
 pub(crate) struct Place {
     shared: Arc<Shared>,
-    /// The stream in it, while it may have to be cancelled.
+    /// The stream in this place, while it may have to be cancelled.
     stream: Option<u32>,
 }
 
@@ -16,7 +16,7 @@ impl Place {
     /// Waits for a place.
     ///
     /// # Errors
-    /// Why the connection takes no more streams.
+    /// If the connection takes no more streams.
     pub(crate) async fn take(shared: Arc<Shared>) -> Result<Self, String> {
         match shared.quota.acquire().await {
             Ok(()) => Ok(Self { shared, stream: None }),
@@ -24,12 +24,12 @@ impl Place {
         }
     }
 
-    /// A stream has begun.
+    /// A stream has started.
     pub(crate) fn begin(&mut self, stream: u32) {
         self.stream = Some(stream);
     }
 
-    /// The stream has ended by itself.
+    /// The stream has ended.
     pub(crate) fn end(&mut self) {
         self.stream = None;
     }

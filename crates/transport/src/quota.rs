@@ -1,4 +1,4 @@
-//! How many streams the server lets us have open at once.
+//! The number of streams that the server allows at once.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -8,41 +8,41 @@ use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
 use crate::sync::oneshot;
 
-/// A count of streams with a limit that the server moves. Waiters are served in order.
+/// A count of streams with a limit that the server may change. Waiters are served in order.
 ///
-/// Taking a stream without waiting is one compare-and-swap, giving it back one subtraction. The atomics are
-/// sequentially consistent: of one who begins to wait and one who gives back, at least one sees the other.
+/// Taking a stream without waiting is one compare-and-swap, releasing it one subtraction. The atomics are sequentially
+/// consistent: of a task that starts to wait and one that releases, at least one sees the other.
 pub(crate) struct Quota {
     in_use: AtomicUsize,
     limit: AtomicUsize,
-    /// Somebody waits, or is about to. Written under the lock of `line`.
+    /// Whether a task waits, or is about to. Written under the lock of `line`.
     waiting: AtomicBool,
-    /// The socket does not take what there is to write.
+    /// Whether the socket accepts no writes.
     blocked: AtomicBool,
     /// The length of `Line::abandoned`.
     abandoned: AtomicUsize,
     line: Mutex<Line>,
 }
 
-/// How many requests may wait for a socket that takes nothing after their callers have gone. h2 must send them all the
-/// same (their streams have ids), so each takes memory: about 11 KB with tonic.
+/// The maximum number of requests that wait for a blocked socket after their callers have gone. h2 must still send them
+/// (their streams have ids), so each takes memory: about 11 KB with tonic.
 const MAX_ABANDONED: usize = if cfg!(proxyless_loom) { 2 } else { 1024 };
 
 #[derive(Default)]
 struct Line {
     waiters: VecDeque<oneshot::Sender<()>>,
-    /// About how many of the waiters have given up.
+    /// The approximate number of waiters that have given up.
     gone: usize,
     closed: bool,
     /// The server's limit, if it has one.
     limit: Option<usize>,
-    /// The streams whose callers went away while the socket was blocked, and whose RST_STREAM has not been written.
+    /// The streams whose callers have gone while the socket was blocked, and whose RST_STREAM has not been written.
     abandoned: VecDeque<u32>,
-    /// Too many are abandoned: nobody gets a stream for now.
+    /// Too many are abandoned: no stream is given out for now.
     congested: bool,
 }
 
-/// No more streams will be handed out.
+/// No more streams are given out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct QuotaClosed;
 
@@ -62,7 +62,7 @@ impl Default for Quota {
 impl Quota {
     /// Takes one stream, waiting in line if there is none. Every success must be paired with [`Self::release`].
     pub(crate) async fn acquire(&self) -> Result<(), QuotaClosed> {
-        // Who already waits comes first.
+        // Waiters come first.
         if !self.waiting.load(SeqCst) && self.try_take() {
             return Ok(());
         }
@@ -89,13 +89,14 @@ impl Quota {
         self.settle(&mut line);
     }
 
-    /// Gives back a stream that was cancelled. While the socket is blocked it counts as abandoned.
+    /// Releases a stream that was cancelled. While the socket is blocked it counts as abandoned.
     pub(crate) fn abandon(&self, stream: u32) {
         if self.blocked.load(SeqCst) {
             let mut line = self.line();
             line.abandoned.push_back(stream);
             self.abandoned.store(line.abandoned.len(), SeqCst);
-            // Read after the store: either this sees that the socket has taken everything, or `on_all_written` sees this.
+            // Read after the store: either this sees that the socket has taken everything, or `on_all_written` sees
+            // this.
             if line.abandoned.len() >= MAX_ABANDONED && self.blocked.load(SeqCst) {
                 line.congested = true;
                 self.settle(&mut line);
@@ -104,7 +105,7 @@ impl Quota {
         self.release();
     }
 
-    /// The socket has begun or ceased to be blocked.
+    /// The socket became blocked or unblocked.
     pub(crate) fn set_blocked(&self, blocked: bool) {
         // Only the task of the connection writes it.
         if self.blocked.load(SeqCst) != blocked {
@@ -119,13 +120,13 @@ impl Quota {
         }
         let mut line = self.line();
         if let Some(at) = line.abandoned.iter().position(|&abandoned| abandoned == stream) {
-            // h2 writes in turn, so those before it have been written too, or were over and needed no reset.
+            // h2 writes in order, so earlier ones have been written too, or had ended and needed no reset.
             line.abandoned.drain(..=at);
             self.uncongest(&mut line);
         }
     }
 
-    /// h2 has written all it had to write, unless the socket is blocked.
+    /// h2 has written everything, unless the socket is blocked.
     pub(crate) fn on_all_written(&self) {
         if self.abandoned.load(SeqCst) > 0 && !self.blocked.load(SeqCst) {
             let mut line = self.line();
@@ -151,12 +152,12 @@ impl Quota {
         }
     }
 
-    /// How many streams are out.
+    /// The number of streams in use.
     pub(crate) fn in_use(&self) -> usize {
         self.in_use.load(SeqCst)
     }
 
-    /// Nobody gets a stream any more; those who wait hear of it.
+    /// Gives out no more streams, and fails the waiters.
     pub(crate) fn close(&self) {
         let waiters = {
             let mut line = self.line();
@@ -173,7 +174,7 @@ impl Quota {
         self.in_use.fetch_update(SeqCst, SeqCst, |n| (n < limit).then_some(n + 1)).is_ok()
     }
 
-    /// A turn to wait for; `None` if a stream was free after all.
+    /// Joins the line; `None` if a stream was free after all.
     fn line_up(&self) -> Result<Option<Turn<'_>>, QuotaClosed> {
         let mut line = self.line();
         if line.closed {
@@ -189,8 +190,8 @@ impl Quota {
         Ok(Some(Turn { quota: self, come, heard: false }))
     }
 
-    /// A waiter has given up. The line is cleared of such once they are the greater part: it stays as short as those who
-    /// wait, at a constant cost for each.
+    /// A waiter has given up. The line is compacted once most have: it stays proportional to the number of waiters, at
+    /// a constant cost for each.
     fn give_up(&self) {
         const FEW: usize = if cfg!(proxyless_loom) { 0 } else { 16 };
         let mut line = self.line();
@@ -206,7 +207,7 @@ impl Quota {
         }
     }
 
-    /// Gives what is free to those who wait.
+    /// Gives free streams to waiters.
     fn serve(&self, line: &mut Line) {
         while let Some(first) = line.waiters.pop_front() {
             if first.is_closed() {
@@ -225,7 +226,7 @@ impl Quota {
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
-        // Every holder leaves the line in order, so a panic elsewhere does not spoil it.
+        // The line is consistent whenever the lock is free, even if a holder panicked.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -244,7 +245,7 @@ impl Drop for Turn<'_> {
         }
         self.come.close();
         match self.come.try_recv() {
-            // Called, but gone before it heard.
+            // Served, but dropped before it noticed.
             Ok(()) => self.quota.release(),
             Err(_) => self.quota.give_up(),
         }

@@ -1,18 +1,18 @@
-//! Finds in the bytes that the socket has taken which streams have begun.
+//! Finds the streams that have started in the bytes that the socket has taken.
 
 use crate::frame_parser::{HEADER, Partial, split};
 
 const HEADERS: u8 = 0x1;
 const RST_STREAM: u8 = 0x3;
-/// What a client says before its first frame.
+/// The length of the client's connection preface.
 const PREFACE: usize = 24;
 
-/// The place in the stream of frames that this side sends. Bytes may be cut anywhere.
+/// The state of the parser of sent frames. Bytes may be split anywhere.
 pub(crate) struct SentFrames(State);
 
 enum State {
     Header(Partial<HEADER>),
-    /// In a payload; when it ends, the stream of this id has begun.
+    /// In a payload; when it ends, the stream with this id has started.
     Payload {
         left: usize,
         begins: Option<u32>,
@@ -26,8 +26,9 @@ impl Default for SentFrames {
 }
 
 impl SentFrames {
-    /// Takes the next bytes in. Returns the last stream whose HEADERS frame they complete. (A head that goes on in
-    /// CONTINUATION frames counts from then on too, though no server can act on it yet.) Tells `reset` of each RST_STREAM.
+    /// Parses the next bytes. Returns the last stream whose HEADERS frame they complete. (A head continued in
+    /// CONTINUATION frames counts from then on too, though no server can act on it yet.) Calls `reset` for each
+    /// RST_STREAM.
     pub(crate) fn push(&mut self, mut data: &[u8], mut reset: impl FnMut(u32)) -> Option<u32> {
         let mut last = None;
         while !data.is_empty() {

@@ -1,4 +1,4 @@
-//! What is known about one connection, shared by its tap, its task, its user and its streams.
+//! The state of one connection, shared by its tap, its task, its user and its streams.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,30 +20,30 @@ use crate::options::ConnectOptions;
 use crate::quota::Quota;
 use crate::tasks::Tasks;
 
-/// Where a connection is in its life. It only moves forward.
+/// The state of a connection. It only moves forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// New streams are welcome.
+    /// Takes new streams.
     Open,
-    /// No new streams; those that exist may finish.
+    /// Takes no new streams; open ones may finish.
     GoingAway {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The socket is gone, and all streams with it.
+    /// The socket is closed, with all streams.
     Closed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// How a connection stopped being usable for new streams.
+/// The way in which a connection stopped taking new streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It takes no new streams, and those that exist may finish. The text says why.
+    /// It takes no new streams, and open ones may finish. The text is the reason.
     GoAway(String),
-    /// It is gone. The text says why.
+    /// It is closed. The text is the reason.
     Closed(String),
 }
 
@@ -56,7 +56,7 @@ impl ConnectionState {
         }
     }
 
-    /// Why it is not open.
+    /// The reason why it is not open.
     fn reason(&self) -> Option<&str> {
         match self {
             Self::Open => None,
@@ -65,15 +65,15 @@ impl ConnectionState {
     }
 }
 
-/// The shared knowledge.
+/// The shared state.
 pub(crate) struct Shared {
     pub(crate) quota: Quota,
     pub(crate) tasks: Tasks,
-    /// Where the connection lives. Those who call may live elsewhere.
+    /// The runtime of the connection. Callers may use others.
     runtime: Handle,
-    /// Emptied when no more requests may be sent: h2 ends a connection that has neither senders nor streams.
+    /// Emptied when no more requests may be sent: h2 closes a connection without senders and streams.
     sender: ArcSwapOption<SendRequest<Bytes>>,
-    /// The rank of `state`, for those who ask often.
+    /// The rank of `state`, for frequent readers.
     rank: AtomicU8,
     /// `None` until the server's SETTINGS have arrived.
     state: watch::Sender<Option<ConnectionState>>,
@@ -81,16 +81,16 @@ pub(crate) struct Shared {
     /// The last stream whose HEADERS the socket has taken.
     last_written: AtomicU32,
     last_read: Option<LastRead>,
-    /// How much of a request the server takes before it has given more window.
+    /// The number of bytes of a request that may be sent before the server extends the window.
     initial_send_window: AtomicU32,
     pub(crate) write_timeout: Option<Duration>,
-    /// What is not taken from the server, for errors.
+    /// The limit for response headers, for errors.
     pub(crate) max_header_list_size: u32,
     /// The length on the wire of the largest header block so far, for errors.
     largest_block: AtomicUsize,
 }
 
-/// When the server was last heard, in nanoseconds since the beginning. Only kept for keepalive.
+/// The time at which data last arrived, in nanoseconds since the beginning. Maintained only for keepalive.
 struct LastRead {
     beginning: Instant,
     nanos: AtomicU64,
@@ -102,19 +102,19 @@ const OPEN: u8 = 1;
 struct Facts {
     settings_seen: bool,
     go_away: Option<GoAway>,
-    /// The first thing that went wrong with the socket.
+    /// The first error of the socket.
     io_end: Option<String>,
     local: Option<LocalEnd>,
 }
 
-/// How this side ended the connection.
+/// The way in which this side ended the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalEnd {
     Graceful,
     Abort,
 }
 
-/// When streams get ids as high as this, it is time for a new connection. The ids above are for those already begun.
+/// The stream id from which on a new connection is needed. The ids above are for streams already started.
 const LAST_STREAM: u32 = (1 << 31) - (1 << 20);
 
 impl Shared {
@@ -138,11 +138,11 @@ impl Shared {
         }
     }
 
-    // What the tap sees.
+    // Observations of the tap.
 
     pub(crate) fn on_read(&self) {
         if let Some(LastRead { beginning, nanos }) = &self.last_read {
-            // Centuries fit. No other memory is ordered by it.
+            // Centuries fit. Orders no other memory.
             let now = u64::try_from(beginning.elapsed().as_nanos()).unwrap_or(u64::MAX);
             nanos.store(now, Ordering::Relaxed);
         }
@@ -162,8 +162,8 @@ impl Shared {
     }
 
     pub(crate) fn on_written(&self, stream: u32) {
-        // Whoever reads it has heard of a stream's end through h2's lock, and that was after this. Trailers are HEADERS
-        // too, of a stream that may not be the last.
+        // A reader has learned of a stream's end through h2's lock, which was after this. Trailers are HEADERS too, of
+        // a stream that may not be the last.
         self.last_written.fetch_max(stream, Ordering::Release);
         if stream >= LAST_STREAM {
             let reason = "the connection has used up its stream ids".into();
@@ -176,7 +176,7 @@ impl Shared {
             self.quota.set_limit(limit);
         }
         if let Some(window) = settings.initial_window_size {
-            // No other memory is ordered by it.
+            // Orders no other memory.
             self.initial_send_window.store(window, Ordering::Relaxed);
         }
         self.facts().settings_seen = true;
@@ -193,12 +193,12 @@ impl Shared {
         self.close();
     }
 
-    // What this side does.
+    // Actions of this side.
 
     pub(crate) fn on_local_end(&self, how: LocalEnd) {
         {
             let mut facts = self.facts();
-            // An abort overrides a graceful end, never the other way round.
+            // An abort overrides a graceful end, never the reverse.
             if facts.local != Some(LocalEnd::Abort) {
                 facts.local = Some(how);
             }
@@ -213,7 +213,7 @@ impl Shared {
         }
     }
 
-    /// Starts a task that works for the connection.
+    /// Starts a task of the connection.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.tasks.spawn(&self.runtime, task)
     }
@@ -223,15 +223,15 @@ impl Shared {
         self.sender.store(Some(Arc::new(sender)));
     }
 
-    /// A sender for one request, to be dropped right after: it keeps the connection from ending.
+    /// A sender for one request, to be dropped right after, since it keeps the connection from ending.
     ///
-    /// A clone, because h2 forbids a sender that has just used up the server's limit to send on before it has waited.
-    /// [`Quota`] keeps the limit; where it has just been lowered, requests wait in h2.
+    /// A clone, because h2 forbids a sender that has just reached the server's limit to send again before it has
+    /// waited. [`Quota`] enforces the limit; where it was just lowered, requests wait in h2.
     pub(crate) fn sender(&self) -> Option<SendRequest<Bytes>> {
         self.sender.load().as_deref().cloned()
     }
 
-    /// Lets go of the sender if the connection takes no more requests.
+    /// Drops the sender if the connection takes no more requests.
     pub(crate) fn release_sender_if_ending(&self) {
         if self.is_ending() && self.sender.load().is_some() {
             self.sender.store(None);
@@ -244,7 +244,7 @@ impl Shared {
         self.advance(ConnectionState::GoingAway { reason });
     }
 
-    /// The socket is gone. Names the cause if nothing did before.
+    /// The socket is closed. Sets the cause if there is none yet.
     pub(crate) fn on_end(&self, result: Result<(), h2::Error>) {
         if let Err(error) = result
             && !error.is_io()
@@ -256,17 +256,17 @@ impl Shared {
         self.close();
     }
 
-    // What its users ask.
+    // Queries of its users.
 
     /// The state, `None` before SETTINGS.
     pub(crate) fn state(&self) -> Option<ConnectionState> {
         self.state.borrow().clone()
     }
 
-    /// Waits for SETTINGS. If the connection ended first, says why.
+    /// Waits for SETTINGS. If the connection ended first, returns the reason.
     pub(crate) async fn ready(&self) -> Result<(), String> {
         let state = self.wait_for(Option::is_some).await;
-        // What was READY for a moment was READY, even if a GOAWAY or the end came along with the SETTINGS.
+        // A connection that was READY for a moment was READY, even if a GOAWAY or the end arrived with the SETTINGS.
         match state.reason() {
             Some(reason) if !self.facts().settings_seen => Err(reason.to_owned()),
             _ => Ok(()),
@@ -277,27 +277,27 @@ impl Shared {
         self.rank() == OPEN
     }
 
-    /// Whether the connection takes no more streams. (Before SETTINGS it is only beginning.)
+    /// Whether the connection takes no more streams. (Before SETTINGS it is only starting.)
     pub(crate) fn is_ending(&self) -> bool {
         self.rank() > OPEN
     }
 
     fn rank(&self) -> u8 {
-        // Only a hint: who finds it open may still be refused.
+        // Only a hint: a request may still be refused.
         self.rank.load(Ordering::Relaxed)
     }
 
-    /// The last stream whose HEADERS may have left this process.
+    /// The last stream whose HEADERS may have been sent.
     pub(crate) fn last_written(&self) -> u32 {
         self.last_written.load(Ordering::Acquire)
     }
 
-    /// How much of a request the server takes before it has given more window.
+    /// The number of bytes of a request that may be sent before the server extends the window.
     pub(crate) fn initial_send_window(&self) -> usize {
         usize::try_from(self.initial_send_window.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// When the server was last heard. Only known if there is keepalive.
+    /// The time at which data last arrived. Only known with keepalive.
     pub(crate) fn last_read(&self) -> Instant {
         match &self.last_read {
             Some(LastRead { beginning, nanos }) => {
@@ -307,18 +307,18 @@ impl Shared {
         }
     }
 
-    /// Waits for a state that fits, and returns it.
+    /// Waits for a matching state, and returns it.
     pub(crate) async fn wait_for(
         &self,
         fits: impl FnMut(&Option<ConnectionState>) -> bool,
     ) -> ConnectionState {
         let mut states = self.state.subscribe();
-        // `self` owns the sender, so it is not gone; and `fits` is never true of `None`.
+        // `self` owns the sender, so it is not dropped; and `fits` is never true of `None`.
         let found = states.wait_for(fits).await.ok().and_then(|state| state.clone());
         found.unwrap_or(ConnectionState::Open)
     }
 
-    /// Waits until no new stream can be opened any more.
+    /// Waits until the connection takes no new streams.
     pub(crate) async fn left_open(&self) -> ConnectionState {
         self.wait_for(|state| !matches!(state, None | Some(ConnectionState::Open))).await
     }
@@ -327,25 +327,25 @@ impl Shared {
         self.facts().go_away.clone()
     }
 
-    /// Why no stream can be opened.
+    /// The reason why no stream can be opened.
     pub(crate) fn refusal(&self) -> String {
         let reason = self.state.borrow().as_ref().and_then(ConnectionState::reason).map(str::to_owned);
         reason.unwrap_or_else(|| "the connection takes no more requests".into())
     }
 
-    /// Why a stream is not served although its connection is still there.
+    /// The reason why a stream is not served although its connection still exists.
     pub(crate) fn why_sent_away(&self) -> String {
         let go_away = self.go_away();
-        // The tap has seen whatever h2 has.
+        // The tap has seen everything that h2 has.
         go_away.map_or_else(|| self.refusal(), |go_away| format!("the server sent {go_away}"))
     }
 
-    /// Why a stream lost its connection.
+    /// The reason why a stream lost its connection.
     pub(crate) fn why_lost(&self) -> String {
         self.known_cause().unwrap_or_else(|| "the connection was closed".into())
     }
 
-    /// The cause of the end, as far as tap and user know.
+    /// The cause of the end, as far as tap and user know it.
     fn known_cause(&self) -> Option<String> {
         let facts = self.facts();
         if facts.local == Some(LocalEnd::Abort) {
@@ -361,7 +361,7 @@ impl Shared {
         }
     }
 
-    /// The end, whatever its cause.
+    /// Closes the connection, whatever the cause.
     pub(crate) fn close(&self) {
         self.advance(ConnectionState::Closed { reason: self.why_lost() });
     }
@@ -378,14 +378,14 @@ impl Shared {
             }
             moves
         });
-        // After the state, so that whoever is sent away finds the reason.
+        // After the state, so that rejected callers find the reason.
         if !open {
             self.quota.close();
         }
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
-        // Every holder leaves the facts complete, so a panic elsewhere does not spoil them.
+        // The facts are consistent whenever the lock is free, even if a holder panicked.
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

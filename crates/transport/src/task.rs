@@ -15,7 +15,7 @@ use crate::options::ConnectOptions;
 use crate::panics;
 use crate::state::Shared;
 
-/// Runs a connection to its end, and says what the end was.
+/// Runs a connection to its end, and records the cause.
 pub(crate) fn run(
     mut http2: h2::client::Connection<FrameTap, Bytes>,
     options: &ConnectOptions,
@@ -29,7 +29,7 @@ pub(crate) fn run(
     let shared = CloseOnDrop(shared);
     async move {
         let CloseOnDrop(shared) = &shared;
-        // The socket goes with the driver.
+        // The socket is dropped with the driver.
         match panics::catch(driver).await {
             Ok(result) => shared.on_end(result),
             Err(panicked) => shared.on_io_end(format!("the task of the connection panicked: {panicked}")),
@@ -42,18 +42,18 @@ struct Driver {
     http2: h2::client::Connection<FrameTap, Bytes>,
     keepalive: Option<Keepalive>,
     window: Window,
-    /// Wakes this task when the connection begins to end: h2 does not while it waits for the socket.
+    /// Wakes this task when the connection starts to end: h2 does not while it waits for the socket.
     overdue: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// [`Self::overdue`] has been polled, and has our waker.
     watched: bool,
     shared: Arc<Shared>,
 }
 
-/// How long a connection that is ending may go on after the last of its callers has gone.
+/// The time for which an ending connection may continue after the last of its callers has gone.
 const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 
-/// Completes when the end of the connection takes too long: no caller has a stream any more, and yet h2 has something to
-/// write, which a peer that hangs does not read.
+/// Completes when the connection takes too long to end: no caller has a stream, but h2 has data to write that a hung
+/// peer does not read.
 async fn overdue(shared: Arc<Shared>) {
     shared.left_open().await;
     loop {
@@ -64,21 +64,21 @@ async fn overdue(shared: Arc<Shared>) {
     }
 }
 
-/// What the server may send before it is read.
+/// The receive window of the connection.
 struct Window {
     stream: u32,
     connection: u32,
 }
 
 impl Window {
-    /// The window of the connection, if it must grow so that every open stream has its own: responses that nobody reads
-    /// must not keep the server from sending others.
+    /// The new window of the connection, if it must grow so that every open stream has its own: unread responses must
+    /// not keep the server from sending others.
     fn grown(&mut self, streams: usize) -> Option<u32> {
         /// RFC 9113, section 6.9.1.
         const MOST: u32 = (1 << 31) - 1;
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
         let needed = self.stream.saturating_mul(streams);
-        // Twice as much each time, so that it rarely happens.
+        // Doubled each time, so that it rarely happens.
         let next = needed.checked_next_power_of_two().unwrap_or(MOST).min(MOST);
         (needed > self.connection && next > self.connection).then(|| {
             self.connection = next;
@@ -92,15 +92,15 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        // Before h2 tells the server of new streams.
+        // Before h2 announces new streams to the server.
         if let Some(size) = this.window.grown(this.shared.quota.in_use()) {
             this.http2.set_target_window_size(size);
         }
         let polled = Pin::new(&mut this.http2).poll(cx);
         this.shared.quota.on_all_written();
-        // Not where the tap sees the end, but here, where h2 is not at work.
+        // Here, where h2 is not running, and not where the tap sees the end.
         this.shared.release_sender_if_ending();
-        // After h2, so that an answer that has come is heard. A PING that this sends wakes the connection.
+        // After h2, so that a received answer is processed. A PING sent here wakes the connection.
         if polled.is_pending()
             && let Some(keepalive) = &mut this.keepalive
             && let Poll::Ready(cause) = keepalive.poll(cx, &this.shared)
@@ -118,7 +118,7 @@ impl Future for Driver {
     }
 }
 
-/// Closes even if the task is dropped unfinished: it was aborted, or its runtime ended.
+/// Closes the connection even if the task is dropped unfinished: it was aborted, or its runtime ended.
 struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {

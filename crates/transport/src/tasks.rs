@@ -1,4 +1,4 @@
-//! The tasks of connections, counted.
+//! A counter of the tasks of connections.
 
 use std::fmt;
 use std::pin::Pin;
@@ -23,13 +23,13 @@ struct Count {
 }
 
 impl Tasks {
-    /// How many tasks live now.
+    /// The number of live tasks.
     pub fn live(&self) -> usize {
-        // Acquire, with Release in `drop`: who sees 0 sees all effects of the tasks.
+        // Acquire, with Release in `drop`: a reader of 0 sees all effects of the tasks.
         self.0.live.load(Ordering::Acquire)
     }
 
-    /// Completes when no task lives.
+    /// Completes when there are no live tasks.
     pub async fn finished(&self) {
         loop {
             let none_left = self.0.none_left.notified();

@@ -1,11 +1,12 @@
-//! The body of a request on its way to h2.
+//! The upload of a request's body to h2.
 //!
-//! A body that is there at once and fits the window of its stream, as that of most unary calls, is handed over in the
-//! caller's own poll. Only one that makes us wait gets a task: its stream must go on also while the caller polls nothing.
+//! A body that is available at once and fits the window of its stream, like that of most unary calls, is uploaded in
+//! the caller's own poll. Only others get a task: their stream must progress even while the caller does not poll.
 //!
-//! The end of a request is not given to h2 before the window of the stream covers all of it. h2 takes a request that has
-//! its end for finished: what it still holds when the response ends, it holds until the server gives more window; one that
-//! has answered early never does, and the stream would count against the server's limit for the life of the connection.
+//! The end of a request is not passed to h2 before the window of the stream covers all of it. h2 considers a request
+//! with its end finished: what it still holds when the response ends, it holds until the server extends the window; a
+//! server that has answered early never does, and the stream would count against the server's limit for the lifetime of
+//! the connection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -17,27 +18,28 @@ use tokio::task::AbortHandle;
 
 use crate::state::Shared;
 
-/// How much of a chunk larger than the window waits here. h2 sends the rest as the window allows, at the least cost.
+/// The part of a chunk larger than the window that waits here. h2 sends the rest as the window allows, at the lowest
+/// cost.
 const TAIL: usize = 16 << 10;
 
-/// Hands a body to h2, frame by frame. Completes when all of it is handed over, or nobody wants the rest.
+/// Passes a body to h2, frame by frame. Completes when all of it was passed, or the rest is not needed.
 pub(crate) struct Upload<B> {
     body: B,
     stream: SendStream<Bytes>,
-    /// Read, but not handed over.
+    /// Read, but not passed to h2.
     chunk: Option<Bytes>,
-    /// How much need not wait for the window of the stream: all of it, before anything is handed over.
+    /// The number of bytes that need not wait for the window of the stream: all of it, before anything was passed.
     free: usize,
 }
 
-/// What is left of an upload after its first poll. Dropping it gives the rest up.
+/// The rest of an upload after its first poll. Dropping it cancels the rest.
 #[must_use = "dropping it ends the upload"]
 pub(crate) struct Rest(Option<AbortHandle>);
 
 impl Drop for Rest {
     fn drop(&mut self) {
         if let Some(task) = &self.0 {
-            // With the task goes its side of the stream; h2 sends RST_STREAM(CANCEL) once the other side is gone too.
+            // The task owns its side of the stream; h2 sends RST_STREAM(CANCEL) once the other side is dropped too.
             task.abort();
         }
     }
@@ -54,7 +56,7 @@ impl<B> Upload<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    /// Begins to upload: does what can be done at once, and gives the rest to a task.
+    /// Starts the upload: does what can be done at once, and leaves the rest to a task.
     pub(crate) fn begin(body: B, stream: SendStream<Bytes>, cx: &mut Context<'_>, shared: &Shared) -> Rest {
         let free = shared.initial_send_window();
         let mut upload = Self { body, stream, chunk: None, free };
@@ -76,9 +78,9 @@ where
         Pin::new(&mut self.body).poll_frame(cx)
     }
 
-    /// Waits until the server takes some of `wanted` bytes. Returns how many; `None` if it never will.
+    /// Waits until the server accepts some of `wanted` bytes. Returns how many; `None` if it never will.
     fn poll_window(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Option<usize>> {
-        // No more than is there to be sent: a claim on more than one needs would keep other streams waiting.
+        // No more than needed: a larger reservation would keep other streams waiting.
         self.stream.reserve_capacity(wanted);
         loop {
             match self.stream.capacity() {
@@ -89,13 +91,13 @@ where
         }
     }
 
-    /// Hands over all of a chunk but its tail, and waits until the window covers that. `false` if the stream or the
-    /// connection is over.
+    /// Passes all of a chunk but its tail, and waits until the window covers that. `false` if the stream or the
+    /// connection has ended.
     fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         while let Some(length) = self.chunk.as_ref().map(Bytes::len)
             && length > self.free
         {
-            // The first chunk does not wait: here or in h2, it takes the same memory.
+            // The first chunk does not wait: it takes the same memory here or in h2.
             let first = self.free > 0 && length > TAIL;
             let room = if first { Some(0) } else { ready!(self.poll_window(cx, length.min(TAIL))) };
             let Some(room) = room else { return Poll::Ready(false) };
@@ -130,7 +132,7 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // Whatever fails below fails because the stream or the connection is over, and the response says why.
+        // Errors below mean that the stream or the connection has ended, and the response has the reason.
         loop {
             if !ready!(this.poll_pieces(cx)) {
                 return Poll::Ready(());
@@ -146,7 +148,7 @@ where
             }
             match next {
                 Poll::Pending => {
-                    // Ready if the server has reset the stream, or the connection is gone.
+                    // Ready if the server has reset the stream, or the connection is closed.
                     return this.stream.poll_reset(cx).map(drop);
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data().map_err(Frame::into_trailers) {
@@ -155,7 +157,7 @@ where
                         let _ = this.stream.send_trailers(trailers);
                         return Poll::Ready(());
                     }
-                    // Neither data nor trailers: not for HTTP/2.
+                    // Neither data nor trailers: not valid in HTTP/2.
                     Err(Err(_)) => {}
                 },
                 Poll::Ready(Some(Err(_))) => {

@@ -1,6 +1,6 @@
 //! Experimental behaviour that gRFCs put behind environment variables.
 
-/// Which gated behaviour is on. Read once from the environment, or set in code.
+/// The state of all feature gates. Read once from the environment, or set in code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gates {
@@ -19,7 +19,8 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// The gates as the variables say; `variable` looks one up. Only `true` (in any case) opens a gate (A75-14, A75-15).
+    /// Reads the gates from environment variables; `variable` looks one up. Only `true` (in any case) opens a gate
+    /// (A75-14, A75-15).
     #[must_use]
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let open = |name| variable(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));

@@ -1,8 +1,8 @@
-//! The xDS client as a pure state machine: bootstrap, validation of resources, and the protocols of ADS and LRS.
+//! The xDS client as a pure state machine: bootstrap, validation of resources, and the ADS and LRS protocols.
 //!
-//! Inputs are bytes from a management server, watches and the time; outputs are bytes to send and events for
-//! watchers. No clock, no socket, no task lives here, and no lock but the one around the list of load counters, which
-//! calls never take.
+//! Inputs are bytes from a management server, watches and the time; outputs are bytes to send and events for watchers.
+//! There are no clocks, sockets or tasks here, and the only lock guards the list of load counters, which RPCs never
+//! take.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,21 +1,21 @@
 //! Bounds on what a management server can make the client hold.
 
-/// How much of what a management server sends is accepted. What is beyond a limit is rejected, and the rejection says so.
+/// Limits on what a management server may send. Whatever exceeds a limit is rejected, with an error that says so.
 ///
-/// The defaults are far above what meshes need, and low enough that a server gone wrong does not take all memory.
+/// The defaults are far above the needs of any mesh, and low enough that a faulty server cannot exhaust memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The length of a message in bytes. A longer one ends the stream. 200 MiB by default.
+    /// The maximum length of a message in bytes. A longer one ends the stream. 200 MiB by default.
     pub message_bytes: usize,
     /// The number of resources in a response, errors of resources included. A response with more is rejected as a whole
     /// without being decoded. A response of the load reporting service that names more clusters is ignored. 100,000 by
     /// default.
     pub resources_per_response: usize,
-    /// The number of endpoints in a ClusterLoadAssignment, together with its localities, additional addresses and drop
-    /// categories. 250,000 by default.
+    /// The maximum number of endpoints in a ClusterLoadAssignment, including its localities, additional addresses and
+    /// drop categories. 250,000 by default.
     pub endpoints_per_assignment: usize,
-    /// The number of routes in a RouteConfiguration, together with its virtual hosts, header matchers and weighted
+    /// The maximum number of routes in a RouteConfiguration, including its virtual hosts, header matchers and weighted
     /// clusters. 100,000 by default.
     pub routes_per_configuration: usize,
     /// The number of elements in lists of a Listener or RouteConfiguration that are not routes: domains, filters, headers
@@ -28,9 +28,9 @@ pub struct Limits {
     pub clusters_per_aggregate: usize,
     /// The length of a Cluster in bytes. 1 MiB by default.
     pub cluster_bytes: usize,
-    /// The size in bytes that a regular expression may have when compiled. 1 MiB by default.
+    /// The maximum compiled size of a regular expression in bytes. 1 MiB by default.
     pub regex_bytes: usize,
-    /// The size in bytes that all regular expressions of a resource may have together when compiled. 32 MiB by default.
+    /// The maximum compiled size of all regular expressions of a resource in bytes. 32 MiB by default.
     pub regex_bytes_per_resource: usize,
 }
 

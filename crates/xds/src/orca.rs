@@ -1,5 +1,5 @@
-//! The load report that a backend sends with a call (ORCA, gRFC A51): written by hand, since the crate with envoy's
-//! messages does not have it.
+//! The load report that a backend sends with a call (ORCA, gRFC A51). Written by hand, because the crate of Envoy's
+//! messages lacks it.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ pub const TRAILER: &str = "endpoint-load-metrics-bin";
 /// `xds.data.orca.v3.OrcaLoadReport`, without its deprecated field.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct OrcaLoadReport {
-    /// The share of the CPU in use.
+    /// CPU utilization.
     #[prost(double, tag = "1")]
     pub cpu_utilization: f64,
-    /// The share of the memory in use.
+    /// Memory utilization.
     #[prost(double, tag = "2")]
     pub mem_utilization: f64,
-    /// What this call cost, by name.
+    /// The cost of this call, by name.
     #[prost(btree_map = "string, double", tag = "4")]
     pub request_cost: BTreeMap<String, f64>,
-    /// Shares of resources in use, by name.
+    /// Utilization of other resources, by name.
     #[prost(btree_map = "string, double", tag = "5")]
     pub utilization: BTreeMap<String, f64>,
     /// Requests per second.
@@ -27,10 +27,10 @@ pub struct OrcaLoadReport {
     /// Errors per second.
     #[prost(double, tag = "7")]
     pub eps: f64,
-    /// Anything else, by name.
+    /// Other metrics, by name.
     #[prost(btree_map = "string, double", tag = "8")]
     pub named_metrics: BTreeMap<String, f64>,
-    /// How busy the application says that it is.
+    /// Utilization as defined by the application.
     #[prost(double, tag = "9")]
     pub application_utilization: f64,
 }

@@ -3,30 +3,30 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-/// What an `xds:` URI asks for.
+/// A parsed `xds:` URI.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct XdsTarget {
     name: Arc<str>,
 }
 
 impl XdsTarget {
-    /// Reads `xds:///name` or `xds:name`; the path is percent-decoded, and nothing else is done to it.
+    /// Parses `xds:///name` or `xds:name`; the path is percent-decoded and otherwise unchanged.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the URI, and how to write it.
+    /// Describes why the URI is invalid, and how to write it.
     pub fn parse(target: &str) -> Result<Self, TargetError> {
         let error = |kind| TargetError { target: target.to_owned(), kind };
         let rest = match target.split_once(':') {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("xds") => rest,
             _ => return Err(error(Kind::Scheme)),
         };
-        // A27-32, A27-33: `xds:name` and `xds:///name` mean the same.
+        // A27-32, A27-33: `xds:name` and `xds:///name` are equivalent.
         let path = match rest.strip_prefix("//") {
             None => rest,
             Some(rest) => {
                 let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-                // A27-34: an authority selects an entry of `authorities` (gRFC A47), which comes later.
+                // A27-34: an authority selects an entry of `authorities` (gRFC A47), which is not supported yet.
                 if !authority.is_empty() {
                     return Err(error(Kind::Authority(authority.to_owned())));
                 }
@@ -39,7 +39,7 @@ impl XdsTarget {
         if let Some(c) = path.chars().find(|&c| is_forbidden(c)) {
             return Err(error(Kind::Character(c)));
         }
-        // Only one slash: as with gRPC's other libraries, `xds:////name` asks for `/name`.
+        // Only one slash: as in gRPC's other libraries, `xds:////name` requests `/name`.
         let path = path.strip_prefix('/').unwrap_or(path);
         let name = percent_decode(path).ok_or_else(|| error(Kind::Escape))?;
         if name.is_empty() {
@@ -48,15 +48,15 @@ impl XdsTarget {
         Ok(Self { name: name.into() })
     }
 
-    /// The name of the Listener to ask for (A27-36), and the default `:authority` of RPCs (A27-62): the path as it
-    /// was given, port included, no port added (A27-63).
+    /// The name of the Listener to request (A27-36), and the default `:authority` of RPCs (A27-62): the path as given,
+    /// with its port if any (A27-63).
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 }
 
-/// A URI that [`XdsTarget::parse`] reads as the same target: characters that would not be taken as they are, are escaped.
+/// A URI that parses as the same target: characters that need it are percent-encoded.
 impl fmt::Display for XdsTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("xds:///")?;
@@ -78,7 +78,7 @@ impl std::str::FromStr for XdsTarget {
     }
 }
 
-/// Why a target cannot be used.
+/// An invalid target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("target {target:?}: {kind}")]
 pub struct TargetError {
@@ -87,7 +87,7 @@ pub struct TargetError {
 }
 
 impl TargetError {
-    /// Whether the target failed only because it has an authority.
+    /// Whether the target is invalid only because it has an authority.
     #[must_use]
     pub fn is_authority(&self) -> bool {
         matches!(self.kind, Kind::Authority(_))
@@ -112,12 +112,12 @@ enum Kind {
     Escape,
 }
 
-/// Whether a character can stand in a URI only escaped.
+/// Whether a character must be percent-encoded in a URI.
 fn is_forbidden(c: char) -> bool {
     c.is_whitespace() || c.is_control()
 }
 
-/// A character as a URI has it.
+/// A percent-encoded character.
 fn escape(c: char) -> String {
     let mut bytes = [0; 4];
     c.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")).collect()

@@ -1,4 +1,4 @@
-//! What the data path gets from a pick, and who is told how the call went.
+//! The target of a completed pick, and the trackers of calls.
 
 use std::any::Any;
 use std::fmt;
@@ -13,17 +13,17 @@ use super::{BackendMetrics, CallCounter, Code, Endpoint, Pick, PickPermit};
 #[cfg(proxyless_loom)]
 type ArcSwapOption<T> = proxyless_sans_io::sync::Stepped<arc_swap::ArcSwapOption<T>>;
 
-/// Where a subchannel's live connection is found, if it has one. Written by the tree, read by calls.
+/// Holds a subchannel's live connection, if there is one. Written by the tree, read by calls.
 #[derive(Default)]
 pub struct ConnectionSlot {
     connection: ArcSwapOption<Arc<dyn Any + Send + Sync>>,
     calls: CallCounter,
-    /// Where the counts go when the slot does.
+    /// Receives the counts when the slot is dropped.
     heir: Option<Arc<CallCounter>>,
 }
 
 impl ConnectionSlot {
-    /// A slot whose counts go to `heir` when nobody holds it any more.
+    /// Creates a slot whose counts go to `heir` when it is dropped.
     #[must_use]
     pub fn with_heir(heir: Arc<CallCounter>) -> Self {
         Self { connection: ArcSwapOption::default(), calls: CallCounter::default(), heir: Some(heir) }
@@ -35,7 +35,7 @@ impl ConnectionSlot {
         &self.calls
     }
 
-    /// The connection; `None` when it vanished after the pick.
+    /// The connection; `None` if it was lost after the pick.
     #[must_use]
     pub fn load(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.connection.load().as_deref().cloned()
@@ -47,10 +47,10 @@ impl ConnectionSlot {
         self.connection.load().is_some()
     }
 
-    /// Puts a connection in, or takes it out.
+    /// Sets or removes the connection.
     pub fn store(&self, connection: Option<Arc<dyn Any + Send + Sync>>) {
         if connection.is_some() {
-            // Not by the first call: calls allocate nothing.
+            // Not by the first call: calls do not allocate.
             self.calls.prepare();
         }
         self.connection.store(connection.map(Arc::new));
@@ -71,16 +71,16 @@ impl fmt::Debug for ConnectionSlot {
     }
 }
 
-/// One tree position of one connection: what a completed pick points to.
+/// One tree position of one connection: the target of a completed pick.
 #[derive(Clone)]
 pub struct PickTarget {
-    /// The address connected to.
+    /// The address of the connection.
     pub address: SocketAddr,
     /// The endpoint that the address belongs to.
     pub endpoint: Arc<Endpoint>,
-    /// Where the connection is.
+    /// The slot of the connection.
     pub slot: Arc<ConnectionSlot>,
-    /// Who counts calls here.
+    /// The trackers of calls on this target.
     pub trackers: Trackers,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for PickTarget {
     }
 }
 
-/// Those who count calls on a target, installed when its subchannel was created.
+/// The trackers of calls on a target, installed when its subchannel was created.
 #[derive(Clone, Default)]
 pub struct Trackers {
     fixed: Vec<Arc<dyn CallTracker>>,
@@ -101,31 +101,31 @@ pub struct Trackers {
 }
 
 impl Trackers {
-    /// Adds one more.
+    /// Adds a tracker.
     pub fn add(&mut self, tracker: Arc<dyn CallTracker>) {
         self.fixed.push(tracker);
     }
 
-    /// Has whoever is in the slot when a call starts count that call. A target has one slot at most: a second one
-    /// replaces the first.
+    /// Adds a slot: the tracker in the slot when a call starts tracks that call. A target has at most one slot; a
+    /// second one replaces the first.
     pub fn add_slot(&mut self, slot: Arc<TrackerSlot>) {
         self.slot = Some(slot);
     }
 }
 
-/// A place for a tracker that changes while calls run: each call is counted to its end by the one that it found when
-/// it started.
+/// A slot for a tracker that changes while calls are in flight: each call is tracked to its end by the tracker that was
+/// in the slot when it started.
 #[derive(Default)]
 pub struct TrackerSlot(ArcSwapOption<Arc<dyn CallTracker>>);
 
 impl TrackerSlot {
-    /// Who counts calls that start now.
+    /// The tracker of calls that start now.
     #[must_use]
     pub fn load(&self) -> Option<Arc<dyn CallTracker>> {
         self.0.load().as_deref().cloned()
     }
 
-    /// Has another one count the calls that start from now on, or nobody.
+    /// Sets the tracker of calls that start from now on, or removes it.
     pub fn store(&self, tracker: Option<Arc<dyn CallTracker>>) {
         self.0.store(tracker.map(Arc::new));
     }
@@ -137,45 +137,45 @@ impl fmt::Debug for TrackerSlot {
     }
 }
 
-/// Counts calls: endpoint statistics, locality load, requests in flight. Runs on the data path: atomics only.
+/// Tracks calls: endpoint statistics, locality load, requests in flight. Runs on the data path: atomics only.
 pub trait CallTracker: Send + Sync {
-    /// A call was handed to the connection.
+    /// A call was passed to the connection.
     fn started(&self);
 
-    /// It ended. Comes exactly once for each `started`, unless `withdrawn` does.
+    /// The call ended. Called exactly once for each `started`, unless `withdrawn` is.
     fn finished(&self, outcome: &Outcome);
 
-    /// No server has begun to process the call: it is as if it had never started. Comes instead of `finished`.
+    /// No server has started to process the call: it is as if it had never started. Called instead of `finished`.
     fn withdrawn(&self);
 
-    /// Whether [`Outcome::metrics`] is of any use here; nobody reads the backend's report otherwise.
+    /// Whether the tracker uses [`Outcome::metrics`]; otherwise the backend's report is not decoded.
     fn wants_metrics(&self) -> bool {
         false
     }
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Its status, as the trailers (or the lack of them) say.
+    /// The status, from the trailers or the lack of them.
     pub code: Code,
-    /// Whether the caller gave up on it.
+    /// Whether the caller cancelled the call.
     pub cancelled: bool,
-    /// What the backend reported of itself with it, if someone wants to know.
+    /// The metrics that the backend reported with the call, if a tracker uses them.
     pub metrics: Option<BackendMetrics>,
 }
 
-/// A call in flight on a target. Finishing it, or dropping it (the caller gave up), tells the trackers once.
+/// A call in flight on a target. Finishing or dropping it (which means cancellation) notifies the trackers once.
 pub struct CallTicket {
     target: Arc<PickTarget>,
-    /// Who was in the target's slot when the call started.
+    /// The tracker in the target's slot when the call started.
     slotted: Option<Arc<dyn CallTracker>>,
     told: bool,
     _permit: Option<PickPermit>,
 }
 
 impl CallTicket {
-    /// Turns a pick into a call: from here on it counts.
+    /// Turns a pick into a call, which is tracked from now on.
     #[must_use]
     pub fn start(pick: Pick) -> Self {
         let slotted = pick.target.trackers.slot.as_ref().and_then(|slot| slot.load());
@@ -184,29 +184,29 @@ impl CallTicket {
         ticket
     }
 
-    /// The target that the call runs on.
+    /// The target of the call.
     #[must_use]
     pub fn target(&self) -> &Arc<PickTarget> {
         &self.target
     }
 
-    /// Whether someone wants to know what the backend reports of itself.
+    /// Whether a tracker uses the backend's metrics.
     #[must_use]
     pub fn wants_metrics(&self) -> bool {
         self.trackers().any(|tracker| tracker.wants_metrics())
     }
 
-    /// The call ended by itself, with this status.
+    /// The call ended with this status.
     pub fn finish(self, code: Code) {
         self.finish_with(code, None);
     }
 
-    /// The call ended by itself, with this status and this report of the backend.
+    /// The call ended with this status and these backend metrics.
     pub fn finish_with(mut self, code: Code, metrics: Option<BackendMetrics>) {
         self.tell(&Outcome { code, cancelled: false, metrics });
     }
 
-    /// The call did not reach a server that would process it, and will be sent again: it counts nowhere.
+    /// The call did not reach a server that would process it, and will be sent again: it is not counted.
     pub fn unsent(mut self) {
         self.told = true;
         self.trackers().for_each(|tracker| tracker.withdrawn());

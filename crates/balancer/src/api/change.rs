@@ -1,4 +1,4 @@
-//! Why a policy is in its state, in words.
+//! The reason for a policy's state, as text.
 
 use std::net::SocketAddr;
 
@@ -6,19 +6,19 @@ use proxyless_sans_io::Time;
 
 use super::ConnectivityState;
 
-/// What a policy was called for.
+/// The cause of a call to a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     Update,
     Subchannel,
-    /// A subchannel whose health outlier detection has rewritten.
+    /// A change of a subchannel's health by outlier detection.
     Ejection,
     Timer,
     Signal,
     ExitIdle,
 }
 
-/// The last change of a policy's state.
+/// The last state change of a policy.
 #[derive(Clone, Copy)]
 pub(super) struct Changed {
     pub(super) at: Time,
@@ -26,10 +26,10 @@ pub(super) struct Changed {
     pub(super) cause: Cause,
 }
 
-/// The longest error that is short enough to be a reason.
+/// The maximum length of an error that is used as a reason.
 const MAX_REASON: usize = 60;
 
-/// Why the state is `to`; `error` is what RPCs fail with, if they do.
+/// The reason for the state `to`; `error` is the error that RPCs fail with, if any.
 pub(super) fn reason(
     from: ConnectivityState,
     to: ConnectivityState,
@@ -58,7 +58,7 @@ pub(super) fn reason(
     text.to_owned()
 }
 
-/// An error without address and number, if that leaves few words.
+/// An error without its address and number, if short enough.
 fn short(error: &str) -> Option<String> {
     let error = error.rsplit("last error: ").next()?;
     let error = without_address(error).split(" (os error").next()?;
@@ -71,7 +71,7 @@ fn short(error: &str) -> Option<String> {
     Some(if acronym { error.to_owned() } else { first.to_lowercase().chain(rest).collect() })
 }
 
-/// An error of a connection without the address that it begins with.
+/// A connection error without its leading address.
 pub(super) fn without_address(error: &str) -> &str {
     error.split_once(": ").filter(|(place, _)| is_address(place)).map_or(error, |(_, error)| error)
 }

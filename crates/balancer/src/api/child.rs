@@ -1,4 +1,4 @@
-//! Children of a policy: the child, the slot it publishes into, and the context it is given.
+//! Children of a policy: the child, the slot that it publishes into, and its context.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use super::{
     Route, RouteBuf, Signal, StateChange, Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update,
 };
 
-/// Names a child of one policy. Never reused within that policy: late events of a removed child find nobody.
+/// The id of a child within its policy. Never reused, so that late events for a removed child are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChildIndex(pub u32);
 
-/// What a child last published.
+/// The last output of a child.
 #[derive(Clone)]
 pub struct ChildOutput {
-    /// Its state; CONNECTING until it says otherwise.
+    /// The child's state; initially CONNECTING.
     pub state: ConnectivityState,
-    /// Its picker; queues until it says otherwise.
+    /// The child's picker; initially one that queues.
     pub picker: Arc<dyn Picker>,
-    /// Whether it published since the parent last looked (see [`Child::take_dirty`]).
+    /// Whether the child has published since the parent last checked (see [`Child::take_dirty`]).
     pub dirty: bool,
 }
 
@@ -33,7 +33,7 @@ impl Default for ChildOutput {
     }
 }
 
-/// A child policy with its last output. The parent calls it, then looks at what it published.
+/// A child policy with its last output. The parent calls it, then reads what it published.
 pub struct Child {
     index: ChildIndex,
     policy: Box<dyn Policy>,
@@ -41,12 +41,12 @@ pub struct Child {
     output: ChildOutput,
     last: Option<Update>,
     changed: Option<Changed>,
-    /// What it was last called for by something else than a signal.
+    /// The last call other than a signal.
     called: Option<(Time, Cause)>,
 }
 
 impl Child {
-    /// Builds the policy that `config` names. It has not been updated yet.
+    /// Builds the policy that `config` names. It still needs an update.
     #[must_use]
     pub fn new(index: ChildIndex, config: &Arc<dyn PolicyConfig>) -> Self {
         Self {
@@ -60,41 +60,41 @@ impl Child {
         }
     }
 
-    /// What it last published.
+    /// The child's last output.
     #[must_use]
     pub fn output(&self) -> &ChildOutput {
         &self.output
     }
 
-    /// Whether it published since the last call of this.
+    /// Whether the child has published since the last call of this method.
     pub fn take_dirty(&mut self) -> bool {
         std::mem::take(&mut self.output.dirty)
     }
 
-    /// Its name among its parent's children.
+    /// The child's index in its parent.
     #[must_use]
     pub fn index(&self) -> ChildIndex {
         self.index
     }
 
-    /// The name of the policy that it runs.
+    /// The name of the child's policy.
     #[must_use]
     pub fn policy_name(&self) -> &'static str {
         self.policy_name
     }
 
-    /// Updates it; if the configuration names another policy, the old one is replaced, and its connections live on in
-    /// the pool. An update that changes nothing (same configuration, same endpoints by value, same note, same shared
-    /// pointer) is not passed on.
+    /// Updates the child. If the configuration names a different policy, the child's policy is replaced, while its
+    /// connections stay in the pool. An update without changes (same configuration, same endpoints by value, same note,
+    /// same shared pointer) is not passed on.
     ///
     /// # Errors
-    /// What the child says.
+    /// If the child's policy rejects the update.
     pub fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         if self.last.as_ref().is_some_and(|last| unchanged(last, update)) {
             return Ok(());
         }
         if update.config.policy_name() != self.policy_name {
-            // The old instance is dropped only after the new one holds its subchannels, so that the pool keeps the
+            // The old policy is dropped only after the new one holds its subchannels, so that the pool keeps the
             // connections that both use.
             let old = std::mem::replace(&mut self.policy, update.config.build());
             self.policy_name = update.config.policy_name();
@@ -105,38 +105,38 @@ impl Child {
         self.pass_on(update, cx)
     }
 
-    /// Hands an event to it.
+    /// Passes a subchannel event to the child.
     pub fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
         let cause = if event.state == event.health { Cause::Subchannel } else { Cause::Ejection };
         self.call(cause, cx, |policy, cx| policy.on_subchannel(route, event, cx));
     }
 
-    /// Hands a timer to it.
+    /// Passes a timer to the child.
     pub fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
         self.call(Cause::Timer, cx, |policy, cx| policy.on_timer(route, token, cx));
     }
 
-    /// Hands a signal to it.
+    /// Passes a signal to the child.
     pub fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        // A signal that a policy deferred to the end of the input stands for what else the input brought.
+        // A signal deferred to the end of the input belongs to the cause of the input.
         let input = self.called.filter(|(at, _)| *at == cx.now());
         let cause = input.map_or(Cause::Signal, |(_, cause)| cause);
         self.call(cause, cx, |policy, cx| policy.on_signal(route, token, cx));
     }
 
-    /// Tells it to leave IDLE.
+    /// Makes the child leave IDLE.
     pub fn exit_idle(&mut self, cx: &mut dyn Cx) {
         self.call(Cause::ExitIdle, cx, |policy, cx| policy.exit_idle(cx));
     }
 
     fn pass_on(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let result = self.call(Cause::Update, cx, |policy, cx| policy.update(update, cx));
-        // What was refused is not "the same as before" when it comes again.
+        // A rejected update is passed on when it is repeated.
         self.last = result.is_ok().then(|| update.clone());
         result
     }
 
-    /// The child and all below it, for people.
+    /// A description of the child and its descendants.
     #[must_use]
     pub fn describe(&self, now: Time) -> PolicyNode {
         let mut node = self.policy.describe(now);
@@ -186,13 +186,13 @@ fn unchanged(last: &Update, new: &Update) -> bool {
         }
 }
 
-/// The context that a parent gives a child: adds the child's index to routes, and keeps what it publishes.
+/// The context that a parent passes to a child: adds the child's index to routes and stores its output.
 pub struct ChildCx<'a> {
-    /// The parent's own context.
+    /// The parent's context.
     pub parent: &'a mut dyn Cx,
     /// The child's index.
     pub index: ChildIndex,
-    /// Where the child's output goes.
+    /// The slot for the child's output.
     pub output: &'a mut ChildOutput,
 }
 
@@ -245,7 +245,7 @@ impl Cx for ChildCx<'_> {
     }
 }
 
-/// The children of a policy, by a key of the parent's choice and by the index that routes use.
+/// The children of a policy, by a key chosen by the parent and by the index used in routes.
 pub struct Children<K> {
     by_key: BTreeMap<K, ChildIndex>,
     by_index: BTreeMap<ChildIndex, Child>,
@@ -275,12 +275,12 @@ impl<K: Ord> Children<K> {
         self.by_index.get_mut(self.by_key.get(key)?)
     }
 
-    /// The child that a route names, if it still exists.
+    /// The child with this index, if it still exists.
     pub fn at(&mut self, index: ChildIndex) -> Option<&mut Child> {
         self.by_index.get_mut(&index)
     }
 
-    /// The child of this key, made from `config` if there is none.
+    /// The child of this key, built from `config` if there is none.
     pub fn get_or_insert(&mut self, key: K, config: &Arc<dyn PolicyConfig>) -> &mut Child {
         let next = &mut self.next;
         let index = *self.by_key.entry(key).or_insert_with(|| {
@@ -290,7 +290,7 @@ impl<K: Ord> Children<K> {
         self.by_index.entry(index).or_insert_with(|| Child::new(index, config))
     }
 
-    /// Removes a child. Its subchannels, timers and signals go with it.
+    /// Removes a child together with its subchannels, timers and signals.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<Child>
     where
         K: std::borrow::Borrow<Q>,
@@ -298,7 +298,7 @@ impl<K: Ord> Children<K> {
         self.by_index.remove(&self.by_key.remove(key)?)
     }
 
-    /// Removes the children whose keys do not pass.
+    /// Removes the children whose keys do not satisfy `keep`.
     pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
         let by_index = &mut self.by_index;
         self.by_key.retain(|key, index| {
@@ -310,28 +310,28 @@ impl<K: Ord> Children<K> {
         });
     }
 
-    /// Keys and children, in the order of the keys.
+    /// Keys and children, in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &Child)> {
         self.by_key.iter().filter_map(|(key, index)| Some((key, self.by_index.get(index)?)))
     }
 
-    /// All children, in the order of their making.
+    /// All children, in creation order.
     pub fn values(&self) -> impl Iterator<Item = &Child> {
         self.by_index.values()
     }
 
-    /// All children, in the order of their making.
+    /// All children, in creation order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Child> {
         self.by_index.values_mut()
     }
 
-    /// How many there are.
+    /// The number of children.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no children.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()

@@ -1,4 +1,4 @@
-//! Typed policy configurations: each knows its policy and how to build it, so no registry is asked at run time.
+//! Typed policy configurations. Each one builds its own policy, so there is no registry at run time.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -11,35 +11,35 @@ pub trait PolicyConfig: Any + Debug + Send + Sync {
     /// The policy's name as in gRPC's service configs and logs, `_experimental` suffix included (A27-08).
     fn policy_name(&self) -> &'static str;
 
-    /// A new instance of the policy; it is given this configuration by its first `update`.
+    /// Builds an instance of the policy, which gets this configuration in its first `update`.
     fn build(&self) -> Box<dyn Policy>;
 
-    /// Whether both say the same, so that an update with it need not be passed on.
+    /// Whether both configurations are equal, so that an update need not be passed on.
     fn same(&self, other: &dyn PolicyConfig) -> bool;
 
     /// For downcasts; see [`config_of`].
     fn as_any(&self) -> &dyn Any;
 
-    /// Its fields for people, by the names that gRFCs give them, without the children.
+    /// The fields, by the names in the gRFCs, without the children.
     fn fields(&self) -> Fields {
         Fields::default()
     }
 }
 
-/// Why a policy could not use an update. It keeps what it had.
+/// The reason why a policy rejected an update. It keeps its previous configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{policy}: {why}")]
 pub struct ConfigError {
-    /// The policy that refused.
+    /// The policy that rejected the update.
     pub policy: &'static str,
-    /// What was wrong.
+    /// The error.
     pub why: String,
 }
 
-/// The configuration as the type that the policy wants.
+/// Downcasts the configuration to the type of the policy.
 ///
 /// # Errors
-/// If the configuration is another policy's, which is a bug of the parent.
+/// If the configuration is that of a different policy, which is a bug in the parent.
 pub fn config_of<'a, T: PolicyConfig>(
     policy: &'static str,
     config: &'a Arc<dyn PolicyConfig>,
@@ -50,8 +50,8 @@ pub fn config_of<'a, T: PolicyConfig>(
     })
 }
 
-/// Implements [`PolicyConfig`] for a config type that is `Debug + PartialEq`. The fourth argument, if there is one, makes
-/// a JSON object of its fields.
+/// Implements [`PolicyConfig`] for a type that is `Debug + PartialEq`. The optional fourth argument returns the fields
+/// for display.
 #[macro_export]
 macro_rules! policy_config {
     ($config:ty, $name:expr, $build:expr $(, $fields:expr)?) => {

@@ -1,4 +1,4 @@
-//! How many calls ended, counted so that callers on different cores do not meet.
+//! The number of ended calls, counted without contention between cores.
 
 use std::ops::{Add, AddAssign};
 
@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 
 use super::stripes::{Padded, STRIPES, own_stripe};
 
-/// Calls that ended.
+/// The number of ended calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallCounts {
-    /// With status OK.
+    /// Calls with status OK.
     pub succeeded: u64,
-    /// With any other status, or because the caller gave up.
+    /// Calls with any other status, and cancelled calls.
     pub failed: u64,
 }
 
 impl CallCounts {
-    /// Both together.
+    /// All ended calls.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.succeeded + self.failed
     }
 
-    /// What was added since `earlier`.
+    /// The increase since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -48,9 +48,9 @@ impl AddAssign for CallCounts {
     }
 }
 
-/// Counts calls: one relaxed add each, on a cache line that threads of other cores do not use.
+/// Counts ended calls: one relaxed add each, on a cache line that other cores do not use.
 ///
-/// Takes no memory before the first call, or [`Self::prepare`].
+/// Allocates on the first call or on [`Self::prepare`].
 #[derive(Debug, Default)]
 pub struct CallCounter(OnceLock<Box<[Padded<Stripe>; STRIPES]>>);
 
@@ -61,23 +61,23 @@ struct Stripe {
 }
 
 impl CallCounter {
-    /// Takes its memory now.
+    /// Allocates now.
     pub fn prepare(&self) {
         self.0.get_or_init(Box::default);
     }
 
-    /// A call ended with status OK.
+    /// Counts a call that ended with status OK.
     pub fn succeeded(&self) {
-        // Relaxed: the numbers guard nothing.
+        // Relaxed: the counters order nothing else.
         self.stripe().succeeded.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A call ended otherwise.
+    /// Counts a call that ended with any other status.
     pub fn failed(&self) {
         self.stripe().failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes over what another counter had.
+    /// Adds the counts of another counter.
     pub fn absorb(&self, counts: CallCounts) {
         if counts.ended() > 0 {
             let stripe = self.stripe();
@@ -86,7 +86,7 @@ impl CallCounter {
         }
     }
 
-    /// The sum. Calls that end meanwhile may or may not be in it.
+    /// The sum. Concurrent calls may or may not be included.
     #[must_use]
     pub fn counts(&self) -> CallCounts {
         let stripes = self.0.get().into_iter().flat_map(|stripes| stripes.iter());

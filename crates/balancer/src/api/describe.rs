@@ -1,4 +1,4 @@
-//! The tree as people look at it: a snapshot of every policy, made only when someone asks.
+//! A description of the tree for inspection: a snapshot of every policy, made on request.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,50 +7,50 @@ use serde::{Deserialize, Serialize};
 
 use super::{CallCounts, ConnectivityState, Detail, Endpoint, Fields, HealthStatus};
 
-/// One policy of the tree, with all below it.
+/// One policy of the tree, with its descendants.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PolicyNode {
     /// The policy's name.
     pub policy: String,
-    /// The state that it published.
+    /// The published state.
     pub state: ConnectivityState,
-    /// How it got into that state.
+    /// The last state change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<StateChange>,
-    /// Its configuration, by the names that gRFCs give the fields; the children's is with the children.
+    /// The configuration, by the names in the gRFCs, without that of the children.
     #[serde(skip_serializing_if = "Fields::is_empty")]
     pub config: Fields,
-    /// What it fails RPCs with, unless something below it says the same.
+    /// The error that RPCs fail with, unless a descendant has the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What went wrong on the way to its endpoints, unless an error says so.
+    /// The problem in resolving its endpoints, unless an error mentions it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolution_note: Option<String>,
-    /// What it counts.
+    /// Counters by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
-    /// What it does about single endpoints, localities or sessions.
+    /// Details about single endpoints, localities or sessions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
-    /// The policies below it.
+    /// The child policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<ChildNode>,
-    /// The endpoints that it picks among, if it is one that does.
+    /// The endpoints, if the policy picks among endpoints.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<EndpointNode>,
 }
 
-/// A policy among the children of another.
+/// A child policy with its role in the parent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChildNode {
-    /// What its parent calls it: a cluster, a priority, a locality. Empty for an only child.
+    /// The parent's name for it: a cluster, a priority, a locality. Empty for an only child.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its share of the RPCs, where the parent has weights.
+    /// The weight, if the parent has weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// What it is to its parent: `serving`, `failing` (RPCs fail with its error), `standby`, `deactivated`.
+    /// The role in the parent: `serving`, `failing` (RPCs fail with its error), `standby` or `deactivated`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// The policy.
@@ -58,14 +58,14 @@ pub struct ChildNode {
     pub node: PolicyNode,
 }
 
-/// The last change of a policy's state.
+/// The last state change of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateChange {
-    /// How long ago.
+    /// The time since the change.
     pub seconds_ago: f64,
-    /// The state before.
+    /// The previous state.
     pub from: ConnectivityState,
-    /// What made it change.
+    /// The cause of the change.
     pub why: String,
 }
 
@@ -73,22 +73,22 @@ pub struct StateChange {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndpointNode {
-    /// Its addresses, in the order of preference.
+    /// The addresses, in order of preference.
     pub addresses: Vec<SocketAddr>,
-    /// Its state, as its policy counts it.
+    /// The state as seen by its policy.
     pub state: ConnectivityState,
-    /// The address that it is connected to.
+    /// The address of the connection, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected: Option<SocketAddr>,
     /// Its weight.
     pub weight: u32,
-    /// The health that the control plane gave it, unless that is unknown.
+    /// The health set by the control plane, unless unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<String>,
-    /// Its host name.
+    /// The host name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// Why it is not to be had.
+    /// The error, if it is unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The calls that ended on its connections.
@@ -103,7 +103,7 @@ impl PolicyNode {
         Self { children, ..Self::default() }
     }
 
-    /// Sets how it got into its state; what its only child says of the same state counts if it is more recent.
+    /// Sets the last state change. That of an only child in the same state is used if it is more recent.
     pub(super) fn set_changed(&mut self, own: Option<StateChange>) {
         let below = match &self.children[..] {
             [only] if only.name.is_empty() && only.node.state == self.state => only.node.changed.as_ref(),
@@ -114,12 +114,12 @@ impl PolicyNode {
         self.changed = known.into_iter().flatten().min_by(latest);
     }
 
-    /// Leaves errors and notes to the deepest node or endpoint that has them: those above only repeat them.
+    /// Keeps errors and notes only in the deepest node or endpoint that has them, since those above repeat them.
     pub fn say_errors_once(&mut self) {
         self.say_once(&mut Vec::new());
     }
 
-    /// Adds what it and those below it say to `said`.
+    /// Adds the errors and notes of this node and its descendants to `said`.
     fn say_once(&mut self, said: &mut Vec<String>) {
         let before = said.len();
         self.children.iter_mut().for_each(|child| child.node.say_once(said));
@@ -131,7 +131,7 @@ impl PolicyNode {
         said.extend(self.error.iter().chain(&self.resolution_note).cloned());
     }
 
-    /// The policies below it and itself, parents first.
+    /// Visits this policy and its descendants, parents first.
     pub fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         visit(self);
         self.children.iter().for_each(|child| child.node.walk(visit));
@@ -147,7 +147,7 @@ impl ChildNode {
 }
 
 impl EndpointNode {
-    /// What is known of an endpoint without asking its connections.
+    /// A description of an endpoint without its connections.
     #[must_use]
     pub fn new(endpoint: &Endpoint, state: ConnectivityState) -> Self {
         Self {
@@ -193,7 +193,7 @@ mod tests {
         root.say_errors_once();
         let mut said = Vec::new();
         root.walk(&mut |node| said.extend([&node.error, &node.resolution_note].into_iter().flatten()));
-        // The note is part of the error of the node that has no endpoints to blame.
+        // The note is part of the error of the node without endpoints.
         assert_eq!(said, ["no zone", "it has no localities (no zone)"]);
         assert_eq!(root.children[0].node.endpoints.len(), 2);
     }
@@ -204,7 +204,7 @@ mod tests {
         let mut node = PolicyNode::above(Some(child.clone()));
         node.set_changed(changed(9.0, "connected"));
         assert_eq!(node.changed, child.changed);
-        // Not if the child is in another state, or changed before.
+        // Not if the child is in a different state, or changed earlier.
         node.changed = None;
         node.state = ConnectivityState::Ready;
         node.set_changed(changed(9.0, "connected"));

@@ -1,4 +1,4 @@
-//! What a policy has to say, beyond counters, of something that it looks after.
+//! Details of a policy beyond counters.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,34 +9,34 @@ use serde_json::Value;
 use super::Fields;
 use super::fields::Plain;
 
-/// One line about one thing: an endpoint that is ejected, a session that is kept, the load of a locality.
+/// A detail about one subject: an ejected endpoint, a session, the load of a locality.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
     /// The kind: `ejected`, `session`, `load`, `sweep`.
     pub what: String,
-    /// The thing, by its address or name. Empty if it is the policy itself.
+    /// The subject, by address or name. Empty if it is the policy itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub of: String,
-    /// Numbers and states, the most important first. Names of times end in `_seconds` or `_seconds_ago`.
+    /// Numbers and states, the most important first. Names of durations end in `_seconds` or `_seconds_ago`.
     #[serde(default, skip_serializing_if = "Fields::is_empty")]
     pub fields: Fields,
 }
 
 impl Detail {
-    /// Without fields.
+    /// A detail without fields.
     #[must_use]
     pub fn new(what: &str, of: impl Into<String>) -> Self {
         Self { what: what.to_owned(), of: of.into(), fields: Fields::default() }
     }
 
-    /// With one more field.
+    /// Adds a field.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(name, value);
         self
     }
 
-    /// With one more field: a time, in tenths of seconds. The name says so with its last words.
+    /// Adds a duration in tenths of seconds. The name ends with the unit.
     #[must_use]
     pub fn with_seconds(self, name: &str, time: Duration) -> Self {
         self.with(name, (time.as_secs_f64() * 10.0).round() / 10.0)

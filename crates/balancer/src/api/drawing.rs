@@ -1,4 +1,4 @@
-//! The tree as lines of text.
+//! A drawing of the tree as lines of text.
 
 use std::fmt::{self, Write as _};
 
@@ -6,14 +6,14 @@ use super::change::without_address;
 use super::fields::Plain;
 use super::{ChildNode, EndpointNode, PolicyNode, StateChange};
 
-/// One line of a drawing. Who breaks a long text puts `hang` before the parts behind the first.
+/// One line of a drawing. When a long text is wrapped, `hang` prefixes the continuation lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// The branches that lead to the text.
     pub branch: String,
-    /// The branches beside what follows the text.
+    /// The branches beside continuation lines.
     pub hang: String,
-    /// What there is to say.
+    /// The text.
     pub text: String,
 }
 
@@ -40,7 +40,7 @@ impl PolicyNode {
         drawing.lines
     }
 
-    /// Itself, without those below it. What is so with the node above as well is not said again.
+    /// The text of this node, without its descendants. Facts that also hold for the parent are omitted.
     fn text(&self, above: Option<&Self>) -> String {
         let policy = self.policy.strip_suffix("_experimental").unwrap_or(&self.policy);
         let mut text = format!("{policy} {}", self.state);
@@ -64,7 +64,7 @@ impl PolicyNode {
 
 impl ChildNode {
     fn text(&self, above: &PolicyNode) -> String {
-        // Siblings are compared by what stands beside them, so each says all of it.
+        // Siblings are compared side by side, so each is complete.
         let above = self.name.is_empty().then_some(above);
         let mut text = String::new();
         if !self.name.is_empty() {
@@ -91,7 +91,7 @@ impl Drawing {
         self.lines.push(Line { branch: branch.to_owned(), hang: hang.to_owned(), text });
     }
 
-    /// What is below a node whose own line was just drawn.
+    /// The lines below a node whose own line was just drawn.
     fn below(&mut self, node: &PolicyNode, indent: &str) {
         let parts = node.children.len() + node.endpoints.len();
         let bar = if parts > 0 { "│" } else { " " };
@@ -134,14 +134,14 @@ impl fmt::Display for EndpointNode {
             write!(f, " {text}")?;
         }
         match &self.error {
-            // The address is there already.
+            // The address is shown already.
             Some(error) => write!(f, " error: {}", without_address(error)),
             None => Ok(()),
         }
     }
 }
 
-/// Seconds in the unit that suits them.
+/// A number of seconds in a suitable unit.
 struct Age(f64);
 
 impl fmt::Display for Age {

@@ -1,8 +1,7 @@
-//! The endpoints that an update hands down the tree.
+//! The endpoints that an update passes down the tree.
 //!
-//! They travel as shared slices, grouped by the child they are for (priority, then locality), so that a level hands
-//! its children a pointer, and an unchanged group is recognised by pointer; and so is an unchanged endpoint of a group
-//! that changed.
+//! They are shared slices, grouped by the child that they are for (priority, then locality), so that a level passes a
+//! pointer to each child, and unchanged groups and endpoints are recognised by pointer.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +18,7 @@ pub struct Locality {
 }
 
 impl std::fmt::Display for Locality {
-    /// For people; not unique, since empty parts are left out.
+    /// Human-readable; not unique, since empty parts are left out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts = [&self.region, &self.zone, &self.sub_zone].map(String::as_str);
         let set: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -27,7 +26,7 @@ impl std::fmt::Display for Locality {
     }
 }
 
-/// The health that the control plane gave an endpoint.
+/// The health set by the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[allow(missing_docs)] // the names are xDS's own
 pub enum HealthStatus {
@@ -37,25 +36,25 @@ pub enum HealthStatus {
     Draining,
 }
 
-/// One endpoint: one backend that may be reached by several addresses (gRFC A61).
+/// One endpoint: a backend that may have several addresses (gRFC A61).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its addresses, in the order of preference; at least one.
+    /// The addresses, in order of preference; at least one.
     pub addresses: Arc<[SocketAddr]>,
-    /// Its weight inside its locality; 1 if the control plane gave none.
+    /// The weight within the locality; 1 by default.
     pub weight: u32,
-    /// Its health. What is neither healthy, unknown nor draining never gets this far.
+    /// The health. Endpoints that are not healthy, unknown or draining are removed earlier.
     pub health: HealthStatus,
-    /// Its host name, for gRFC A81.
+    /// The host name, for gRFC A81.
     pub hostname: Option<Arc<str>>,
-    /// Its hash key, for gRFC A76; ring_hash uses the first address if there is none.
+    /// The hash key, for gRFC A76; ring_hash uses the first address if there is none.
     pub hash_key: Option<Arc<str>>,
-    /// Where it is, for load reports; `None` if nobody said so.
+    /// The locality, for load reports.
     pub locality: Option<Arc<Locality>>,
 }
 
 impl Endpoint {
-    /// An endpoint with one address, weight 1 and nothing else.
+    /// An endpoint with one address and weight 1.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self {
@@ -69,42 +68,42 @@ impl Endpoint {
     }
 }
 
-/// A named part of the endpoints: what one child gets.
+/// A named group of endpoints: those for one child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The child that it is for.
+    /// The name of the child.
     pub name: Arc<str>,
-    /// The weight of the group among its siblings (the locality's weight; 1 where weights mean nothing).
+    /// The weight among its siblings (the locality's weight; 1 where weights do not apply).
     pub weight: u32,
     /// The locality, on the level where groups are localities.
     pub locality: Option<Arc<Locality>>,
-    /// What is in it.
+    /// The endpoints of the group.
     pub endpoints: Endpoints,
 }
 
-/// Endpoints as one level of the tree sees them.
+/// Endpoints as seen by one level of the tree.
 #[derive(Clone, Debug)]
 pub enum Endpoints {
-    /// What a leaf or petiole policy gets.
+    /// The list for a leaf or petiole policy.
     List(Arc<[Arc<Endpoint>]>),
-    /// What a policy with named children gets, in the order of the configuration.
+    /// The groups for a policy with named children, in configuration order.
     Groups(Arc<[Group]>),
 }
 
 impl Endpoints {
-    /// No endpoints at all.
+    /// An empty list.
     #[must_use]
     pub fn none() -> Self {
         static NONE: LazyLock<Arc<[Arc<Endpoint>]>> = LazyLock::new(|| Arc::new([]));
         Self::List(Arc::clone(&NONE))
     }
 
-    /// What a leaf or petiole policy gets, from endpoints that nobody shares yet.
+    /// A list for a leaf or petiole policy from unshared endpoints.
     pub fn of(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
         Self::List(endpoints.into_iter().map(Arc::new).collect())
     }
 
-    /// Whether both are the same slice in memory: a cheap sign that nothing changed.
+    /// Whether both are the same slice in memory, a cheap sign that nothing changed.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -132,7 +131,7 @@ impl Endpoints {
         }
     }
 
-    /// The endpoints for the child of this name; none if no group has it.
+    /// The endpoints for the child of this name; empty if there is no such group.
     #[must_use]
     pub fn group(&self, name: &str) -> Self {
         self.groups()
@@ -141,7 +140,7 @@ impl Endpoints {
             .map_or_else(Self::none, |group| group.endpoints.clone())
     }
 
-    /// How many endpoints there are below here.
+    /// The total number of endpoints.
     #[must_use]
     pub fn count(&self) -> usize {
         match self {
@@ -150,7 +149,7 @@ impl Endpoints {
         }
     }
 
-    /// Every endpoint below here, whatever its group.
+    /// Visits every endpoint in all groups.
     pub fn flatten<'a>(&'a self, visit: &mut dyn FnMut(&'a Arc<Endpoint>)) {
         match self {
             Self::List(list) => list.iter().for_each(visit),
@@ -160,7 +159,7 @@ impl Endpoints {
 }
 
 impl PartialEq for Endpoints {
-    /// By value, with pointers compared first.
+    /// By value, comparing pointers first.
     fn eq(&self, other: &Self) -> bool {
         self.same(other)
             || match (self, other) {

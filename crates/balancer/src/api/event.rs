@@ -1,4 +1,4 @@
-//! What happens inside policies and is worth telling people.
+//! Decisions of policies that are recorded for inspection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,44 +7,44 @@ use std::time::Duration;
 /// A decision of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyEvent {
-    /// Outlier detection takes an endpoint out of service.
+    /// Outlier detection ejects an endpoint.
     Ejected {
         /// The endpoint, by its addresses.
         endpoint: String,
-        /// For how long.
+        /// The duration of the ejection.
         time: Duration,
-        /// The calls in the interval that it is ejected for.
+        /// The calls in the interval that caused the ejection.
         calls: u64,
-        /// Those of them that failed.
+        /// The failed calls among them.
         failed: u64,
     },
-    /// The ejection of an endpoint is over.
+    /// The ejection of an endpoint has ended.
     Returned {
         /// The endpoint, by its addresses.
         endpoint: String,
     },
     /// RPCs go to a lower priority from now on.
     FailedOver {
-        /// The cluster that has the priorities.
+        /// The cluster that the priorities belong to.
         cluster: Arc<str>,
         /// The priority or leaf cluster that served before.
         from: String,
-        /// The one that serves now.
+        /// The priority or leaf cluster that serves now.
         to: String,
     },
-    /// RPCs go to a higher priority from now on: it is back, or the order has changed.
+    /// RPCs go to a higher priority from now on: it has recovered, or the order has changed.
     MovedUp {
-        /// The cluster that has the priorities.
+        /// The cluster that the priorities belong to.
         cluster: Arc<str>,
         /// The priority or leaf cluster that served before.
         from: String,
-        /// The one that serves now.
+        /// The priority or leaf cluster that serves now.
         to: String,
     },
 }
 
 impl PolicyEvent {
-    /// Whether it is a sign of trouble.
+    /// Whether the event indicates a problem.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         matches!(self, Self::Ejected { .. } | Self::FailedOver { .. })

@@ -1,4 +1,4 @@
-//! Named values in the order in which they are to be read.
+//! Named values in reading order.
 
 use std::fmt;
 use std::ops::Index;
@@ -7,18 +7,18 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// Named values: in JSON an object that keeps this order.
+/// Named values; in JSON, an object in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields(Vec<(String, Value)>);
 
 impl Fields {
-    /// Whether there are none.
+    /// Whether there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds a field behind the others, or gives the one of this name another value.
+    /// Appends a field, or replaces the value of an existing one.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) {
         let (name, value) = (name.into(), value.into());
         match self.0.iter_mut().find(|(known, _)| *known == name) {
@@ -50,7 +50,7 @@ impl<N: Into<String>> FromIterator<(N, Value)> for Fields {
 impl Index<&str> for Fields {
     type Output = Value;
 
-    /// The value of this name; null if there is none, as serde_json has it.
+    /// The value of this name; null if there is none, as in serde_json.
     fn index(&self, name: &str) -> &Value {
         self.get(name).unwrap_or(&Value::Null)
     }
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-/// A value for people: text without quotes, lists and objects without JSON's punctuation.
+/// A human-readable value: text without quotes, lists and objects without JSON's punctuation.
 pub(super) struct Plain<'a>(pub(super) &'a Value);
 
 impl fmt::Display for Plain<'_> {

@@ -1,7 +1,7 @@
-//! Owning handles of what the tree keeps for a policy. Dropping one gives the thing back.
+//! Owning handles to subchannels, timers and signals of the tree. Dropping a handle releases its object.
 //!
-//! A drop only notes the id in a list that the maker of the handle empties before the event ends: no code of another
-//! policy runs inside a drop.
+//! A drop only records the id in a list, which the creator of the handle drains before the event ends: no code of
+//! another policy runs inside a drop.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -10,11 +10,11 @@ use proxyless_sans_io::sync::Mutex;
 
 use super::PickTarget;
 
-/// Names a subchannel, timer or signal of one tree. Never reused: a late event for a dead id finds nobody.
+/// The id of a subchannel, timer or signal of one tree. Never reused, so that late events are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub u64);
 
-/// The ids of handles that were dropped and not yet dealt with.
+/// The ids of dropped handles that have not been processed yet.
 ///
 /// Handles live inside policies, so pushes and drains come from the one task that runs the tree; the lock only makes
 /// the handles `Send`.
@@ -22,13 +22,13 @@ pub struct Id(pub u64);
 pub struct Releases(Mutex<Vec<Id>>);
 
 impl Releases {
-    /// A list for the maker of handles.
+    /// Creates a list for the creator of handles.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Takes what was dropped since the last call, in order.
+    /// Takes the ids dropped since the last call, in order.
     pub fn drain(&self) -> Vec<Id> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -56,7 +56,7 @@ impl Drop for Handle {
     }
 }
 
-/// A policy's share of a subchannel.
+/// A policy's reference to a subchannel.
 #[derive(Debug)]
 pub struct Subchannel {
     handle: Handle,
@@ -64,19 +64,19 @@ pub struct Subchannel {
 }
 
 impl Subchannel {
-    /// A handle that notes `id` in `releases` when it is dropped.
+    /// Creates a handle that records `id` in `releases` when it is dropped.
     #[must_use]
     pub fn new(id: Id, target: Arc<PickTarget>, releases: Arc<Releases>) -> Self {
         Self { handle: Handle { id, releases }, target }
     }
 
-    /// The name that its events carry.
+    /// The id used in its events.
     #[must_use]
     pub fn id(&self) -> Id {
         self.handle.id
     }
 
-    /// What pickers give to calls for it.
+    /// The target that pickers pass to calls.
     #[must_use]
     pub fn target(&self) -> &Arc<PickTarget> {
         &self.target
@@ -88,13 +88,13 @@ impl Subchannel {
 pub struct Timer(Handle);
 
 impl Timer {
-    /// A handle that notes `id` in `releases` when it is dropped.
+    /// Creates a handle that records `id` in `releases` when it is dropped.
     #[must_use]
     pub fn new(id: Id, releases: Arc<Releases>) -> Self {
         Self(Handle { id, releases })
     }
 
-    /// The timer's name.
+    /// The timer's id.
     #[must_use]
     pub fn id(&self) -> Id {
         self.0.id

@@ -1,4 +1,4 @@
-//! For policies that stand between their child and the subchannels it asks for.
+//! Support for policies that intercept their child's requests for subchannels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::{
     Timer,
 };
 
-/// Makes subchannels for a child.
+/// Creates subchannels for a child.
 pub trait Intercept {
-    /// Answers the child's wish for a subchannel. `cx` is the interceptor's own context; the route in `spec` already
-    /// leads through the interceptor to the child.
+    /// Creates a subchannel that the child requested. `cx` is the interceptor's own context; the route in `spec`
+    /// already leads through the interceptor to the child.
     fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel;
 }
 
-/// A context whose wishes for subchannels go to `by`, and all else straight on to `cx`.
+/// A context that passes requests for subchannels to `by`, and everything else to `cx`.
 pub struct InterceptCx<'a, I> {
     /// The interceptor's own context.
     pub cx: &'a mut dyn Cx,
@@ -72,8 +72,8 @@ impl<I: Intercept> Cx for InterceptCx<'_, I> {
     }
 }
 
-/// The subchannels that a policy made for its child: the policy keeps its own handle of each, with something of its
-/// choice beside it, and learns when the child lets go.
+/// The subchannels that a policy created for its child: the policy keeps its own handle of each, with a payload, and
+/// learns when the child drops its handle.
 pub struct Lent<T> {
     releases: Arc<Releases>,
     lent: BTreeMap<Id, (Subchannel, T)>,
@@ -86,14 +86,15 @@ impl<T> Default for Lent<T> {
 }
 
 impl<T> Lent<T> {
-    /// Keeps `own` and gives the child's handle: the same id, so that events need no translation.
+    /// Keeps `own` and returns the child's handle, with the same id, so that events need no translation.
     pub fn lend(&mut self, own: Subchannel, with: T) -> Subchannel {
         let child = Subchannel::new(own.id(), Arc::clone(own.target()), Arc::clone(&self.releases));
         self.lent.insert(own.id(), (own, with));
         child
     }
 
-    /// What the child has let go of since the last call. To be called after every call of the child.
+    /// Takes the subchannels that the child has dropped since the last call. Must be called after every call of the
+    /// child.
     pub fn take_returned(&mut self) -> Vec<(Subchannel, T)> {
         self.releases.drain().into_iter().filter_map(|id| self.lent.remove(&id)).collect()
     }
@@ -109,7 +110,7 @@ impl<T> Lent<T> {
         self.lent.get_mut(&id)
     }
 
-    /// All that the child holds, in the order of their making.
+    /// All subchannels that the child holds, in creation order.
     pub fn iter(&self) -> impl Iterator<Item = &(Subchannel, T)> {
         self.lent.values()
     }

@@ -1,4 +1,4 @@
-//! Picking: the one thing a policy does on the data path.
+//! Picking: the part of a policy that runs on the data path.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,85 +8,85 @@ use proxyless_sans_io::Rng;
 
 use super::{OverrideHost, PickError, PickTarget, SignalRaiser};
 
-/// Chooses the target of an RPC. Shared by all callers: takes no lock, allocates nothing, hands over to no task.
+/// Picks the target of an RPC. Shared by all callers: takes no lock, does not allocate, and hands off to no task.
 pub trait Picker: Send + Sync {
-    /// Chooses for one attempt of one RPC.
+    /// Picks a target for one attempt of an RPC.
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult;
 
-    /// The error that every RPC gets, if all get the same: for people who look.
+    /// The error that every RPC fails with, if they all do; for inspection.
     fn failure(&self) -> Option<&Arc<PickError>> {
         None
     }
 }
 
-/// What a picker may look at.
+/// The input of a pick.
 pub struct PickArgs<'a> {
     /// The method's path, `/package.Service/Method`.
     pub path: &'a str,
     /// The request's headers.
     pub headers: &'a HeaderMap,
-    /// What routing and filters found out about the RPC.
+    /// Attributes of the RPC from routing and filters.
     pub attributes: CallAttributes,
-    /// Randomness of the caller's own.
+    /// The caller's random number generator.
     pub rng: &'a mut Rng,
 }
 
-/// Typed facts about one RPC that routes and filters give to pickers.
+/// Typed attributes of an RPC that routes and filters pass to pickers.
 #[derive(Clone, Debug, Default)]
 pub struct CallAttributes {
-    /// The cluster that the route chose, as xds_cluster_manager numbers its children.
+    /// The cluster that the route chose, by its number in xds_cluster_manager.
     pub cluster: u32,
     /// The hash of the request, for ring_hash (gRFC A42).
     pub hash: u64,
-    /// Whether the route wants `:authority` rewritten to the endpoint's host name (gRFC A81).
+    /// Whether the route rewrites `:authority` to the endpoint's host name (gRFC A81).
     pub auto_host_rewrite: bool,
-    /// The session that the RPC belongs to, where the session filter is at work (gRFC A55); pickers answer in it.
+    /// The session of the RPC, if the session filter is enabled (gRFC A55); pickers set its outputs.
     pub override_host: Option<OverrideHost>,
 }
 
-/// What came of a pick.
+/// The result of a pick.
 #[derive(Debug)]
 pub enum PickResult {
     /// Use this target.
     Complete(Pick),
-    /// Nothing to be had yet: wait for the next picker.
+    /// No target is available yet: wait for the next picker.
     Queue,
-    /// The RPC fails, unless it waits for ready.
+    /// The RPC fails, unless it is wait-for-ready.
     Fail(Arc<PickError>),
-    /// The RPC fails even if it waits for ready, and is not retried.
+    /// The RPC fails even if it is wait-for-ready, and is not retried.
     Drop(Arc<PickError>),
 }
 
-/// A completed pick. It counts nowhere until [`super::CallTicket::start`].
+/// A completed pick. It is not counted until [`super::CallTicket::start`].
 #[derive(Debug)]
 pub struct Pick {
     /// The target.
     pub target: Arc<PickTarget>,
-    /// A place in a limited number of calls, given back when the call ends or the pick is dropped.
+    /// A permit of the circuit breaker, released when the call ends or the pick is dropped.
     pub permit: Option<PickPermit>,
     /// The `:authority` to use instead of the channel's.
     pub authority: Option<HeaderValue>,
 }
 
 impl Pick {
-    /// A pick of this target and nothing else.
+    /// A pick of this target, without permit and authority.
     #[must_use]
     pub fn new(target: Arc<PickTarget>) -> Self {
         Self { target, permit: None, authority: None }
     }
 }
 
-/// A place in a limited number of concurrent calls (gRFC A32); dropping it gives the place back.
+/// A permit for one of a limited number of concurrent calls (gRFC A32), released on drop.
 pub struct PickPermit(Arc<dyn PermitSource>);
 
-/// What permits come from.
+/// The source of permits.
 pub trait PermitSource: Send + Sync {
-    /// One permit less is in use.
+    /// Releases a permit.
     fn release(&self);
 }
 
 impl PickPermit {
-    /// A permit that was taken from `source`.
+    /// Creates a permit taken from `source`.
     #[must_use]
     pub fn new(source: Arc<dyn PermitSource>) -> Self {
         Self(source)
@@ -105,7 +105,7 @@ impl fmt::Debug for PickPermit {
     }
 }
 
-/// Makes every RPC wait; raises a signal if it has one (an IDLE policy leaves IDLE by it).
+/// Queues every RPC; raises a signal if it has one (which makes an IDLE policy leave IDLE).
 #[derive(Default)]
 pub struct QueuePicker {
     raiser: Option<Arc<SignalRaiser>>,

@@ -1,4 +1,4 @@
-//! The policy itself, and what it is told.
+//! The policy trait, and its inputs.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,48 +9,48 @@ use super::{
     ChildIndex, ConfigError, ConnectivityState, Cx, Endpoints, Id, PickError, PolicyConfig, PolicyNode,
 };
 
-/// A load balancing policy: decides which connections to hold and which of them an RPC gets.
+/// A load balancing policy: decides which connections to hold, and which of them each RPC uses.
 ///
-/// Every method may call `cx.publish`; `update` must leave something published (gRFC A31: a new configuration and
-/// its picker come in the same step).
+/// Every method may call `cx.publish`; after `update` something must be published (gRFC A31: a new configuration and
+/// its picker are applied in one step).
 pub trait Policy: Send {
-    /// Takes a new configuration and endpoints.
+    /// Applies a new configuration and endpoints.
     ///
     /// # Errors
-    /// If the policy cannot use it; it then goes on with what it had, or, if it had nothing, publishes
-    /// TRANSIENT_FAILURE.
+    /// If the policy rejects the update. It keeps its previous configuration, or publishes TRANSIENT_FAILURE if it has
+    /// none.
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError>;
 
     /// A subchannel of this policy or of a descendant changed its state.
     fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx);
 
-    /// A timer of this policy or of a descendant fired. `token` is what it was set with.
+    /// A timer of this policy or of a descendant fired. `token` is the value that it was set with.
     fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx);
 
     /// A picker raised a signal of this policy or of a descendant.
     fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx);
 
-    /// Leaves IDLE: connects if it would otherwise wait for an RPC.
+    /// Leaves IDLE: connects instead of waiting for an RPC.
     fn exit_idle(&mut self, cx: &mut dyn Cx);
 
-    /// What there is to see: children, endpoints and counters. [`Child::describe`](super::Child::describe) adds what the
-    /// parent knows: name, state, configuration. A policy with children or endpoints must say so here, or its part of the
-    /// tree cannot be seen.
+    /// Describes children, endpoints and counters for inspection. [`Child::describe`](super::Child::describe) adds what
+    /// the parent knows: name, state, configuration. A policy that omits its children or endpoints hides that part of
+    /// the tree.
     fn describe(&self, _now: Time) -> PolicyNode {
         PolicyNode::default()
     }
 }
 
-/// What a policy is updated with. Cheap to clone: everything in it is shared.
+/// The input of [`Policy::update`]. Cheap to clone: everything in it is shared.
 #[derive(Clone)]
 pub struct Update {
     /// The policy's configuration.
     pub config: Arc<dyn PolicyConfig>,
-    /// The endpoints below it.
+    /// The endpoints of the policy.
     pub endpoints: Endpoints,
-    /// Why endpoints are missing, for the error of RPCs that fail for it (A74).
+    /// The reason why endpoints are missing, for the error of RPCs that fail (A74).
     pub resolution_note: Option<Arc<str>>,
-    /// The configuration of the whole channel (`XdsConfig`), for the policies that know its type.
+    /// The configuration of the whole channel (`XdsConfig`), for policies that know its type.
     pub shared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -62,31 +62,31 @@ impl Update {
     }
 }
 
-/// A change of a subchannel's state.
+/// A state change of a subchannel.
 #[derive(Clone, Debug)]
 pub struct SubchannelEvent {
-    /// Which subchannel (see [`super::Subchannel::id`]).
+    /// The subchannel (see [`super::Subchannel::id`]).
     pub subchannel: Id,
-    /// Its connectivity. Connections are managed by this.
+    /// The connectivity state, by which connections are managed.
     pub state: ConnectivityState,
-    /// The state that health adds to a READY connection (A61): outlier detection rewrites it on the way down;
-    /// pick_first under a petiole reports it instead of READY.
+    /// The health of a READY connection (A61): outlier detection overrides it on the way down; pick_first under a
+    /// petiole policy reports it instead of READY.
     pub health: ConnectivityState,
-    /// Why it is in TRANSIENT_FAILURE (or why health is).
+    /// The reason for TRANSIENT_FAILURE (of the state or the health).
     pub error: Option<Arc<PickError>>,
 }
 
-/// Where an event goes: the child to take at this level, and the rest of the way.
+/// The destination of an event: the child at this level, and the rest of the route.
 #[derive(Clone, Copy, Debug)]
 pub struct Route<'a> {
     /// The last step, if it is not in `above`.
     leaf: Option<ChildIndex>,
-    /// The steps before, the first one at the end.
+    /// The earlier steps, in reverse order.
     above: &'a [ChildIndex],
 }
 
 impl<'a> Route<'a> {
-    /// The child to hand the event to, with the rest of the way; `None` if the event is for this policy itself.
+    /// The child to pass the event to, with the rest of the route; `None` if the event is for this policy itself.
     #[must_use]
     pub fn next(self) -> Option<(ChildIndex, Route<'a>)> {
         match self.above.split_last() {
@@ -96,7 +96,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// A route that is kept. Routes to the children of one policy share all but the last step.
+/// A stored route. Routes to children of the same policy share all but the last step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedRoute {
     leaf: Option<ChildIndex>,
@@ -111,21 +111,21 @@ impl SharedRoute {
     }
 }
 
-/// A route as it is built: the leaf's index first, each level above adds its own.
+/// A route under construction: the leaf's index first; each level above adds its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteBuf(Vec<ChildIndex>);
 
 impl RouteBuf {
-    /// Adds the index that one level up knows the caller by.
+    /// Adds the index of the caller at the next level up.
     pub fn push(&mut self, child: ChildIndex) {
         if self.0.capacity() == 0 {
-            // As many levels as trees mostly have.
+            // The usual depth of a tree.
             self.0.reserve_exact(12);
         }
         self.0.push(child);
     }
 
-    /// The finished route; with the memory of `like`, if that leads to a sibling.
+    /// The finished route; shares memory with `like` if that leads to a sibling.
     #[must_use]
     pub fn share(&self, like: Option<&SharedRoute>) -> SharedRoute {
         let (leaf, above) = match self.0.split_first() {

@@ -1,4 +1,4 @@
-//! Wishes of pickers ("connect this"), carried from the data path to the tree without a lock.
+//! Requests of pickers ("connect this"), passed from the data path to the tree without a lock.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Id, Releases};
 
 /// Wakes the task that runs the tree.
 pub trait Wake: Send + Sync {
-    /// Makes the task look at its signals soon. May be called from any thread, any number of times.
+    /// Makes the task check its signals soon. May be called from any thread, any number of times.
     fn wake(&self);
 }
 
@@ -21,14 +21,14 @@ pub struct SignalQueue {
 }
 
 impl SignalQueue {
-    /// A queue that wakes the tree's task when something is raised.
+    /// Creates a queue that wakes the tree's task when a signal is raised.
     #[must_use]
     pub fn new(wake: Arc<dyn Wake>) -> Self {
         let (sender, raised) = channel();
         Self { raised, sender, wake }
     }
 
-    /// A signal of this queue. Its handle notes `id` in `releases` when it is dropped.
+    /// Creates a signal. Its handle records `id` in `releases` when it is dropped.
     #[must_use]
     pub fn signal(&self, id: Id, releases: Arc<Releases>) -> Signal {
         let raiser = SignalRaiser {
@@ -53,21 +53,21 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// The signal's name.
+    /// The signal's id.
     #[must_use]
     pub fn id(&self) -> Id {
         self.raiser.id
     }
 
-    /// The end that pickers hold.
+    /// The end for pickers.
     #[must_use]
     pub fn raiser(&self) -> Arc<SignalRaiser> {
         Arc::clone(&self.raiser)
     }
 
-    /// Lets the signal be raised again; the policy calls it when it has acted.
+    /// Allows the signal to be raised again; called by the policy after it has acted.
     pub fn lower(&self) {
-        // Release: a raise after this sees what the policy did before.
+        // Release: a later raise sees the effects of the policy's actions.
         self.raiser.raised.store(false, Ordering::Release);
     }
 }
@@ -87,11 +87,11 @@ pub struct SignalRaiser {
 }
 
 impl SignalRaiser {
-    /// Raises the signal, once until it is lowered: a thousand picks in a row cost one wake-up.
+    /// Raises the signal, unless it is raised already: a thousand picks in a row cost one wake-up.
     pub fn raise(&self) {
-        // The plain load keeps the cache line shared while the signal is up.
+        // The plain load keeps the cache line shared while the signal is raised.
         if !self.raised.load(Ordering::Acquire) && !self.raised.swap(true, Ordering::AcqRel) {
-            // The receiver is gone only when the tree is: nobody is left to act.
+            // The receiver is dropped only with the tree.
             if self.queue.send(self.id).is_ok() {
                 self.wake.wake();
             }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The states of gRPC's connectivity semantics, without SHUTDOWN (a thing that is shut down is gone).
+/// gRPC's connectivity states, without SHUTDOWN (an object that is shut down no longer exists).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ConnectivityState {
@@ -15,7 +15,7 @@ pub enum ConnectivityState {
     Connecting,
     /// Connected.
     Ready,
-    /// The last attempt failed; the next one waits for its backoff.
+    /// The last attempt failed; the next one follows after a backoff.
     TransientFailure,
 }
 

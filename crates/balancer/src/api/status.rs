@@ -1,4 +1,4 @@
-//! Why a pick failed.
+//! Errors of picks.
 
 use std::sync::Arc;
 
@@ -26,17 +26,17 @@ pub enum Code {
     Unauthenticated = 16,
 }
 
-/// The status that a failed or dropped pick gives its RPC.
+/// The status of an RPC whose pick failed or was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PickError {
     /// The status code. The data path restricts it as gRFC A54 says.
     pub code: Code,
-    /// What went wrong, for a person who reads the RPC's error.
+    /// The message in the RPC's error.
     pub message: String,
 }
 
 impl PickError {
-    /// An UNAVAILABLE error, shared so that picks only clone a pointer.
+    /// Creates an UNAVAILABLE error, shared so that picks only clone a pointer.
     pub fn unavailable(message: impl Into<String>) -> Arc<Self> {
         Arc::new(Self { code: Code::Unavailable, message: message.into() })
     }

@@ -1,9 +1,9 @@
-//! For numbers that every call writes: each thread has its own, so that threads do not fight over one cache line.
+//! Striping of data that every call writes: threads use different cache lines, to avoid contention.
 
 #[cfg(proxyless_loom)]
 pub use model::{own_stripe, use_stripe};
 
-/// How many threads can be kept apart; more of them share.
+/// The number of stripes; with more threads, some share a stripe.
 pub const STRIPES: usize = if cfg!(proxyless_loom) { 2 } else { 8 };
 
 /// A value with a cache line of its own.
@@ -11,7 +11,7 @@ pub const STRIPES: usize = if cfg!(proxyless_loom) { 2 } else { 8 };
 #[repr(align(64))]
 pub struct Padded<T>(pub T);
 
-/// The number of the thread's stripe, below [`STRIPES`].
+/// The stripe of the current thread, below [`STRIPES`].
 #[cfg(not(proxyless_loom))]
 #[must_use]
 pub fn own_stripe() -> usize {
@@ -20,7 +20,7 @@ pub fn own_stripe() -> usize {
 
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static STRIPE: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES));
-    // A thread that is ending has no number any more; any stripe will do.
+    // The thread-local is gone when a thread ends; any stripe will do.
     STRIPE.try_with(Cell::get).unwrap_or(0)
 }
 

@@ -1,4 +1,4 @@
-//! The policies that need no xDS. Each folder is one policy: `config`, `policy`, `picker`, `tests`.
+//! The policies that do not depend on xDS. Each folder is one policy: `config`, `policy`, `picker`, `tests`.
 
 pub mod outlier_detection;
 pub mod petiole;

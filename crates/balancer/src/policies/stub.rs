@@ -1,4 +1,4 @@
-//! For tests of policies with children: children that publish what the test says, and a context that records.
+//! For tests of policies with children: scripted children, and a context that records.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,19 +16,19 @@ use crate::api::{
 const PUBLISH: u32 = 1;
 const RERESOLVE: u32 = 2;
 
-/// What all stub children of a test share with it.
+/// The state shared by a test and its stub children.
 #[derive(Clone, Debug, Default)]
 pub(super) struct World(Arc<Mutex<Facts>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// A timer of each live child, by which its route is found.
+    /// A timer of each live child, which identifies its route.
     handles: BTreeMap<String, Id>,
-    /// What a child publishes when it is updated.
+    /// The state that a child publishes when it is updated.
     pub(super) on_update: BTreeMap<String, ConnectivityState>,
-    /// What a child publishes when it is told to leave IDLE.
+    /// The state that a child publishes when it is told to leave IDLE.
     pub(super) on_exit_idle: BTreeMap<String, ConnectivityState>,
-    /// `update NAME`, `exit_idle NAME`, `drop NAME`, in their order.
+    /// `update NAME`, `exit_idle NAME`, `drop NAME`, in order.
     log: Vec<String>,
     say: Option<ConnectivityState>,
 }
@@ -39,17 +39,17 @@ impl World {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happened to children since the last call.
+    /// The log of the children since the last call.
     pub(super) fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.facts().log)
     }
 
-    /// The configuration of a child of this name.
+    /// The configuration of a child with this name.
     pub(super) fn child(&self, name: &str) -> Arc<dyn PolicyConfig> {
         self.child_version(name, 0)
     }
 
-    /// Another version of its configuration.
+    /// A different version of its configuration.
     pub(super) fn child_version(&self, name: &str, version: u32) -> Arc<dyn PolicyConfig> {
         Arc::new(StubConfig { name: name.to_owned(), version, world: self.clone() })
     }
@@ -137,7 +137,7 @@ impl Drop for Stub {
     }
 }
 
-/// Says whose it is.
+/// Fails picks with the child's name.
 struct StubPicker {
     name: String,
     state: ConnectivityState,
@@ -185,7 +185,7 @@ impl Rig {
         self.poke(child, PUBLISH);
     }
 
-    /// Makes a child ask for re-resolution.
+    /// Makes a child request re-resolution.
     pub(super) fn ask_reresolution(&mut self, child: &str) {
         self.poke(child, RERESOLVE);
     }
@@ -206,7 +206,7 @@ impl Rig {
         self.cx.forget_released();
     }
 
-    /// Lets time pass, and timers fire.
+    /// Advances time and fires timers.
     pub(super) fn advance(&mut self, span: Duration) {
         let end = self.cx.now + span;
         while let Some((at, id)) = self.cx.timers.iter().map(|(id, (_, at, _))| (*at, *id)).min() {
@@ -221,17 +221,17 @@ impl Rig {
         self.cx.now = end;
     }
 
-    /// The state last published.
+    /// The last published state.
     pub(super) fn state(&self) -> ConnectivityState {
         self.cx.published.last().expect("nothing published").0
     }
 
-    /// How often the policy has published.
+    /// The number of times that the policy has published.
     pub(super) fn publishes(&self) -> usize {
         self.cx.published.len()
     }
 
-    /// What a pick gives: the message of a failure (stub pickers fail with their name), or `queue`.
+    /// The result of a pick: the message of a failure (stub pickers fail with their name), or `queue`.
     pub(super) fn pick(&mut self) -> String {
         let (_, picker) = self.cx.published.last().expect("nothing published").clone();
         let headers = HeaderMap::new();
@@ -244,7 +244,7 @@ impl Rig {
         }
     }
 
-    /// Drops the policy. What it leaves behind stays in `cx`.
+    /// Drops the policy and returns its context.
     pub(super) fn drop_policy(self) -> Recorder {
         let Self { policy, mut cx, .. } = self;
         drop(policy);
@@ -253,7 +253,7 @@ impl Rig {
     }
 }
 
-/// A context that keeps what it is asked for.
+/// A context that records requests.
 pub(super) struct Recorder {
     now: Time,
     rng: Rng,
@@ -344,7 +344,7 @@ impl Cx for Recorder {
     }
 }
 
-/// Groups of these names, each with endpoints on these ports of the loopback address.
+/// Groups with these names, each with endpoints on these ports of the loopback address.
 pub(super) fn groups(groups: &[(&str, &[u16])]) -> Endpoints {
     let group = |(name, ports): &(&str, &[u16])| crate::api::Group {
         name: (*name).into(),

@@ -1,4 +1,4 @@
-//! What the tree keeps for its policies, and the context of the root.
+//! The state that the tree keeps for its policies, and the root's context.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use crate::api::{
 };
 use crate::pool::{Pool, PoolKey};
 
-/// How many events wait for someone to take them.
+/// The maximum number of recorded events.
 const KEPT_EVENTS: usize = 64;
 
-/// Everything of a tree but its policies.
+/// The tree without its policies.
 pub(super) struct Core {
     pub(super) now: Time,
     pub(super) pool: Pool,
     pub(super) signals: SignalQueue,
     pub(super) reresolution_requested: bool,
-    /// Whether a policy wants waiting RPCs to pick again.
+    /// Whether a policy requested that queued RPCs pick again.
     pub(super) bumped: bool,
-    /// What policies decided, until someone takes it.
+    /// Decisions of policies that have not been taken yet.
     pub(super) events: VecDeque<PolicyEvent>,
-    /// Signals that are due when the input has been dealt with otherwise.
+    /// Signals deferred to the end of the input.
     deferred: VecDeque<Id>,
     rng: Rng,
-    /// Boxed: the leaves of the map are half empty.
+    /// Boxed, because the leaves of the map are half empty.
     held: BTreeMap<Id, Box<Held>>,
-    /// The route that was kept last: often the next one leads to a sibling.
+    /// The last stored route: the next one often leads to a sibling.
     last_route: Option<SharedRoute>,
     timers: BTreeSet<(Time, Id)>,
     releases: Arc<Releases>,
     next_id: u64,
 }
 
-/// What a policy holds a handle of, and the way to that policy.
+/// An object that a policy holds a handle of, and the route to that policy.
 struct Held {
     kind: Kind,
     route: SharedRoute,
@@ -75,7 +75,7 @@ impl Core {
         }
     }
 
-    /// Deals with the handles that were dropped.
+    /// Processes dropped handles.
     pub(super) fn drain_releases(&mut self) {
         for id in self.releases.drain() {
             match self.held.remove(&id).map(|held| held.kind) {
@@ -88,12 +88,12 @@ impl Core {
         }
     }
 
-    /// The way to the owner of a subchannel, if it still owns it.
+    /// The route to the owner of a subchannel, if it still exists.
     pub(super) fn route(&self, subchannel: Id) -> Option<SharedRoute> {
         self.held.get(&subchannel).map(|held| held.route.clone())
     }
 
-    /// The next raised signal that somebody still waits for.
+    /// The next raised signal whose handle still exists.
     pub(super) fn next_signal(&mut self) -> Option<Message> {
         while let Some(id) = self.signals.next() {
             if let Some(message) = self.signal(id) {
@@ -103,7 +103,7 @@ impl Core {
         None
     }
 
-    /// The next signal that was put off to the end of the input, and that somebody still waits for.
+    /// The next deferred signal whose handle still exists.
     pub(super) fn next_deferred(&mut self) -> Option<Message> {
         while let Some(id) = self.deferred.pop_front() {
             if let Some(message) = self.signal(id) {
@@ -136,7 +136,7 @@ impl Core {
         }
     }
 
-    /// An id that is greater than all before.
+    /// Returns a new id, greater than all previous ones.
     pub(super) fn new_id(&mut self) -> Id {
         self.next_id += 1;
         Id(self.next_id - 1)
@@ -204,7 +204,7 @@ impl Cx for Core {
         self.deferred.push_back(signal.id());
     }
 
-    /// The root publishes into its own slot (it is a [`Child`](crate::api::Child)), never up to here.
+    /// The root publishes into its own slot (it is a [`Child`](crate::api::Child)), so this is never called.
     fn publish(&mut self, _: ConnectivityState, _: Arc<dyn Picker>) {}
 
     fn bump(&mut self) {
@@ -216,7 +216,7 @@ impl Cx for Core {
     }
 
     fn record(&mut self, event: PolicyEvent) {
-        // Whoever does not take them gets the last ones only.
+        // If events are not taken, only the latest are kept.
         if self.events.len() == KEPT_EVENTS {
             self.events.pop_front();
         }

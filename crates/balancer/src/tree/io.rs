@@ -1,4 +1,4 @@
-//! What goes into a [`Tree`](super::Tree) and what comes out of it.
+//! The inputs and outputs of a [`Tree`](super::Tree).
 
 use std::any::Any;
 use std::fmt;
@@ -10,16 +10,16 @@ use proxyless_sans_io::BackoffConfig;
 
 use crate::api::{CallCounts, ConnectivityState};
 
-/// The numbers of a tree.
+/// The configuration of a tree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TreeConfig {
-    /// Where the tree's randomness starts.
+    /// The seed of the tree's random number generator.
     pub seed: u64,
-    /// How long a failed connection is left alone.
+    /// The backoff after a failed connection attempt.
     pub backoff: BackoffConfig,
-    /// How long an attempt to connect may take at least; it may take as long as its backoff.
+    /// The minimum time limit of a connection attempt; the limit is at least its backoff.
     pub connect_timeout: Duration,
-    /// How long a READY connection without owner is kept for the next one.
+    /// The time for which a READY connection without an owner is kept.
     pub linger: Duration,
 }
 
@@ -34,20 +34,20 @@ impl Default for TreeConfig {
     }
 }
 
-/// Names a connection of the pool. Never reused.
+/// The id of a connection in the pool. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// What the driver says about one attempt to connect.
+/// The driver's answer about a connection attempt.
 #[derive(Clone)]
 pub enum ConnectionEvent {
-    /// It is connected: what calls are to find in the [`ConnectionSlot`](crate::api::ConnectionSlot).
+    /// Connected. The value goes into the [`ConnectionSlot`](crate::api::ConnectionSlot) for calls.
     Ready(Arc<dyn Any + Send + Sync>),
-    /// It could not connect, or not in time.
+    /// The attempt failed or timed out.
     Failed(String),
-    /// The server asked to go away; the driver lets running calls finish.
+    /// The server sent GOAWAY; the driver lets calls in flight finish.
     GoAway(String),
-    /// The connection is gone.
+    /// The connection was closed.
     Closed(String),
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for ConnectionEvent {
     }
 }
 
-/// What the driver has to do.
+/// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeEffect {
     /// Connect, and answer with [`ConnectionEvent`]s of this connection and attempt.
@@ -71,19 +71,19 @@ pub enum TreeEffect {
         connection: ConnectionId,
         /// The attempt; answers carry it, so that late ones are recognised.
         attempt: u64,
-        /// Where to.
+        /// The address to connect to.
         address: SocketAddr,
-        /// After this long, the driver answers `Failed`.
+        /// The time limit, after which the driver answers `Failed`.
         timeout: Duration,
     },
-    /// Give an attempt up. No answer is expected.
+    /// Cancel an attempt. No answer is expected.
     CancelConnect {
         /// The connection.
         connection: ConnectionId,
         /// The attempt.
         attempt: u64,
     },
-    /// Start no more calls on this connection, and close it when the last one ended. No answer is expected.
+    /// Start no more calls on this connection, and close it when the last one has ended. No answer is expected.
     CloseGracefully {
         /// The connection.
         connection: ConnectionId,
@@ -94,43 +94,43 @@ pub enum TreeEffect {
     RequestReresolution,
 }
 
-/// Why the root's output is to be handed to the data path again.
+/// The reason for passing the root's output to the data path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
-    /// The state or the picker is another one.
+    /// The state or the picker changed.
     Changed,
-    /// The picker is the same, but a connection was lost or what a picker looks at has changed: calls that wait must
+    /// The picker is the same, but a connection was lost or state that a picker reads has changed: queued calls must
     /// pick again.
     Bump,
 }
 
-/// A connection of the pool, for people.
+/// A connection of the pool, for inspection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConnectionNode {
-    /// Its name.
+    /// The connection's id.
     pub connection: ConnectionId,
-    /// The attempt that made it READY, while it is.
+    /// The attempt that established it, while it is READY.
     pub attempt: Option<u64>,
-    /// Where it goes.
+    /// The address.
     pub address: SocketAddr,
-    /// Its state.
+    /// The connectivity state.
     pub state: ConnectivityState,
-    /// Why it failed.
+    /// The error, if it failed.
     pub error: Option<String>,
     /// The calls that ended on connections to this address.
     pub calls: CallCounts,
-    /// Those of them that ended since it last became READY.
+    /// The calls that ended since it last became READY.
     pub calls_since_ready: CallCounts,
 }
 
-/// How much a tree holds; all zero after [`Tree::shutdown`](super::Tree::shutdown).
+/// The number of objects in a tree; all zero after [`Tree::shutdown`](super::Tree::shutdown).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeStats {
     /// Connections of the pool, in any state.
     pub connections: usize,
     /// Subchannels that policies hold.
     pub owners: usize,
-    /// Running timers of policies.
+    /// Timers of policies.
     pub timers: usize,
     /// Signals that policies hold.
     pub signals: usize,

@@ -1,8 +1,8 @@
-//! The tree: owns the root policy, the ids of what policies hold, the timers and the subchannel pool.
+//! The tree: owns the root policy, the handles of policies, the timers and the subchannel pool.
 //!
-//! Every input is worked off completely before the call returns: events of subchannels are delivered from the root to
-//! the leaf that owns them, dropped handles are dealt with, until nothing is left. Policies therefore never call each
-//! other back, and one input changes what is published at most once.
+//! Every input is processed completely before the call returns: subchannel events are delivered from the root to their
+//! owners and dropped handles are released until nothing is left. Policies therefore never call each other back, and
+//! each input publishes at most once.
 
 mod core;
 mod io;
@@ -21,13 +21,13 @@ use crate::api::{
     CallCounts, Child, ChildIndex, ChildOutput, ConfigError, Cx, PolicyEvent, PolicyNode, Route, Update, Wake,
 };
 
-/// The one child of the tree itself.
+/// The single child of the tree itself.
 const ROOT: ChildIndex = ChildIndex(0);
 
 /// A tree of policies with its connections.
 ///
-/// After each input, the caller drains [`Tree::poll_effect`], looks at [`Tree::take_published`], and plans to call
-/// [`Tree::on_tick`] at [`Tree::next_deadline`].
+/// After each input the caller drains [`Tree::poll_effect`], checks [`Tree::take_published`], and schedules
+/// [`Tree::on_tick`] for [`Tree::next_deadline`].
 pub struct Tree {
     root: Option<Child>,
     core: Core,
@@ -36,18 +36,17 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree without policies. `wake` is called from the data path when a picker wants [`Tree::on_signals`] to be
-    /// called.
+    /// Creates a tree without policies. `wake` is called from the data path when [`Tree::on_signals`] must be called.
     #[must_use]
     pub fn new(config: TreeConfig, wake: Arc<dyn Wake>) -> Self {
         let rootless = ChildOutput::default();
         Self { root: None, core: Core::new(config, wake), taken: rootless.clone(), rootless }
     }
 
-    /// Updates the root policy; makes it first if there is none.
+    /// Updates the root policy, building it first if there is none.
     ///
     /// # Errors
-    /// What the root says.
+    /// If the root policy rejects the update.
     pub fn update(&mut self, now: Time, update: &Update) -> Result<(), ConfigError> {
         self.core.now = now;
         let root = self.root.get_or_insert_with(|| Child::new(ROOT, &update.config));
@@ -56,7 +55,7 @@ impl Tree {
         result
     }
 
-    /// Takes an answer to a [`TreeEffect::Connect`]. Answers of attempts that are over are ignored.
+    /// Handles an answer to a [`TreeEffect::Connect`]. Answers to earlier attempts are ignored.
     pub fn on_connection(
         &mut self,
         now: Time,
@@ -81,7 +80,7 @@ impl Tree {
         self.finish();
     }
 
-    /// Hands the signals that pickers raised to their policies.
+    /// Delivers the signals raised by pickers to their policies.
     pub fn on_signals(&mut self, now: Time) {
         self.core.now = now;
         while let Some(message) = self.core.next_signal() {
@@ -90,10 +89,10 @@ impl Tree {
         self.finish();
     }
 
-    /// Fires what is due, in the order of time.
+    /// Fires everything that is due, in time order.
     pub fn on_tick(&mut self, now: Time) {
         self.core.now = now;
-        // A timer that is set during this tick waits for the next one, even if it is due at once: no endless loop.
+        // A timer set during this tick waits for the next one, even if it is due at once, to prevent endless loops.
         let limit = self.core.new_id();
         loop {
             let pool = self.core.pool.next_deadline().filter(|&at| at <= now);
@@ -124,34 +123,34 @@ impl Tree {
         self.finish();
     }
 
-    /// Ends all connection backoffs, for a network that came back.
+    /// Ends all connection backoffs, for instance when the network is back.
     pub fn reset_backoff(&mut self, now: Time) {
         self.core.now = now;
         self.core.pool.reset_backoff(now);
         self.finish();
     }
 
-    /// When [`Tree::on_tick`] has something to do.
+    /// The time at which [`Tree::on_tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         [self.core.next_timer(), self.core.pool.next_deadline()].into_iter().flatten().min()
     }
 
-    /// The next thing for the driver to do.
+    /// Returns the next effect for the driver.
     pub fn poll_effect(&mut self) -> Option<TreeEffect> {
         self.core.pool.poll_effect().or_else(|| {
             std::mem::take(&mut self.core.reresolution_requested).then_some(TreeEffect::RequestReresolution)
         })
     }
 
-    /// What the root last published; CONNECTING while there is no root.
+    /// The root's last output; CONNECTING while there is no root.
     #[must_use]
     pub fn output(&self) -> &ChildOutput {
         self.root.as_ref().map_or(&self.rootless, Child::output)
     }
 
-    /// Whether, since the last call, there is something to hand to the data path: another state or picker, or only
-    /// the need to pick again because a connection was lost or a policy says so.
+    /// Returns whether the data path must be updated: because the state or picker changed, or only because queued RPCs
+    /// must pick again.
     pub fn take_published(&mut self) -> Option<Published> {
         let lost = self.core.pool.take_lost();
         let bumped = std::mem::take(&mut self.core.bumped);
@@ -164,7 +163,7 @@ impl Tree {
         }
     }
 
-    /// Drops the root policy and ends every connection.
+    /// Drops the root policy and closes every connection.
     pub fn shutdown(&mut self, now: Time) {
         self.core.now = now;
         self.root = None;
@@ -173,7 +172,7 @@ impl Tree {
         self.core.reresolution_requested = false;
     }
 
-    /// The policies, for people; `None` while there are none.
+    /// Describes the policies; `None` while there are none.
     #[must_use]
     pub fn describe(&self, now: Time) -> Option<PolicyNode> {
         let mut root = self.root.as_ref()?.describe(now);
@@ -181,24 +180,24 @@ impl Tree {
         Some(root)
     }
 
-    /// What policies decided since the last call; of very many, the last ones.
+    /// The policies' decisions since the last call; only the latest if there are very many.
     pub fn take_events(&mut self) -> impl Iterator<Item = PolicyEvent> + use<> {
         std::mem::take(&mut self.core.events).into_iter()
     }
 
-    /// The connections, for people.
+    /// Describes the connections.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionNode> {
         self.core.pool.describe()
     }
 
-    /// The calls that ended on any connection since the beginning.
+    /// The calls that ended on any connection so far.
     #[must_use]
     pub fn calls(&self) -> CallCounts {
         self.core.pool.calls()
     }
 
-    /// How much the tree holds.
+    /// The number of objects in the tree.
     #[must_use]
     pub fn stats(&self) -> TreeStats {
         self.core.stats()
@@ -213,7 +212,7 @@ impl Tree {
         self.settle();
     }
 
-    /// Delivers events and deals with dropped handles until nothing is left.
+    /// Delivers events and releases dropped handles until nothing is left.
     fn settle(&mut self) {
         loop {
             self.core.drain_releases();

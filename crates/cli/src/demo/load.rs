@@ -1,5 +1,5 @@
-//! The RPCs of the demo: those of nobody in particular start at a steady rate whatever became of the earlier ones, those
-//! of a user one after the other, with the user's cookie. Each leaves a sample.
+//! The RPCs of the demo: those without a session start at a steady rate, whatever happens to earlier ones; those of a
+//! user run one after the other, with the user's cookie. Each produces a sample.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -20,36 +20,36 @@ use super::mesh::{Group, Member, group_of};
 /// The deadline of each RPC.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// How often each user sends an RPC.
+/// The interval between the RPCs of a user.
 const USER_EVERY: Duration = Duration::from_millis(50);
 
-/// How long RPCs must all go where they should, and none fail, to be settled there.
+/// The time for which all RPCs must go to the expected groups, without failures, to count as settled.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// An RPC that ended.
+/// The result of an RPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     /// Since the load began.
     pub(super) at: Duration,
-    /// Who sent it, if it is part of a session.
+    /// The user who sent it, if it is part of a session.
     pub(super) user: Option<usize>,
     pub(super) outcome: Outcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// By the backend of this name.
+    /// Answered by the backend of this name.
     Answered(String),
     Failed(Code, String),
 }
 
 impl Sample {
-    /// Who answered, if anyone did.
+    /// The group that answered, if any.
     pub(super) fn group(&self, members: &[Member]) -> Option<Group> {
         group_of(members, self.answered_by()?)
     }
 
-    /// The backend that answered, if any did.
+    /// The backend that answered, if any.
     pub(super) fn answered_by(&self) -> Option<&str> {
         match &self.outcome {
             Outcome::Answered(name) => Some(name),
@@ -62,14 +62,14 @@ impl Sample {
     }
 }
 
-/// The samples from a time on until before another.
+/// The samples in a half-open interval.
 pub(super) fn between(samples: &[Sample], from: Duration, to: Duration) -> &[Sample] {
     let index = |time| samples.partition_point(|sample| sample.at < time);
     samples.get(index(from)..index(to)).unwrap_or_default()
 }
 
-/// Whether in the time from `begin` to `now` each of these groups has answered, and the last RPCs were all answered:
-/// those without a session by these groups, the others by anyone.
+/// Whether from `begin` to `now` each of these groups has answered, and the last RPCs were all answered: those without
+/// a session by these groups, the others by any.
 pub(super) fn settled_in(
     groups: &[Group],
     members: &[Member],
@@ -90,7 +90,7 @@ pub(super) fn settled_in(
     from >= begin && some && last.iter().all(is_settled) && groups.iter().all(has_answered)
 }
 
-/// Running RPCs. They end when this is dropped.
+/// Running RPCs. Dropping this stops them.
 pub(super) struct Load {
     channel: XdsChannel,
     samples: Samples,
@@ -108,7 +108,7 @@ impl Load {
         Self { channel, samples, users: 0, stop, tasks }
     }
 
-    /// So many more users send RPCs from now on.
+    /// Adds users who send RPCs from now on.
     pub(super) fn log_in(&mut self, count: usize) {
         for user in self.users..self.users + count {
             let (samples, stopped) = (self.samples.clone(), self.stop.subscribe());
@@ -117,18 +117,18 @@ impl Load {
         self.users += count;
     }
 
-    /// The time since the load began.
+    /// The time since the load started.
     pub(super) fn now(&self) -> Duration {
         self.samples.start.elapsed()
     }
 
-    /// Looks at all RPCs that have ended, in the order in which they did, and at the time now. All others will end later.
+    /// Reads all samples so far, in order, and the current time. All others will be later.
     pub(super) fn read<R>(&self, look: impl FnOnce(&[Sample], Duration) -> R) -> R {
         let samples = self.samples.list.lock().unwrap_or_else(PoisonError::into_inner);
         look(&samples, self.now())
     }
 
-    /// Sends no more RPCs, and waits for the end of those that run.
+    /// Sends no more RPCs, and waits for those in flight.
     pub(super) async fn stop(mut self) -> Vec<Sample> {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
@@ -136,7 +136,7 @@ impl Load {
     }
 }
 
-/// Where RPCs leave their samples.
+/// The collected samples.
 #[derive(Clone)]
 struct Samples {
     start: Instant,
@@ -146,7 +146,7 @@ struct Samples {
 impl Samples {
     fn push(&self, user: Option<usize>, outcome: Outcome) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        // The time is taken under the lock, so that samples are in order, and none is earlier than a look at them.
+        // The time is taken under the lock, so that samples are in order, and none is earlier than a read.
         list.push(Sample { at: self.start.elapsed(), user, outcome });
     }
 }
@@ -167,7 +167,7 @@ async fn send(channel: XdsChannel, rate: u32, samples: Samples, mut stop: watch:
     while calls.join_next().await.is_some() {}
 }
 
-/// What a browser does: it sends back the last cookie that it got.
+/// Acts like a browser: sends back the last cookie it received.
 async fn visit(channel: XdsChannel, user: usize, samples: Samples, mut stop: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval_at(Instant::now() + USER_EVERY, USER_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

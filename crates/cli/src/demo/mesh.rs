@@ -15,7 +15,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// What stands for it in a timeline.
+    /// Its symbol in a timeline.
     pub(super) fn letter(self) -> char {
         self.name.chars().next().unwrap_or('?')
     }
@@ -32,7 +32,7 @@ pub(super) fn names(groups: &[Group]) -> String {
     groups.iter().map(|group| group.name).collect::<Vec<_>>().join("+")
 }
 
-/// What is known of a backend.
+/// The properties of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: String,
@@ -40,17 +40,17 @@ pub(super) struct Member {
     pub(super) condition: Condition,
 }
 
-/// How a backend is.
+/// The condition of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Up,
     Down,
-    /// Up, but it fails all RPCs.
+    /// Up, but fails all RPCs.
     Failing,
 }
 
 impl Condition {
-    /// What is wrong, if anything is.
+    /// The problem, if any.
     pub(super) fn trouble(self) -> Option<&'static str> {
         match self {
             Self::Up => None,
@@ -67,7 +67,7 @@ pub(super) fn group_of(members: &[Member], backend: &str) -> Option<Group> {
 pub(super) struct Mesh {
     control_plane: ControlPlane,
     members: Vec<Member>,
-    /// Those of `members`, in the same order.
+    /// In the same order as `members`.
     backends: Vec<Backend>,
 }
 
@@ -86,7 +86,7 @@ impl Mesh {
         Ok(mesh)
     }
 
-    /// For clients of the control plane.
+    /// The bootstrap for clients of the control plane.
     pub(super) fn bootstrap_json(&self) -> String {
         self.control_plane.bootstrap_json()
     }
@@ -101,7 +101,7 @@ impl Mesh {
         pairs.filter(move |(member, _)| member.group == group).map(|(_, backend)| backend)
     }
 
-    /// What the control plane has heard of the load so far.
+    /// The load reports that the control plane has received so far.
     pub(super) fn load_reports(&self) -> Vec<Arc<LoadReport>> {
         self.control_plane.load_reports()
     }

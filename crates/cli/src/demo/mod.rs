@@ -1,4 +1,4 @@
-//! `proxyless demo`: things happen to a mesh while RPCs run, and RPCs move.
+//! `proxyless demo`: a mesh changes while RPCs run, and RPCs move.
 
 mod load;
 mod mesh;
@@ -23,36 +23,36 @@ use scenario::{Act, Phase, ScenarioName};
 use summary::{Played, Summary};
 use view::{Frame, View};
 
-/// How much longer than planned a phase may take until what it shows has happened.
+/// The maximum time beyond the plan that a phase waits for its expected result.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often the picture is drawn, and the end of a phase looked for.
+/// The interval at which the picture is drawn and the end of a phase is checked.
 const FRAME: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoFlags {
-    /// What happens
+    /// The scenario to play
     #[arg(long, value_enum, default_value_t = ScenarioName::Failover)]
     scenario: ScenarioName,
-    /// Seconds that the demo takes, about (a few at least); by default what suits the scenario, 20 at most
+    /// The approximate duration in seconds (a few at least); by default that of the scenario, at most 20
     #[arg(long, value_name = "SECONDS", value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
     duration: Option<u64>,
     /// RPCs per second
     #[arg(long, default_value_t = 200, value_parser = RangedU64ValueParser::<u32>::new().range(1..=10_000))]
     rate: u32,
-    /// Print the summary only
+    /// Print only the summary
     #[arg(long, short)]
     quiet: bool,
-    /// Print lines instead of a moving picture, as when the output is not a terminal
+    /// Print lines instead of an animated picture, as when the output is not a terminal
     #[arg(long, conflicts_with = "quiet")]
     plain: bool,
-    /// Port of the loopback interface for the live page and `proxyless status`; 0 takes any free one
+    /// Loopback port for the live page and `proxyless status`; 0 chooses a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     admin_port: u16,
 }
 
-/// Runs the demo. The exit code tells whether all RPCs moved as they should, sessions stayed where they could, and the
-/// control plane heard of all of it.
+/// Runs the demo. The exit code tells whether all RPCs moved as expected, sessions stayed where possible, and the
+/// control plane received all load reports.
 pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
     let scenario = flags.scenario.scenario();
     let plan = Duration::from_secs(flags.duration.unwrap_or(scenario.seconds));
@@ -90,7 +90,7 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if summary.problems().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What one phase after the other is played on.
+/// The environment in which the phases are played.
 struct Stage {
     mesh: Mesh,
     channel: XdsChannel,
@@ -100,15 +100,15 @@ struct Stage {
 }
 
 enum Ending {
-    /// RPCs went where they should.
+    /// RPCs went where expected.
     Settled(Played),
-    /// They did not, and there is no point in going on.
+    /// They did not, so the demo ends.
     TimedOut(Played),
 }
 
 impl Stage {
-    /// Does what the phase does, shows what comes of it for this long, and then on until RPCs have settled where they
-    /// should, or patience ends.
+    /// Plays a phase: applies its changes, shows the result for this long, and then continues until RPCs have settled
+    /// where expected, or patience runs out.
     async fn play(&mut self, phase: &Phase, length: Duration) -> io::Result<Ending> {
         let begin = self.load.now();
         self.view.begin(begin, phase.title);

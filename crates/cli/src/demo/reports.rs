@@ -1,4 +1,4 @@
-//! The load that the control plane heard of (LRS), beside what the client did.
+//! The load that the control plane received (LRS), compared with the client's own counts.
 
 use std::{collections::BTreeMap, fmt, ops::AddAssign, time::Duration};
 
@@ -11,7 +11,7 @@ use super::{
     scenario::Reported,
 };
 
-/// How long to wait for the last report, which comes a second after the one before.
+/// The time to wait for the last report, which is sent a second after the previous one.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reports {
     rows: Vec<Row>,
-    /// What ended on the client's connections.
+    /// The calls that ended on the client's connections.
     sent: CallCounts,
 }
 
@@ -33,7 +33,7 @@ struct Row {
     answered: u64,
 }
 
-/// All reports of a locality, added up.
+/// The sum of all reports of a locality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Heard {
     issued: u64,
@@ -42,8 +42,8 @@ struct Heard {
 }
 
 impl Reports {
-    /// What the control plane has heard when the client's RPCs have all ended: waits until that is all of it, or patience
-    /// ends.
+    /// Waits until the control plane has received the complete load after the client's RPCs have ended, or patience
+    /// runs out.
     pub(super) async fn collect(
         reported: &[Reported],
         mesh: &Mesh,
@@ -90,7 +90,7 @@ impl Reports {
             let (cluster, zone) = key;
             rows.push(Row { cluster, zone, heard, answered });
         }
-        // What should not be there at all.
+        // Unexpected localities.
         rows.extend(heard.into_iter().map(|((cluster, zone), heard)| Row {
             cluster,
             zone,
@@ -100,7 +100,7 @@ impl Reports {
         Self { rows, sent }
     }
 
-    /// Where the two differ.
+    /// The differences between the two.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for row in &self.rows {
@@ -149,7 +149,7 @@ fn hear(report: &LoadReport, into: &mut BTreeMap<(String, String), Heard>) {
 }
 
 impl Heard {
-    /// An RPC that was reported while it was on its way into a connection, and then was not sent, cannot be taken back.
+    /// An RPC that was reported as issued and then not sent after all cannot be taken back.
     fn not_sent(self) -> u64 {
         self.issued.saturating_sub(self.succeeded + self.failed)
     }
@@ -170,7 +170,7 @@ impl Row {
 }
 
 impl fmt::Display for Reports {
-    /// A table, each line ended.
+    /// A table, each line terminated.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |place: &str, heard: Heard, answered: u64, client_failed: &str| {
             let Heard { issued, succeeded, failed } = heard;

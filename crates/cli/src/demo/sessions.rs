@@ -1,4 +1,4 @@
-//! What became of users and their sessions, as a pure function of the samples.
+//! The sessions of users, as a pure function of the samples.
 
 use std::{fmt, time::Duration};
 
@@ -13,12 +13,12 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Session {
     user: usize,
-    /// Where it was, one after the other, and since when.
+    /// Its hosts, in order, with the start of each.
     hosts: Vec<(Duration, String)>,
     answered: usize,
 }
 
-/// All of them, by user.
+/// All sessions, by user.
 pub(super) fn sessions(samples: &[Sample]) -> Vec<Session> {
     let users = samples.iter().filter_map(|sample| sample.user).max().map_or(0, |last| last + 1);
     let mut sessions: Vec<_> =
@@ -37,7 +37,7 @@ pub(super) fn sessions(samples: &[Sample]) -> Vec<Session> {
     sessions
 }
 
-/// Sessions that left a usable host (A75), and those that were not served in some phase.
+/// Sessions that left a usable host (A75), and those that were not served in a phase.
 pub(super) fn problems(
     phases: &[Phase],
     played: &[Played],
@@ -70,7 +70,7 @@ pub(super) fn problems(
     problems
 }
 
-/// Whether the host was dead then.
+/// Whether the host was dead at this time.
 fn is_down(host: &str, at: Duration, phases: &[Phase], played: &[Played], members: &[Member]) -> bool {
     let Some(group) = group_of(members, host) else { return false };
     let begun = phases.iter().zip(played).filter(|(_, played)| played.begin <= at);

@@ -1,4 +1,4 @@
-//! What happened, as a pure function of the samples: times, counts, and whether RPCs moved as the scenario expects.
+//! The summary, as a pure function of the samples: times, counts, and whether RPCs moved as the scenario expects.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use super::{
     timeline::{WIDTH, rows, timeline},
 };
 
-/// When a phase began and ended.
+/// The start and end of a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Played {
     pub(super) begin: Duration,
@@ -38,20 +38,20 @@ pub(super) struct Summary {
     problems: Vec<String>,
 }
 
-/// What became of a phase.
+/// The result of a phase.
 #[derive(Clone, Debug)]
 struct Move {
     title: &'static str,
     to: &'static [Group],
-    /// The time until all of them have answered; where they all did before, until nothing went elsewhere any more.
+    /// The time until all of them have answered; where they all did before, until the last answer from elsewhere.
     after: Option<Duration>,
-    /// RPCs with and without a session, until the next phase began.
+    /// RPCs with and without a session, until the start of the next phase.
     failed: usize,
     longest_pause: Duration,
 }
 
 impl Summary {
-    /// `played` has the phases that were played, which need not be all.
+    /// `played` has the phases that were played, which may be fewer than `phases`.
     pub(super) fn new(phases: &[Phase], played: &[Played], members: &[Member], samples: &[Sample]) -> Self {
         let span = played.last().map_or(Duration::ZERO, |last| last.end);
         let plain: Vec<_> = samples.iter().filter(|sample| sample.user.is_none()).cloned().collect();
@@ -59,7 +59,7 @@ impl Summary {
         let mut problems = Vec::new();
         let mut before: &[Group] = &[];
         for (at, (phase, played_phase)) in phases.iter().zip(played).enumerate() {
-            // Also those between two phases, and those that end after the last one, belong to a phase.
+            // RPCs between two phases, and those that end after the last one, belong to a phase too.
             let from = if at == 0 { Duration::ZERO } else { played_phase.begin };
             let to = played.get(at + 1).map_or(Duration::MAX, |next| next.begin);
             let failed = between(samples, from, to).iter().filter(|sample| sample.is_failure()).count();
@@ -87,14 +87,14 @@ impl Summary {
         }
     }
 
-    /// With what the control plane heard; what is wrong with that is wrong with all.
+    /// Adds the load reports, with their problems.
     pub(super) fn with_reports(mut self, reports: Reports) -> Self {
         self.problems.extend(reports.problems());
         self.reports = Some(reports);
         self
     }
 
-    /// What did not happen as it should.
+    /// All deviations from the expectations.
     pub(super) fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -130,7 +130,7 @@ impl Move {
     }
 }
 
-/// What is wrong with a phase. `before` are those who were expected to answer until then.
+/// The problems of a phase. `before` are the groups expected until then.
 fn verdict(
     phase: &Phase,
     before: &[Group],
@@ -179,7 +179,7 @@ fn failed(samples: &[Sample]) -> BTreeMap<i32, (usize, String)> {
     failed
 }
 
-/// The longest time without an answer that ended in this period, once there was an answer.
+/// The longest time without an answer that ended in this period, after the first answer.
 fn longest_pause(samples: &[Sample], begin: Duration, end: Duration) -> Duration {
     let is_answer = |sample: &&Sample| !sample.is_failure();
     let mut last = between(samples, Duration::ZERO, begin).iter().rfind(is_answer).map(|sample| sample.at);

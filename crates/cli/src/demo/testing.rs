@@ -1,4 +1,4 @@
-//! What the tests of the demo share: two groups, and samples on a timetable.
+//! Fixtures for the demo's tests: two groups, and samples on a timetable.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) fn members() -> Vec<Member> {
         .into()
 }
 
-/// One sample every so many milliseconds: from when, until when, by whom (`!` fails).
+/// One sample every so many milliseconds: start, end, group (`!` fails).
 pub(super) fn samples(every: usize, parts: &[(u64, u64, &str)]) -> Vec<Sample> {
     let mut samples = Vec::new();
     for (from, to, who) in parts {

@@ -1,4 +1,4 @@
-//! Who answered RPCs without a session when, as a row of cells of equal time.
+//! The groups that answered RPCs without a session over time, as a row of cells of equal length.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use super::{
     mesh::{Group, Member},
 };
 
-/// How many cells a row has.
+/// The number of cells in a row.
 pub(super) const WIDTH: u32 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// Mostly by this group.
+    /// Mostly answered by this group.
     Answered(Group),
     /// RPCs ended, and all failed.
     Failed,
@@ -36,7 +36,7 @@ pub(super) fn timeline(members: &[Member], samples: &[Sample], span: Duration) -
     (0..WIDTH).map(|cell| summarise(members, between(samples, start(cell), start(cell + 1)))).collect()
 }
 
-/// The same time with a row for each group, which shows when it answered any RPC, and one for failures.
+/// The same time with a row per group, which shows when it answered any RPC, and one for failures.
 pub(super) fn rows(groups: &[Group], members: &[Member], samples: &[Sample], span: Duration) -> Vec<String> {
     let start = |cell: u32| span * cell / WIDTH;
     let row = |letter: char, is_shown: &dyn Fn(&Sample) -> bool| -> String {

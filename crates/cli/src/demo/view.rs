@@ -1,4 +1,4 @@
-//! What the demo shows while it runs: a picture that is drawn over on a terminal, lines elsewhere, or nothing.
+//! The output of the running demo: an animated picture on a terminal, lines elsewhere, or nothing.
 
 mod frame;
 
@@ -17,7 +17,7 @@ const LINE_EVERY: Duration = Duration::from_millis(500);
 pub(super) enum View {
     Picture {
         style: Style,
-        /// Lines of the last picture, which the next one goes over.
+        /// The number of lines of the last picture, which the next one overwrites.
         drawn: usize,
     },
     Lines {
@@ -39,7 +39,7 @@ impl View {
         }
     }
 
-    /// A phase begins.
+    /// Starts a phase.
     pub(super) fn begin(&mut self, at: Duration, title: &str) {
         if let Self::Lines { next } = self {
             println!("{:5.1} s  == {title} ==", at.as_secs_f64());
@@ -51,10 +51,10 @@ impl View {
         match self {
             Self::Picture { style, drawn } => {
                 let picture = frame.picture(*style);
-                // Up to the first line of the last picture, and clear all below.
+                // Moves to the first line of the last picture, and clears everything below.
                 let over = if *drawn > 0 { format!("\x1b[{drawn}F\x1b[J") } else { String::new() };
                 print!("{over}{picture}");
-                // Nothing better can be done about a terminal that is gone.
+                // There is no remedy for a terminal that is gone.
                 let _ = stdout().flush();
                 *drawn = picture.lines().count();
             }
@@ -66,7 +66,7 @@ impl View {
         }
     }
 
-    /// The summary comes below.
+    /// Ends the output before the summary.
     pub(super) fn end(&self) {
         if !matches!(self, Self::Nothing) {
             println!();

@@ -1,4 +1,4 @@
-//! `proxyless status`: what a running client knows and does, read from its admin port.
+//! `proxyless status`: the state of a running client, read from its admin port.
 
 mod message;
 mod port;
@@ -20,7 +20,7 @@ use table::{Style, Table};
 
 use crate::text::{safe, safe_json, terminal_width};
 
-/// How often `--watch` looks.
+/// The refresh interval of `--watch`.
 const REFRESH: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Args)]
@@ -28,7 +28,7 @@ pub(crate) struct StatusFlags {
     /// The admin port, such as 127.0.0.1:19000
     #[arg(value_name = "ADDR")]
     address: String,
-    /// Look again every second, until interrupted
+    /// Refresh every second, until interrupted
     #[arg(long)]
     watch: bool,
     /// Print JSON
@@ -86,7 +86,7 @@ enum Printed {
     NobodyReads,
 }
 
-/// Like `print!`, for readers that may go away (`| head`).
+/// Like `print!`, for readers that may close the pipe (`| head`).
 fn print(text: &str) -> Result<Printed, Box<dyn Error>> {
     match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Printed::NobodyReads),
@@ -117,12 +117,12 @@ impl View<'_> {
         Ok(self.process().await + &tree::to_text(&channels, self.style, terminal_width()))
     }
 
-    /// A line about the process, if it is one of ours.
+    /// A line about the process, if it uses proxyless.
     async fn process(&self) -> String {
         let Some(ProcessReport { name, pid, version, uptime, .. }) = self.port.process().await else {
             return String::new();
         };
-        // The cast saturates, whatever the port says.
+        // The cast saturates, whatever the port returns.
         let uptime = table::age(uptime as u64);
         format!("{} pid {pid}, proxyless {}, up {uptime}\n\n", self.style.bold(&safe(&name)), safe(&version))
     }

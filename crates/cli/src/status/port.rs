@@ -1,4 +1,4 @@
-//! Talking to an admin port, and saying clearly when it is none.
+//! Communication with an admin port, with clear errors if it is not one.
 
 use std::error::Error;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct Port {
     channel: Channel,
 }
 
-/// Whether resources come with what is in them.
+/// Whether resources are included with their contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contents {
     Shown,
@@ -41,14 +41,14 @@ impl Port {
         Ok(Self { address: name.to_owned(), channel })
     }
 
-    /// The xDS clients and their resources, by CSDS.
+    /// The xDS clients and their resources, from CSDS.
     pub(super) async fn clients(&self, contents: Contents) -> Result<Vec<ClientConfig>, Box<dyn Error>> {
         let csds = ClientStatusDiscoveryServiceClient::new(self.channel.clone());
         let request = ClientStatusRequest {
             exclude_resource_contents: contents == Contents::Left,
             ..Default::default()
         };
-        // Meshes are larger than the limit that protects servers from strangers.
+        // Meshes exceed the default limit, which protects servers from unknown clients.
         let answer = csds.max_decoding_message_size(usize::MAX).fetch_client_status(request).await;
         Ok(answer.map_err(|status| self.explain(&status))?.into_inner().config)
     }
@@ -97,7 +97,7 @@ impl Port {
     }
 }
 
-/// An error with all that caused it.
+/// An error with all its causes.
 fn causes(error: &dyn Error) -> String {
     let mut texts: Vec<String> = Vec::new();
     let mut next = error.source();

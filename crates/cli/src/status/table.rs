@@ -22,7 +22,7 @@ impl Style {
         self.paint("1", text)
     }
 
-    /// A connectivity state or a resource's status, in the colour of how bad it is.
+    /// A connectivity state or a resource's status, in the colour of its severity.
     pub(super) fn state(self, state: &str) -> String {
         let colour = match state.trim_end() {
             "READY" | "ACKED" => "32",
@@ -123,13 +123,13 @@ impl<'a> Table<'a> {
     fn age(&self, time: Option<&Timestamp>) -> String {
         let Some(time) = time else { return "-".to_owned() };
         let since = Duration::new(u64::try_from(time.seconds).unwrap_or(0), time.nanos.unsigned_abs());
-        // A time that the clock cannot hold is in the future.
+        // A time that the clock cannot represent is in the future.
         let time = UNIX_EPOCH.checked_add(since).unwrap_or(self.now);
         age(self.now.duration_since(time).unwrap_or_default().as_secs())
     }
 }
 
-/// Seconds in the unit that suits them.
+/// A number of seconds in a suitable unit.
 pub(super) fn age(seconds: u64) -> String {
     match seconds {
         0..=119 => format!("{seconds} s"),

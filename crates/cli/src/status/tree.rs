@@ -5,10 +5,10 @@ use proxyless::inspect::{CallReport, ChannelReport, Line};
 use super::table::Style;
 use crate::text::{safe, wrap};
 
-/// The narrowest text that long lines are broken into, however deep they are.
+/// The minimum width of wrapped text, however deep it is indented.
 const MIN_TEXT: usize = 24;
 
-/// The channels, with lines of this width at most.
+/// The channels, in lines of at most this width.
 pub(super) fn to_text(channels: &[ChannelReport], style: Style, width: Option<usize>) -> String {
     if channels.is_empty() {
         return "no channels\n".to_owned();

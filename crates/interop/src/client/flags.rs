@@ -7,26 +7,26 @@ use clap::{ArgAction, Parser, builder::BoolishValueParser};
 use super::{rpc::Payload, traffic::Tolerance};
 use crate::flags::OnlyFalse;
 
-/// Sends a steady stream of RPCs to an xDS target and reports where they end.
+/// Sends a steady stream of RPCs to an xDS target and reports their results.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "xds-interop-client", version, rename_all = "snake_case")]
 pub struct ClientFlags {
     /// The target, such as xds:///greeter
     #[arg(long)]
     pub server: String,
-    /// Port of the services that report and change what the client does
+    /// Port of the statistics and configuration services
     #[arg(long, default_value_t = 50052)]
     pub stats_port: u16,
-    /// How many channels to make
+    /// Number of channels to create
     #[arg(long, default_value_t = 1)]
     pub num_channels: usize,
     /// RPCs per second, per channel and method
     #[arg(long, default_value = "1", value_parser = positive)]
     pub qps: f64,
-    /// Methods to call: UnaryCall, EmptyCall, or both with a comma
+    /// Methods to call: UnaryCall, EmptyCall, or both separated by a comma
     #[arg(long, default_value = "UnaryCall")]
     pub rpc: String,
-    /// Request metadata: METHOD:KEY:VALUE, several with commas
+    /// Request metadata: METHOD:KEY:VALUE, separated by commas
     #[arg(long, default_value = "")]
     pub metadata: String,
     /// Deadline of each RPC, in seconds
@@ -43,7 +43,7 @@ pub struct ClientFlags {
     /// Bytes of payload in each UnaryCall request
     #[arg(long, default_value_t = 0)]
     pub request_payload_size: u32,
-    /// Bytes of payload to ask for in each UnaryCall response
+    /// Bytes of payload to request in each UnaryCall response
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
     pub response_payload_size: i32,
     /// Use xDS credentials (not supported yet)
@@ -58,7 +58,7 @@ pub struct ClientFlags {
 
 impl ClientFlags {
     pub(super) fn timeout(&self) -> Duration {
-        // `positive` allows only what fits.
+        // `positive` allows only values that fit.
         Duration::try_from_secs_f64(self.rpc_timeout_sec).unwrap_or(Duration::MAX)
     }
 

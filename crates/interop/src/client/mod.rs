@@ -1,4 +1,4 @@
-//! The client: open-loop traffic over channels of any kind, and the services that tests read and change it by.
+//! The client: open-loop traffic over channels of any kind, and the services by which tests read and configure it.
 
 mod flags;
 mod plan;
@@ -28,10 +28,10 @@ use services::{ConfigureService, StatsService};
 use stats::Stats;
 use traffic::Traffic;
 
-/// Called with every RPC that ends: its number, its method, and how it ended.
+/// Called for every RPC that ends, with its number, its method and its outcome.
 pub type Observer = Arc<dyn Fn(u64, Method, &Outcome) + Send + Sync>;
 
-/// An interop client that has not begun to send yet.
+/// An interop client that has not started to send yet.
 #[derive(Debug)]
 pub struct Client {
     flags: ClientFlags,
@@ -40,16 +40,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that does what these flags say.
+    /// Creates a client with these flags.
     ///
     /// # Errors
-    /// When the RPC types or the metadata among the flags make no sense.
+    /// If the RPC types or the metadata among the flags are invalid.
     pub fn new(flags: ClientFlags) -> Result<Self, BadPlan> {
         let plan = Plan::from_flags(&flags)?;
         Ok(Self { flags, plan: Arc::new(watch::Sender::new(plan)), stats: Arc::default() })
     }
 
-    /// The services of the stats port.
+    /// The services of the statistics port.
     pub fn routes(&self) -> Routes {
         let stats = StatsService::new(self.stats.clone());
         let configure = ConfigureService::new(self.plan.clone(), self.flags.timeout());
@@ -57,7 +57,7 @@ impl Client {
             .add_service(XdsUpdateClientConfigureServiceServer::new(configure))
     }
 
-    /// Sends RPCs on each of these channels. It ends only when an RPC fails although none may.
+    /// Sends RPCs on each of these channels. Ends only when an RPC fails although none may.
     pub async fn drive<T: Channel>(&self, channels: Vec<T>, observer: Observer) -> FailedRpc {
         let traffic = Traffic {
             plan: self.plan.clone(),

@@ -1,4 +1,4 @@
-//! What is sent: methods, metadata and deadline. It can change while RPCs run.
+//! The RPCs to send: methods, metadata and deadline. It can change while RPCs run.
 
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
@@ -29,7 +29,7 @@ impl Method {
         }
     }
 
-    /// The name under which accumulated statistics list it.
+    /// The name in accumulated statistics.
     pub(crate) fn stats_name(self) -> &'static str {
         match self {
             Self::Empty => "EMPTY_CALL",
@@ -55,7 +55,7 @@ impl FromStr for Method {
     }
 }
 
-/// Why a plan makes no sense.
+/// An invalid plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPlan(String);
 
@@ -90,7 +90,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// An empty list of types means: send nothing. A timeout of zero means: the one of the command line.
+    /// An empty list of types means to send nothing. A timeout of zero means that of the command line.
     pub(super) fn from_request(request: &ClientConfigureRequest, default: Duration) -> Result<Self, BadPlan> {
         let seconds = u64::try_from(request.timeout_sec)
             .map_err(|_| BadPlan(format!("timeout_sec {} is negative", request.timeout_sec)))?;
@@ -104,7 +104,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The value of a `-bin` key is the bytes to send, as in the clients of other languages; not their base64.
+    /// The value of a `-bin` key is the bytes to send, as in the clients of other languages, not their base64.
     fn add_metadata(&mut self, method: Method, key: &str, value: &str) -> Result<(), BadPlan> {
         let name = key.to_ascii_lowercase();
         let bad_key = |error: &dyn fmt::Display| BadPlan(format!("metadata key {key:?}: {error}"));

@@ -18,7 +18,7 @@ use crate::proto::{Empty, Payload as PayloadMessage, SimpleRequest, SimpleRespon
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What RPCs can be sent on: an xDS channel, or tonic's own.
+/// A channel for RPCs: an xDS channel, or tonic's own.
 pub trait Channel:
     GrpcService<
         Body,
@@ -41,19 +41,19 @@ where
 {
 }
 
-/// How many bytes of payload go in each direction of a UnaryCall.
+/// The number of bytes of payload in each direction of a UnaryCall.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Payload {
     pub(super) request: usize,
     pub(super) response: i32,
 }
 
-/// How an RPC ended.
+/// The outcome of an RPC.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// OK, or why it failed.
+    /// OK, or the error.
     pub status: Status,
-    /// The backend that answered; empty when none did.
+    /// The backend that answered; empty if none did.
     pub peer: String,
     pub(super) initial: MetadataMap,
     pub(super) trailing: MetadataMap,
@@ -80,12 +80,12 @@ pub(super) async fn call<T: Channel>(
     outcome
 }
 
-/// The status with the code that other languages give it, where tonic has another.
+/// The status with the code of gRPC's other implementations, where tonic's differs.
 pub(super) fn as_grpc_says(status: Status, waited: Duration, timeout: Duration) -> Status {
     match status.code() {
-        // A server may say that its client has gone; at the deadline that is so.
+        // A server may report that its client has gone; at the deadline that is the case.
         Code::Cancelled if waited >= timeout => Status::deadline_exceeded(status.message()),
-        // tonic's receive limit of 4 MiB. A server's OUT_OF_RANGE reads otherwise.
+        // tonic's receive limit of 4 MiB. A server's OUT_OF_RANGE has a different text.
         Code::OutOfRange if status.message().starts_with("Error, decoded message length too large") => {
             Status::resource_exhausted(status.message())
         }
@@ -159,7 +159,7 @@ where
     outcome
 }
 
-/// Reads a unary response as a stream of one message, because that keeps initial and trailing metadata apart.
+/// Reads a unary response as a stream of one message, because that keeps initial and trailing metadata separate.
 async fn attempt<T, Q, A>(
     channel: T,
     request: Request<Q>,

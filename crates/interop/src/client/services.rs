@@ -1,4 +1,4 @@
-//! The services of the stats port.
+//! The services of the statistics port.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::proto::{
     xds_update_client_configure_service_server::XdsUpdateClientConfigureService,
 };
 
-/// Reports where RPCs ended.
+/// Reports the outcomes of RPCs.
 #[derive(Debug)]
 pub(super) struct StatsService {
     stats: Arc<Stats>,
@@ -37,7 +37,7 @@ impl LoadBalancerStatsService for StatsService {
         let limit = Duration::from_secs(u64::try_from(request.timeout_sec).unwrap_or(0));
         let watch = self.stats.watch(count, request.metadata_keys);
         if count > 0 {
-            // Partial results are what the caller gets when time is up.
+            // On timeout the caller gets partial results.
             let _ = tokio::time::timeout(limit, watch.complete()).await;
         }
         Ok(Response::new(watch.response()))
@@ -51,7 +51,7 @@ impl LoadBalancerStatsService for StatsService {
     }
 }
 
-/// Changes what is sent.
+/// Changes the plan.
 #[derive(Debug)]
 pub(super) struct ConfigureService {
     plan: Arc<watch::Sender<Plan>>,

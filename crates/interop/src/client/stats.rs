@@ -1,4 +1,4 @@
-//! Where RPCs ended: totals since the start, and watchers of the next few.
+//! The outcomes of RPCs: totals since the start, and watchers of the next few.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +40,7 @@ impl Totals {
 }
 
 impl Stats {
-    /// Counts an RPC as started and gives it a number.
+    /// Counts an RPC as started and assigns it a number.
     pub(super) fn start(&self, method: Method) -> u64 {
         let mut inner = self.lock();
         inner.totals.entry(method).or_default().started += 1;
@@ -49,7 +49,7 @@ impl Stats {
         number
     }
 
-    /// Counts an RPC as ended. Says whether any has succeeded by now.
+    /// Counts an RPC as ended. Returns whether any has succeeded so far.
     pub(super) fn finish(&self, number: u64, method: Method, outcome: &Outcome) -> bool {
         let mut inner = self.lock();
         let totals = inner.totals.entry(method).or_default();
@@ -101,7 +101,7 @@ impl Stats {
     }
 }
 
-/// A running observation of some RPCs; it ends when dropped.
+/// An observation of some RPCs; dropping it ends the observation.
 #[derive(Debug)]
 pub(super) struct Watch {
     stats: Arc<Stats>,
@@ -115,7 +115,7 @@ impl Watch {
         self.complete.notified().await;
     }
 
-    /// What is known now; RPCs that have not ended count as failures.
+    /// The current result; RPCs that have not ended count as failures.
     pub(super) fn response(&self) -> LoadBalancerStatsResponse {
         let inner = self.stats.lock();
         inner.watchers.get(&self.id).map(Watcher::response).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Open-loop traffic: RPCs start at their times, whatever became of the earlier ones.
+//! Open-loop traffic: RPCs start on schedule, whatever happens to earlier ones.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -15,10 +15,10 @@ use super::{
     stats::Stats,
 };
 
-/// How far the sending may lag behind its schedule before it gives up on catching up.
+/// The maximum lag behind the schedule that is caught up.
 const MAX_LAG: Duration = Duration::from_secs(1);
 
-/// Which failures of RPCs are borne.
+/// Which failures of RPCs are tolerated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tolerance {
     Always,

@@ -1,13 +1,13 @@
-//! The `rpc-behavior` header: how a request asks the server to misbehave.
+//! The `rpc-behavior` header: a request's instructions to misbehave.
 
 use std::time::Duration;
 
 use tonic::{Code, Status, metadata::MetadataMap};
 
-/// One thing to do before a request is processed.
+/// An action before a request is processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behavior {
-    /// Wait, then go on with the next behavior.
+    /// Wait, then continue with the next behavior.
     Sleep(Duration),
     /// Never answer.
     KeepOpen,
@@ -17,7 +17,7 @@ pub(super) enum Behavior {
     SucceedOnAttempt(u32),
 }
 
-/// The behaviors that a request asks of the server of this name, in order.
+/// The behaviors that a request specifies for the server of this name, in order.
 pub(super) fn requested(metadata: &MetadataMap, hostname: &str) -> Result<Vec<Behavior>, Status> {
     let mut behaviors = Vec::new();
     for value in metadata.get_all("rpc-behavior") {
@@ -52,7 +52,7 @@ fn parse(option: &str) -> Result<Behavior, Status> {
     }
 }
 
-/// Does what the request asks for; returns when it is to be processed.
+/// Applies the behaviors of the request; returns when it is to be processed.
 pub(super) async fn apply(metadata: &MetadataMap, hostname: &str) -> Result<(), Status> {
     for behavior in requested(metadata, hostname)? {
         match behavior {

@@ -1,4 +1,4 @@
-//! What surrounds every method: its deadline, and the metadata that it echoes.
+//! A wrapper around every method: deadlines, and echoed metadata.
 //!
 //! tonic's server answers CANCELLED at a deadline and cannot add trailers to a unary response, so both are done around
 //! the generated service.
@@ -17,15 +17,15 @@ use tokio::time::{Sleep, sleep};
 use tonic::{Status, body::Body, server::NamedService};
 use tower_service::Service;
 
-/// Comes back in the initial metadata.
+/// Echoed in the initial metadata.
 const ECHO_INITIAL: HeaderName = HeaderName::from_static("x-grpc-test-echo-initial");
-/// Comes back in the trailing metadata.
+/// Echoed in the trailing metadata.
 const ECHO_TRAILING: HeaderName = HeaderName::from_static("x-grpc-test-echo-trailing-bin");
 
-/// tonic's own timer runs as long as the header says. Ours must not end after it.
+/// tonic's own timer runs for the time in the header. Ours must not end after it.
 const AHEAD: Duration = Duration::from_millis(2);
 
-/// A gRPC service that answers DEADLINE_EXCEEDED at deadlines and echoes what gRPC's test `custom_metadata` sends.
+/// A gRPC service that answers DEADLINE_EXCEEDED at deadlines and echoes the metadata of gRPC's test `custom_metadata`.
 #[derive(Clone, Debug)]
 pub(super) struct Envelope<S>(pub(super) S);
 
@@ -76,7 +76,7 @@ where
 
 const EXCEEDED: &str = "the deadline of the request has passed";
 
-/// How long the client waits.
+/// The client's deadline.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -92,7 +92,7 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// A response's body that ends at the deadline, and with a trailer more.
+/// A response body that ends at the deadline, and has an additional trailer.
 struct EndedBody {
     inner: Body,
     trailing: Option<HeaderValue>,

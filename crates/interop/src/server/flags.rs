@@ -4,30 +4,30 @@ use clap::{ArgAction, Parser, ValueEnum};
 
 use crate::flags::OnlyFalse;
 
-/// Serves grpc.testing.TestService, and health services for whoever manages it.
+/// Serves grpc.testing.TestService, and health services for its manager.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "xds-interop-server", version, rename_all = "snake_case")]
 pub struct ServerFlags {
     /// Port of TestService
     #[arg(long, default_value_t = 8080)]
     pub port: u16,
-    /// Port of the health services; the same as --port unless given
+    /// Port of the health services; --port by default
     #[arg(long)]
     pub maintenance_port: Option<u16>,
-    /// What the server calls itself in responses
+    /// The server's id in responses
     #[arg(long, default_value = "rust_server")]
     pub server_id: String,
-    /// The host name in responses and their metadata; the machine's unless given
+    /// The host name in responses and their metadata; the machine's by default
     #[arg(long)]
     pub hostname: Option<String>,
-    /// Which addresses to bind
+    /// The addresses to bind
     #[arg(long, value_enum, ignore_case = true, default_value_t = AddressType::Ipv4Ipv6)]
     pub address_type: AddressType,
     /// Use xDS server credentials (not supported)
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
         action = ArgAction::Set, value_parser = OnlyFalse)]
     pub secure_mode: bool,
-    /// How to report load; only NONE is supported
+    /// The load reporting mode; only NONE is supported
     #[arg(long, value_enum, ignore_case = true, default_value_t = MetricsMode::None)]
     pub metrics_mode: MetricsMode,
     /// Use CSM observability (not supported)
@@ -51,26 +51,26 @@ impl ServerFlags {
     }
 }
 
-/// Which addresses a server binds.
+/// The addresses that a server binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[non_exhaustive]
 pub enum AddressType {
-    /// All of IPv4.
+    /// All IPv4 addresses.
     #[value(name = "IPV4")]
     Ipv4,
-    /// All of IPv6.
+    /// All IPv6 addresses.
     #[value(name = "IPV6")]
     Ipv6,
-    /// All of both; IPv4 alone where the machine has no IPv6.
+    /// All addresses of both families; IPv4 alone if the machine has no IPv6.
     #[value(name = "IPV4_IPV6")]
     Ipv4Ipv6,
 }
 
-/// How a server reports its load.
+/// The load reporting modes of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[non_exhaustive]
 pub enum MetricsMode {
-    /// Not at all.
+    /// No reports.
     #[value(name = "NONE")]
     None,
 }

@@ -1,4 +1,4 @@
-//! What the server says of its own health, and the service that changes it.
+//! The server's health, and the service that changes it.
 
 use tonic::{Request, Response, Status};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -12,7 +12,7 @@ pub(super) struct HealthSwitch {
 }
 
 impl HealthSwitch {
-    /// Begins as serving.
+    /// Starts as serving.
     pub(super) async fn new(reporter: HealthReporter) -> Self {
         let switch = Self { reporter };
         switch.set(ServingStatus::Serving).await;

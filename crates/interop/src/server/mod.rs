@@ -25,10 +25,10 @@ use health::HealthSwitch;
 use listen::listen;
 use service::TestServer;
 
-/// Starts to listen as the flags say, and returns the future that serves.
+/// Starts to listen according to the flags, and returns the future that serves.
 ///
 /// # Errors
-/// When a port cannot be bound.
+/// If a port cannot be bound.
 pub async fn start(
     flags: &ServerFlags,
 ) -> io::Result<impl Future<Output = Result<(), transport::Error>> + use<>> {
@@ -49,7 +49,7 @@ pub async fn start(
     })
 }
 
-/// TestService as a server of this name offers it.
+/// The routes of TestService for a server of this identity.
 pub fn test_routes(identity: Identity) -> Routes {
     Routes::new(test_service(identity))
 }

@@ -14,7 +14,7 @@ use crate::proto::{
 
 type Answers = Pin<Box<dyn Stream<Item = Result<StreamingOutputCallResponse, Status>> + Send>>;
 
-/// What a server calls itself.
+/// The identity of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// `server_id` in responses.
@@ -33,14 +33,14 @@ impl TestServer {
         Self { identity }
     }
 
-    /// Misbehaves as the request asks.
+    /// Misbehaves as requested.
     async fn behave(&self, metadata: &MetadataMap) -> Result<(), Status> {
         behavior::apply(metadata, &self.identity.hostname).await
     }
 
     fn respond<T>(&self, message: T) -> Response<T> {
         let mut response = Response::new(message);
-        // A name that cannot be a header is in the message all the same.
+        // A name that is an invalid header value is still in the message.
         if let Ok(name) = self.identity.hostname.parse() {
             response.metadata_mut().insert("hostname", name);
         }
@@ -102,7 +102,7 @@ impl TestService for TestServer {
     }
 }
 
-/// The responses that one request asks for, each after its interval, and then its status.
+/// The requested responses, each after its interval, followed by the status.
 fn answers(request: StreamingOutputCallRequest) -> Answers {
     let status = request.response_status;
     let end = tokio_stream::iter(check(status.as_ref()).err().map(Err));
@@ -117,7 +117,7 @@ async fn answer(parameters: ResponseParameters) -> Result<StreamingOutputCallRes
     Ok(StreamingOutputCallResponse { payload, ..Default::default() })
 }
 
-/// Answers each request of a stream in turn.
+/// Answers each request of a stream in order.
 struct Duplex {
     requests: Streaming<StreamingOutputCallRequest>,
     current: Option<Answers>,

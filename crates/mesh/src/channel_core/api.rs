@@ -1,4 +1,4 @@
-//! What goes into a [`super::ChannelCore`], and what comes out.
+//! The inputs and outputs of a [`super::ChannelCore`].
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,94 +16,94 @@ use crate::dns::{DnsAnswer, DnsConfig};
 use crate::policies::cluster_impl::CircuitRegistry;
 use crate::route_table::RouteTable;
 
-/// How a channel is set up.
+/// The configuration of a channel.
 #[derive(Clone, Debug)]
 pub struct ChannelConfig {
-    /// The Listener to ask for (A27-36).
+    /// The name of the Listener to request (A27-36).
     pub listener_name: Arc<str>,
-    /// What virtual hosts are chosen by.
+    /// The authority by which the virtual host is chosen.
     pub authority: Arc<str>,
-    /// How the policy tree connects. Its seed is not used: `seed` is.
+    /// The configuration of the policy tree. Its seed is not used: `seed` is.
     pub tree: TreeConfig,
-    /// How long a priority may be CONNECTING before the next is tried; 10 s in gRFC A56.
+    /// The time for a priority to connect before the next is tried; 10 s in gRFC A56.
     pub failover_timeout: Duration,
-    /// How names are resolved.
+    /// The DNS settings.
     pub dns: DnsConfig,
-    /// Gated behaviour.
+    /// Feature gates.
     pub gates: Gates,
-    /// The counters for circuit breaking.
+    /// The counters of circuit breaking.
     pub circuits: CircuitRegistry,
-    /// How long nobody must have used the channel before it goes IDLE; `None` if it never does.
+    /// The time without use after which the channel goes IDLE; `None`: never.
     pub idle_timeout: Option<Duration>,
     /// The seed of all randomness.
     pub seed: u64,
 }
 
-/// What happens to a channel.
+/// An input of the channel.
 #[derive(Debug)]
 pub enum ChannelInput {
-    /// The xDS client has something to say on a watch.
+    /// An event of a watch.
     Resource {
         /// The watch.
         watch: WatchId,
-        /// What.
+        /// The event.
         event: WatchEvent,
     },
-    /// The same for several watches at once: they are taken in together, so that a thousand cost one walk.
+    /// Events of several watches, handled together, so that a thousand of them cost one walk.
     Resources {
-        /// Watches and what there is to say, in order.
+        /// Watches and their events, in order.
         events: Vec<(WatchId, WatchEvent)>,
     },
     /// A DNS query ended.
     DnsAnswer {
-        /// The number that `ChannelEffect::DnsQuery` named; answers of cancelled queries are ignored.
+        /// The number from `ChannelEffect::DnsQuery`; answers of cancelled queries are ignored.
         query: u64,
-        /// The addresses, or why there are none.
+        /// The addresses, or the error.
         result: Result<DnsAnswer, String>,
     },
-    /// Something happened to a connection.
+    /// An event of a connection.
     Connection {
-        /// Which one.
+        /// The connection.
         connection: ConnectionId,
-        /// The attempt that `ChannelEffect::Connect` named; events of older ones are ignored.
+        /// The attempt from `ChannelEffect::Connect`; events of older attempts are ignored.
         attempt: u64,
-        /// What.
+        /// The event.
         event: ConnectionEvent,
     },
-    /// The same for several connections at once: they are taken in together, so that a thousand cost one new picker.
+    /// Events of several connections, handled together, so that a thousand of them cost one new picker.
     Connections {
-        /// Connections, attempts and what happened to them, in order.
+        /// Connections, attempts and events, in order.
         events: Vec<(ConnectionId, u64, ConnectionEvent)>,
     },
     /// The channel's `Wake` was called: pickers raised signals, or the last user of a cluster is gone.
     Wake,
-    /// Someone wants to use the channel: connect.
+    /// The channel is used: connect.
     ExitIdle,
     /// The answer to [`ChannelEffect::CheckActivity`].
     Activity(Activity),
-    /// Try again now what waits for its backoff.
+    /// Retry now, instead of waiting for backoffs.
     ResetBackoff,
-    /// The last handle of the channel is gone.
+    /// The last handle of the channel was dropped.
     Shutdown,
-    /// Nothing but the passing of time.
+    /// Time has passed.
     Tick,
 }
 
-/// Whether a channel is in use.
+/// The activity of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// RPCs are in flight, or some have begun since the last answer.
+    /// RPCs are in flight, or some have started since the last answer.
     InUse,
-    /// Neither.
+    /// No RPCs since the last answer.
     Unused,
 }
 
-/// What a channel wants done.
+/// An action for the driver.
 #[derive(Debug)]
 pub enum ChannelEffect {
     /// Watch a resource.
     Watch {
-        /// The watch's name, unique in this channel.
+        /// The id of the watch, unique in this channel.
         watch: WatchId,
         /// The resource's type.
         resource_type: ResourceType,
@@ -112,75 +112,75 @@ pub enum ChannelEffect {
     },
     /// End a watch.
     Unwatch {
-        /// Which one.
+        /// The watch.
         watch: WatchId,
     },
     /// Resolve a host name, once.
     DnsQuery {
-        /// The query's number, to be given back with its answer.
+        /// The number of the query, to be returned with the answer.
         query: u64,
         /// The host.
         host: Arc<str>,
-        /// The port that its addresses shall have.
+        /// The port for the addresses.
         port: u16,
     },
-    /// Give a query up.
+    /// Cancel a query.
     DnsCancel {
-        /// Which one.
+        /// The query.
         query: u64,
     },
     /// Connect.
     Connect {
-        /// The connection's name.
+        /// The connection's id.
         connection: ConnectionId,
-        /// The attempt's number, to be given back with its events.
+        /// The attempt's number, to be returned with its events.
         attempt: u64,
-        /// Where to.
+        /// The address.
         address: SocketAddr,
-        /// How long it may take.
+        /// The time limit.
         timeout: Duration,
     },
-    /// Give up an attempt.
+    /// Cancel an attempt.
     CancelConnect {
         /// The connection.
         connection: ConnectionId,
         /// The attempt.
         attempt: u64,
     },
-    /// Start nothing new on a connection, and close it when what runs has ended.
+    /// Start no new RPCs on a connection, and close it when those in flight have ended.
     CloseGracefully {
         /// The connection.
         connection: ConnectionId,
-        /// The attempt that made it.
+        /// The attempt that established it.
         attempt: u64,
     },
-    /// Report the load that this store counts.
+    /// Report the load counted in this store.
     RegisterLoad {
         /// The store.
         store: Arc<LoadStore>,
     },
-    /// No more load comes to this store.
+    /// No more load is counted in this store.
     UnregisterLoad {
         /// The store.
         store: Arc<LoadStore>,
     },
-    /// Say, with [`ChannelInput::Activity`], whether the channel was used since this was last asked.
+    /// Answer with [`ChannelInput::Activity`] whether the channel was used since the last check.
     CheckActivity,
-    /// The channel is IDLE: from now on RPCs wait for the next snapshot, and the first one asks for it with
-    /// [`ChannelInput::ExitIdle`]. All that the channel had is given up by the effects that follow.
+    /// The channel is IDLE: from now on RPCs wait for the next snapshot, and the first one requests it with
+    /// [`ChannelInput::ExitIdle`]. The effects that follow release everything the channel held.
     EnterIdle,
-    /// From now on RPCs use this.
+    /// RPCs use this snapshot from now on.
     Publish(DataPlane),
 }
 
-/// What RPCs use: one consistent snapshot.
+/// A consistent snapshot for RPCs.
 #[derive(Clone)]
 pub struct DataPlane {
-    /// Larger than that of every snapshot before. RPCs that wait pick again when it changes.
+    /// Larger than that of all previous snapshots. Queued RPCs pick again when it changes.
     pub generation: u64,
     /// The channel's state.
     pub state: ConnectivityState,
-    /// The routes, or why there are none. Every cluster that a route names is known to `picker`.
+    /// The routes, or the error of RPCs. Every cluster in a route is known to `picker`.
     pub routes: Result<Arc<RouteTable>, Arc<PickError>>,
     /// The picker of the whole tree.
     pub picker: Arc<dyn Picker>,

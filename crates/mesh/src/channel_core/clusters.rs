@@ -1,4 +1,4 @@
-//! The clusters that routes or RPCs in flight use, and their numbers (gRFC A31).
+//! The clusters in use by routes or RPCs in flight, and their ids (gRFC A31).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -8,8 +8,8 @@ use proxyless_sans_io::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::cluster_ref::ClusterRef;
 
-/// All claimed clusters. A cluster has its number as long as someone holds a claim on it, and until the core has
-/// dealt with the release.
+/// All claimed clusters. A cluster keeps its id while there are claims on it, and until the core has processed the
+/// release.
 pub(super) struct Clusters {
     by_id: BTreeMap<u32, Claimed>,
     ids: BTreeMap<Arc<str>, u32>,
@@ -30,14 +30,14 @@ impl Clusters {
         Self { by_id: BTreeMap::new(), ids: BTreeMap::new(), free: BTreeSet::new(), sender, released, wake }
     }
 
-    /// A claim on a cluster; `new` is told the name if the cluster had no number before.
+    /// Claims a cluster; calls `new` if the cluster had no id before.
     pub(super) fn claim(&mut self, name: &Arc<str>, new: impl FnOnce(&Arc<str>)) -> Arc<ClusterRef> {
         let id = self.ids.get(name).copied();
         if let Some(claim) = id.and_then(|id| self.by_id.get(&id)).and_then(|claimed| claimed.claim.upgrade())
         {
             return claim;
         }
-        // A cluster whose last claim went, but whose release has not been dealt with, goes on as it is.
+        // A cluster whose release has not been processed yet continues unchanged.
         let id = id.unwrap_or_else(|| {
             new(name);
             self.smallest_free_id()
@@ -49,7 +49,7 @@ impl Clusters {
         claim
     }
 
-    /// Takes out the clusters that nobody claims any more.
+    /// Removes the clusters without claims.
     pub(super) fn take_released(&mut self) -> Vec<Arc<str>> {
         let mut names = Vec::new();
         while let Ok(id) = self.released.try_recv() {
@@ -63,12 +63,12 @@ impl Clusters {
         names
     }
 
-    /// Numbers and names of all claimed clusters.
+    /// Ids and names of all claimed clusters.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>)> {
         self.by_id.iter().map(|(&id, claimed)| (id, &claimed.name))
     }
 
-    /// Pickers index by id, so ids stay small: those of clusters that are gone are used again.
+    /// Pickers index by id, so ids stay small: ids of removed clusters are reused.
     fn smallest_free_id(&mut self) -> u32 {
         self.free.pop_first().unwrap_or_else(|| self.by_id.last_key_value().map_or(0, |(&id, _)| id + 1))
     }

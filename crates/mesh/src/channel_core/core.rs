@@ -1,4 +1,4 @@
-//! The state machine itself.
+//! The state machine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct ChannelCore {
     phase: Phase,
     idle: IdleTimer,
     config: Config,
-    /// Set when what `config` says of routes was not published yet.
+    /// Set while the routes of `config` are not published yet.
     routes_changed: bool,
     generation: u64,
     effects: VecDeque<ChannelEffect>,
@@ -47,14 +47,14 @@ enum Phase {
     ShutDown,
 }
 
-/// Whether the dependency manager asked for something of DNS.
+/// Whether the dependency manager requested anything of DNS.
 #[derive(PartialEq, Eq)]
 enum DnsAsked {
     Yes,
     No,
 }
 
-/// What the dependency manager last said.
+/// The last result of the dependency manager.
 enum Config {
     None,
     Good { xds: Arc<XdsConfig>, routes: Arc<RouteTable> },
@@ -62,8 +62,8 @@ enum Config {
 }
 
 impl ChannelCore {
-    /// A channel in IDLE: it does nothing until [`ChannelInput::ExitIdle`] (A27-35). `wake` is called, from any
-    /// thread, when [`ChannelInput::Wake`] shall follow.
+    /// Creates an IDLE channel, which does nothing until [`ChannelInput::ExitIdle`] (A27-35). `wake` is called from any
+    /// thread when [`ChannelInput::Wake`] must follow.
     #[must_use]
     pub fn new(config: ChannelConfig, wake: Arc<dyn Wake>) -> Self {
         let settings = CdsSettings {
@@ -76,7 +76,7 @@ impl ChannelCore {
         Self {
             listener_name: Arc::clone(&config.listener_name),
             dependencies: DependencyManager::new(config.listener_name, config.authority),
-            // The tree draws from the seed itself.
+            // The tree uses the seed itself.
             dns: DnsScheduler::new(config.dns, !config.seed),
             clusters: Clusters::new(Arc::clone(&wake)),
             tree: Tree::new(TreeConfig { seed: config.seed, ..config.tree }, wake),
@@ -91,7 +91,7 @@ impl ChannelCore {
         }
     }
 
-    /// Takes an input. Effects are to be polled until there are none, before the next input.
+    /// Handles an input. The caller must drain the effects before the next input.
     pub fn handle(&mut self, now: Time, input: ChannelInput) {
         if self.phase == Phase::ShutDown {
             return;
@@ -131,17 +131,17 @@ impl ChannelCore {
         self.publish();
     }
 
-    /// The next thing to do.
+    /// Returns the next effect.
     pub fn poll_effect(&mut self) -> Option<ChannelEffect> {
         let effect = self.effects.pop_front();
         if effect.is_none() && self.effects.capacity() > 64 {
-            // No room is kept for the thousands of connections that a new cluster may have asked for.
+            // Releases the memory for thousands of connections that a new cluster may have requested.
             self.effects = VecDeque::new();
         }
         effect
     }
 
-    /// When to come with [`ChannelInput::Tick`], unless something else comes before.
+    /// The time at which [`ChannelInput::Tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         if self.phase == Phase::ShutDown {
@@ -151,24 +151,24 @@ impl ChannelCore {
         deadlines.into_iter().flatten().min()
     }
 
-    /// The names that the channel has resolved for it.
+    /// The DNS names in use.
     pub fn dns_names(&self) -> impl Iterator<Item = &DnsName> {
         self.dns.names()
     }
 
-    /// Whether the channel was shut down and all that was to be done for it has been handed out.
+    /// Whether the channel was shut down and all its effects were taken.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.phase == Phase::ShutDown && self.effects.is_empty()
     }
 
-    /// Whether the channel is IDLE as a whole: it watches nothing and is connected to nothing.
+    /// Whether the channel is IDLE: without watches and connections.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Idle
     }
 
-    /// The configuration in use, if there is one: for diagnosis and tests.
+    /// The configuration in use, if any: for diagnosis and tests.
     #[must_use]
     pub fn xds_config(&self) -> Option<&Arc<XdsConfig>> {
         match &self.config {
@@ -177,7 +177,7 @@ impl ChannelCore {
         }
     }
 
-    /// Routes and policies, for people.
+    /// Describes routes and policies.
     #[must_use]
     pub fn describe(&self, now: Time) -> ChannelTree {
         let mut tree = ChannelTree {
@@ -201,18 +201,18 @@ impl ChannelCore {
         tree
     }
 
-    /// What policies decided since the last call; of very many, the last ones.
+    /// The policies' decisions since the last call; only the latest if there are very many.
     pub fn take_events(&mut self) -> impl Iterator<Item = PolicyEvent> + use<> {
         self.tree.take_events()
     }
 
-    /// The connections of the policy tree, for people.
+    /// Describes the connections of the policy tree.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionNode> {
         self.tree.connections()
     }
 
-    /// How much the policy tree holds: nothing after [`ChannelInput::Shutdown`].
+    /// The number of objects in the policy tree: all zero after [`ChannelInput::Shutdown`].
     #[must_use]
     pub fn stats(&self) -> TreeStats {
         self.tree.stats()
@@ -220,13 +220,13 @@ impl ChannelCore {
 
     fn exit_idle(&mut self, now: Time) {
         match self.phase {
-            // A27-35: nothing is asked of the control plane before the channel is used.
+            // A27-35: nothing is requested from the control plane before the channel is used.
             Phase::Idle => {
                 self.phase = Phase::Running;
                 self.idle.start(now);
                 self.dependencies.start();
             }
-            // A channel in use can be IDLE too: one whose only policy is a pick_first that lost its connection.
+            // A running channel can be IDLE too: one whose only policy is a pick_first that lost its connection.
             Phase::Running | Phase::ShutDown => self.tree.exit_idle(now),
         }
     }
@@ -239,17 +239,17 @@ impl ChannelCore {
         }
     }
 
-    /// Gives up all that the channel has, until it is used again. Clusters that RPCs hold nevertheless (some may have
-    /// begun a moment ago) keep their numbers, and are asked for again.
+    /// Releases everything the channel holds until it is used again. Clusters that RPCs hold anyway (some may have just
+    /// started) keep their ids, and are requested again.
     fn enter_idle(&mut self, now: Time) {
         tracing::debug!(target: "xds_resolver", listener = %self.listener_name, "idle");
         self.phase = Phase::Idle;
-        // First: RPCs must not pick what is about to be closed.
+        // First, so that RPCs do not pick connections that are about to be closed.
         self.effects.push_back(ChannelEffect::EnterIdle);
         self.give_up(now);
     }
 
-    /// Lets dependencies, tree and DNS answer each other until none has anything left to say.
+    /// Exchanges results between dependencies, tree and DNS until none has any left.
     fn settle(&mut self, now: Time) {
         loop {
             self.take_dns();
@@ -259,14 +259,14 @@ impl ChannelCore {
                     Err(why) => self.fail(now, &why),
                 }
             }
-            // Only names that need no query have their addresses at once.
+            // Only names that need no query have addresses at once.
             if self.take_effects(now) == DnsAsked::No {
                 return;
             }
         }
     }
 
-    /// A74, A31: routes and clusters change together, in one step.
+    /// A74, A31: routes and clusters change in one step.
     fn use_config(&mut self, now: Time, xds: Arc<XdsConfig>) {
         self.set_sessions(&xds);
         match &self.config {
@@ -280,26 +280,26 @@ impl ChannelCore {
                 self.build_routes(&xds)
             }
         };
-        // The old table lives until the new one holds its claims: clusters of both keep their numbers.
+        // The old table lives until the new one holds its claims: clusters in both keep their ids.
         self.config = Config::Good { xds, routes };
         self.update_tree(now);
     }
 
     fn build_routes(&mut self, xds: &XdsConfig) -> Arc<RouteTable> {
         let Self { clusters, dependencies, .. } = self;
-        // A31: a claim keeps its cluster subscribed after the routes have forgotten it.
+        // A31: a claim keeps its cluster subscribed after the routes have dropped it.
         let mut claim = |name: &Arc<str>| clusters.claim(name, |name| dependencies.subscribe_cluster(name));
         Arc::new(RouteTable::new(&xds.virtual_host, max_stream_duration(xds), filters(xds), &mut claim))
     }
 
-    /// A74: without a usable configuration RPCs fail with the reason, and nothing of the old one is kept.
+    /// A74: without a usable configuration RPCs fail with the reason, and the old one is dropped.
     fn fail(&mut self, now: Time, why: &str) {
         self.config = Config::Bad(PickError::unavailable(why));
         self.routes_changed = true;
         self.update_tree(now);
     }
 
-    /// A31, second step: a cluster that no route names goes when the last RPC on it has ended.
+    /// A31, second step: a cluster that no route names is removed when its last RPC has ended.
     fn remove_released(&mut self, now: Time) {
         let released = self.clusters.take_released();
         for name in &released {
@@ -321,7 +321,7 @@ impl ChannelCore {
         }
     }
 
-    /// Only with a filter for them can there be sessions, wherever routes turn it on or off.
+    /// There can be sessions only with a session filter, whether or not routes disable it.
     fn set_sessions(&mut self, xds: &XdsConfig) {
         let knows_sessions =
             |filter: &HttpFilter| matches!(filter.config, HttpFilterConfig::StatefulSession(_));
@@ -391,7 +391,7 @@ impl ChannelCore {
 
     fn publish(&mut self) {
         let routes_changed = std::mem::take(&mut self.routes_changed);
-        // Changed or only bumped: either way RPCs that wait shall look again.
+        // Changed or only bumped: in either case queued RPCs pick again.
         let tree_changed = self.tree.take_published().is_some();
         let (state, routes, picker) = match &self.config {
             Config::Good { routes, .. } if routes_changed || tree_changed => {
@@ -415,7 +415,7 @@ impl ChannelCore {
         self.give_up(now);
     }
 
-    /// Ends every connection, watch and DNS query, and forgets the configuration.
+    /// Ends all connections, watches and DNS queries, and drops the configuration.
     fn give_up(&mut self, now: Time) {
         self.idle.stop();
         self.config = Config::None;
@@ -428,7 +428,7 @@ impl ChannelCore {
     }
 }
 
-/// Whether the route table of one configuration does for the other.
+/// Whether both configurations have the same route table.
 fn same_routes(a: &XdsConfig, b: &XdsConfig) -> bool {
     Arc::ptr_eq(&a.virtual_host, &b.virtual_host)
         && max_stream_duration(a) == max_stream_duration(b)

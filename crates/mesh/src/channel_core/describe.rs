@@ -1,4 +1,4 @@
-//! The channel as people look at it: its routes, and the policy tree that they lead into.
+//! A description of the channel: its routes and its policy tree.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use proxyless_xds::resource::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What one channel uses.
+/// The configuration in use by one channel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChannelTree {
-    /// The Listener that the channel asked for.
+    /// The Listener of the channel.
     pub listener: String,
     /// The channel's state.
     pub state: ConnectivityState,
-    /// Why there is no usable configuration, if there is none: RPCs fail with it.
+    /// The error of RPCs, if there is no usable configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The virtual host whose routes count.
+    /// The virtual host in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_host: Option<String>,
-    /// Its routes; the first that matches an RPC counts.
+    /// The routes; the first match applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteNode>,
     /// The policies; `None` before the first configuration.
@@ -39,13 +39,13 @@ pub struct RouteNode {
     /// Its name, if it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Which RPCs it takes, in words.
+    /// The condition, as text.
     pub matches: String,
-    /// Where it sends them; empty if they fail.
+    /// The destinations; empty if RPCs fail.
     pub clusters: Vec<ClusterShare>,
 }
 
-/// A cluster and its share of a route's RPCs.
+/// A cluster and its weight in a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterShare {
     /// The cluster, a child of xds_cluster_manager.
@@ -80,7 +80,7 @@ impl RouteNode {
     }
 }
 
-/// A matcher in words.
+/// A matcher as text.
 struct Words<'a, T>(&'a T);
 
 impl fmt::Display for Words<'_, RouteMatch> {
@@ -130,7 +130,7 @@ impl fmt::Display for Words<'_, StringMatcher> {
 }
 
 impl ChannelTree {
-    /// All of it as lines of text.
+    /// The whole description as lines of text.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         let line = |text: String| Line { branch: String::new(), hang: "    ".to_owned(), text };

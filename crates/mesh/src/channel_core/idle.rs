@@ -1,12 +1,12 @@
-//! When a channel that nobody uses goes IDLE.
+//! The idle timer of a channel.
 
 use std::time::Duration;
 
 use proxyless_sans_io::Time;
 
-/// Asks, one timeout after the other, whether the channel was used since it last asked.
+/// Checks at each timeout whether the channel was used since the last check.
 ///
-/// A channel therefore goes IDLE between one and two timeouts after its last RPC: RPCs need not note the time.
+/// A channel therefore goes IDLE between one and two timeouts after its last RPC, and RPCs need not record the time.
 #[derive(Debug)]
 pub(super) struct IdleTimer {
     /// `None` if the channel never goes IDLE.
@@ -15,12 +15,12 @@ pub(super) struct IdleTimer {
 }
 
 impl IdleTimer {
-    /// A timer that does not run yet.
+    /// Creates a timer that is not running.
     pub(super) fn new(timeout: Option<Duration>) -> Self {
         Self { timeout, deadline: None }
     }
 
-    /// Starts, or starts over.
+    /// Starts or restarts the timer.
     pub(super) fn start(&mut self, now: Time) {
         self.deadline = self.timeout.map(|timeout| now + timeout);
     }
@@ -29,7 +29,7 @@ impl IdleTimer {
         self.deadline = None;
     }
 
-    /// Whether it is time to ask; the timer then waits for the answer.
+    /// Whether a check is due; the timer then waits for the answer.
     pub(super) fn take_due(&mut self, now: Time) -> bool {
         self.deadline.take_if(|deadline| *deadline <= now).is_some()
     }

@@ -1,4 +1,4 @@
-//! What the policy tree is told of the clusters: made anew only where something changed.
+//! The configuration of the policy tree's clusters, rebuilt only where something changed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use crate::policies::cds::{CdsConfig, CdsSettings};
 use crate::policies::cluster_manager::{ClusterManagerConfig, ManagedCluster};
 use crate::xds_config::{ClusterView, XdsConfig};
 
-/// The clusters of the policy tree, as they were last given to it.
+/// The clusters of the policy tree, as of its last update.
 #[derive(Default)]
 pub(super) struct ManagedClusters {
     config: Arc<ClusterManagerConfig>,
     settings: Option<Arc<CdsSettings>>,
-    /// Those whose views are out of date.
+    /// The clusters whose views are out of date.
     stale: BTreeSet<Arc<str>>,
 }
 
 impl ManagedClusters {
-    /// What the tree is updated with.
+    /// The configuration for the tree's update.
     pub(super) fn config(&self) -> Arc<dyn PolicyConfig> {
         Arc::clone(&self.config) as Arc<dyn PolicyConfig>
     }
 
-    /// The next configuration says something else of these clusters.
+    /// Marks the clusters that differ in the next configuration.
     pub(super) fn forget(&mut self, changed: &BTreeSet<Arc<str>>) {
         self.stale.extend(changed.iter().cloned());
     }
 
-    /// Exactly these clusters, by ascending id. Those that are not stale keep what they had, pointer for pointer.
+    /// Sets the clusters, by ascending id. Those that are not stale keep their view's allocation.
     pub(super) fn update<'a>(
         &mut self,
         clusters: impl Iterator<Item = (u32, &'a Arc<str>)>,

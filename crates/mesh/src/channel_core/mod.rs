@@ -1,8 +1,8 @@
-//! [`ChannelCore`]: all that one channel decides, as a pure state machine.
+//! [`ChannelCore`]: all decisions of one channel, as a pure state machine.
 //!
-//! It joins the dependency manager (resources to one `XdsConfig`), the route table, the claims on clusters (gRFC A31)
-//! and the policy tree. Inputs are what its driver saw ([`ChannelInput`]); outputs are what the driver shall do
-//! ([`ChannelEffect`]), among them at most one new [`DataPlane`] per input: routes and picker always match.
+//! It combines the dependency manager (resources to one `XdsConfig`), the route table, the claims on clusters (gRFC
+//! A31) and the policy tree. Inputs are the driver's observations ([`ChannelInput`]); outputs are actions for the
+//! driver ([`ChannelEffect`]), with at most one new [`DataPlane`] per input: routes and picker always match.
 
 mod api;
 mod clusters;

@@ -1,4 +1,4 @@
-//! What is known of one cluster, and what has to be watched for it.
+//! The state of one cluster, and the resources that it requires.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::{DependencyManager, DnsName, notes};
 use crate::graph::{LeafData, Node};
 use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfig};
 
-/// Where a leaf's endpoints come from.
+/// The source of a leaf's endpoints.
 enum Source {
     Eds(Arc<str>),
     Dns(DnsName),
@@ -34,7 +34,7 @@ impl Source {
 }
 
 impl DependencyManager {
-    /// The cluster's place in the graph of a root.
+    /// The cluster's node in the graph of a root.
     pub(super) fn node(&self, root: &Arc<str>, name: &Arc<str>) -> Node {
         let waits = |of, name| self.resources.is_unreachable(of, name) && self.is_patient(root);
         let cluster = match self.resources.cluster(name) {
@@ -48,10 +48,10 @@ impl DependencyManager {
             ClusterKind::Aggregate(children) => {
                 Node::Aggregate { children: Arc::clone(children), note: ambient.cloned() }
             }
-            // A99-10: from here on as with an inline list.
+            // A99-10: as with an inline list.
             ClusterKind::AggregateResource { name: list } => match self.resources.aggregate(list) {
                 None => Node::Loading,
-                // A99-26: the old leaves go on.
+                // A99-26: the old leaves stay in use.
                 Some(Err(_)) if waits(ResourceType::AggregateClusterConfig, list) => Node::Loading,
                 // A99-22
                 Some(Err(why)) => Node::Missing(format!("aggregate cluster {name}: {why}").into()),
@@ -63,7 +63,7 @@ impl DependencyManager {
             },
             ClusterKind::Eds { .. } | ClusterKind::LogicalDns { .. } => {
                 let source = Source::of(name, cluster);
-                // A27-88: another EDS resource than before, or the first of a new leaf.
+                // A27-88: a different EDS resource than before, or the first of a new leaf.
                 if source.as_ref().is_some_and(|source| self.is_unreachable(source))
                     && (self.serves(name) || self.is_patient(root))
                 {
@@ -78,7 +78,7 @@ impl DependencyManager {
         }
     }
 
-    /// A27-02: notes what the cluster needs, as far as is known.
+    /// A27-02: records the resources that the cluster requires, as far as they are known.
     pub(super) fn want_cluster(&self, name: &Arc<str>, wanted: &mut Wanted) {
         // A27-82 to A27-84: exactly this cluster.
         wanted.resource(ResourceType::Cluster, name);
@@ -95,7 +95,8 @@ impl DependencyManager {
         }
     }
 
-    /// The configuration of a leaf; `None` while the cluster or its endpoints are loading, failed, or if it is not a leaf.
+    /// The configuration of a leaf; `None` while the cluster or its endpoints are loading, after an error, or if it is
+    /// not a leaf.
     pub(super) fn leaf(&self, name: &Arc<str>, routing_note: Option<&Arc<str>>) -> Option<ClusterConfig> {
         let cluster = self.resources.cluster(name)?.ok()?;
         let source = Source::of(name, cluster)?;
@@ -121,7 +122,7 @@ impl DependencyManager {
         Some(ClusterConfig { name: Arc::clone(name), cluster: Arc::clone(cluster), children })
     }
 
-    /// The published clusters by the EDS resource that they have their endpoints from.
+    /// The published clusters by EDS resource.
     pub(super) fn published_by_eds(&self, published: &XdsConfig) -> BTreeMap<Arc<str>, Vec<Arc<str>>> {
         let mut by_eds: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for name in published.clusters.keys() {
@@ -133,7 +134,7 @@ impl DependencyManager {
         by_eds
     }
 
-    /// The configuration of a leaf below an aggregate that has no answer yet.
+    /// The configuration of a leaf of an aggregate that has not been answered yet.
     pub(super) fn pending_leaf(&self, name: &Arc<str>) -> PendingLeaf {
         match self.resources.cluster(name) {
             Some(Ok(cluster)) if Source::of(name, cluster).is_some() => PendingLeaf::Known(ClusterConfig {
@@ -148,7 +149,7 @@ impl DependencyManager {
         }
     }
 
-    /// Whether nothing is known of the endpoints but that the control plane cannot be reached.
+    /// Whether the only answer about the endpoints is that the control plane is unreachable.
     fn is_unreachable(&self, source: &Source) -> bool {
         match source {
             Source::Eds(name) => self.resources.is_unreachable(ResourceType::ClusterLoadAssignment, name),
@@ -170,16 +171,16 @@ impl DependencyManager {
     }
 }
 
-/// A leaf that has no endpoints to show yet.
+/// A leaf without endpoints yet.
 pub(super) enum PendingLeaf {
-    /// Its Cluster is there, its endpoints are not.
+    /// Its Cluster is known, its endpoints are not.
     Known(ClusterConfig),
-    /// Not even that: it may turn out to be an aggregate.
+    /// Nothing is known: it may turn out to be an aggregate.
     Unknown,
 }
 
-/// Whether the assignment decides RPCs: some endpoint could take one (draining ones only take those of their sessions), or
-/// all are dropped, for which no endpoint is needed (A37-49).
+/// Whether the assignment decides RPCs: an endpoint could serve them (draining ones serve only their sessions), or all
+/// RPCs are dropped, which requires no endpoint (A37-49).
 pub(super) fn decides(assignment: &ClusterLoadAssignment) -> bool {
     let localities = assignment.priorities.iter().flatten();
     let mut endpoints = localities.flat_map(|locality| &locality.endpoints);

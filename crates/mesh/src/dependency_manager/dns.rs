@@ -1,4 +1,4 @@
-//! Addresses of LOGICAL_DNS clusters, in the form of an EDS resource (A37-26).
+//! The addresses of LOGICAL_DNS clusters, in the form of an EDS resource (A37-26).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,10 +11,10 @@ use proxyless_xds::resource::{
 
 use super::resources::Answer;
 
-/// What a LOGICAL_DNS cluster resolves.
+/// The name that a LOGICAL_DNS cluster resolves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DnsName {
-    /// The host: a name, or an address literal.
+    /// The host: a name or an address literal.
     pub host: Arc<str>,
     /// The port of every address.
     pub port: u16,
@@ -29,7 +29,7 @@ impl fmt::Display for DnsName {
     }
 }
 
-/// Every name that is being resolved.
+/// All names being resolved.
 #[derive(Debug, Default)]
 pub(super) struct DnsNames(BTreeMap<DnsName, Resolved>);
 
@@ -37,7 +37,7 @@ pub(super) struct DnsNames(BTreeMap<DnsName, Resolved>);
 struct Resolved {
     /// `None` until the first result.
     answer: Option<Answer<Arc<ClusterLoadAssignment>>>,
-    /// Why the latest attempt failed.
+    /// The error of the latest attempt.
     note: Option<Arc<str>>,
 }
 
@@ -50,7 +50,7 @@ impl DnsNames {
         self.0.keys()
     }
 
-    /// Adds a name; whether it is new.
+    /// Adds a name; returns true if it is new.
     pub(super) fn start(&mut self, name: &DnsName) -> bool {
         if self.0.contains_key(name) {
             return false;
@@ -63,7 +63,7 @@ impl DnsNames {
         self.0.remove(name);
     }
 
-    /// What is known of a name, and what went wrong lately.
+    /// The result for a name, and its latest error.
     pub(super) fn state(
         &self,
         name: &DnsName,
@@ -71,7 +71,7 @@ impl DnsNames {
         self.0.get(name).map_or((None, None), |resolved| (resolved.answer.as_ref(), resolved.note.as_ref()))
     }
 
-    /// Takes in a result; whether anything changed.
+    /// Handles a result; returns true if anything changed.
     pub(super) fn on_result(&mut self, name: &DnsName, result: Result<Vec<SocketAddr>, String>) -> bool {
         let Some(resolved) = self.0.get_mut(name) else { return false };
         let result = match result {
@@ -80,7 +80,7 @@ impl DnsNames {
         };
         match result {
             Ok(addresses) => {
-                // Servers rotate their answers: the same addresses in another order are no news.
+                // Servers rotate their answers: a different order of the same addresses is not a change.
                 let same =
                     matches!(&resolved.answer, Some(Ok(old)) if set(addresses_of(old)) == set(&addresses));
                 if !same {
@@ -91,7 +91,7 @@ impl DnsNames {
             Err(why) => {
                 let why: Arc<str> = format!("DNS resolution of {name} failed: {why}").into();
                 match &resolved.answer {
-                    // A37-39: earlier addresses stay.
+                    // A37-39: earlier addresses stay in use.
                     Some(Ok(_)) => resolved.note.replace(Arc::clone(&why)) != Some(why),
                     // A37-37: nothing was resolved before.
                     _ => resolved.answer.replace(Err(Arc::clone(&why))) != Some(Err(why)),

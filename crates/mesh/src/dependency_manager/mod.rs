@@ -1,19 +1,22 @@
-//! [`DependencyManager`]: watches what a channel needs and joins it to one [`XdsConfig`] (gRFC A74, A37, A99).
+//! [`DependencyManager`]: watches the resources of a channel and combines them into one [`XdsConfig`] (gRFC A74, A37,
+//! A99).
 //!
 //! Inputs are resource events, DNS results and subscriptions; outputs are [`DependencyEffect`]s and, when the channel's
-//! configuration changed, one update. Events only note what they say; the work is done once, when the caller next asks
-//! for effects or the update, so that a batch of events costs one walk. New endpoints of known clusters, which are most
-//! of what happens, cost none: only the clusters that have them are looked at.
+//! configuration changed, one update. Events are only recorded; the work is done once, when the caller next polls for
+//! effects or the update, so that a batch of events costs one walk. The most frequent events, new endpoints of known
+//! clusters, cost no walk: only their clusters are visited.
 //!
 //! The rules of publishing:
-//! * The first configuration, and each switch of routes, waits until every cluster of the routes is answered (data or
-//!   error). An aggregate is answered as soon as RPCs can be decided on ([`Flattened::can_start`]).
-//! * While a switch waits, the old routes and leaf lists stay published, and new endpoints of their clusters still flow.
-//! * An aggregate that was published before takes a new leaf list when it only appends what is still loading, or when all
-//!   of it is answered; until then it keeps the old one (A99-26).
-//! * A control plane that cannot be reached says nothing of a resource: what is asked for in vain is still loading as long
-//!   as something old serves, and an error otherwise.
-//! * A cluster that is only subscribed to holds nothing up.
+//! * The first configuration, and each switch of routes, waits until every cluster of the routes is answered (with data
+//! or
+//! an error). An aggregate is answered as soon as RPCs can be decided ([`Flattened::can_start`]).
+//! * While a switch waits, the old routes and leaf lists stay published, and their clusters still get new endpoints.
+//! * A published aggregate adopts a new leaf list when it only appends leaves that are still loading, or when all of
+//! its
+//! leaves are answered; until then it keeps the old one (A99-26).
+//! * An unreachable control plane says nothing about a resource: a resource that cannot be requested counts as loading
+//! while something old serves, and as an error otherwise.
+//! * A cluster that is only subscribed to delays nothing.
 //!
 //! [`Flattened::can_start`]: crate::graph::Flattened::can_start
 
@@ -39,12 +42,12 @@ use self::publish::Published;
 use self::resources::{News, Resources, Wanted};
 use crate::xds_config::XdsConfig;
 
-/// What the dependency manager wants done.
+/// An action for the channel core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DependencyEffect {
     /// Watch a resource.
     Watch {
-        /// The watch; unique within this manager.
+        /// The id of the watch, unique in this manager.
         id: WatchId,
         /// The resource's type.
         resource_type: ResourceType,
@@ -53,7 +56,7 @@ pub enum DependencyEffect {
     },
     /// End a watch.
     Unwatch {
-        /// Which one.
+        /// The watch.
         id: WatchId,
     },
     /// Resolve a name, and report each result.
@@ -64,24 +67,24 @@ pub enum DependencyEffect {
     DnsResolve,
 }
 
-/// Joins the resources of one channel. See the [module](self).
+/// Combines the resources of one channel. See the [module](self).
 #[derive(Debug)]
 pub struct DependencyManager {
     listener_name: Arc<str>,
     authority: Arc<str>,
     resources: Resources,
     dns: DnsNames,
-    /// Clusters that are wanted whatever the routes say, and by how many.
+    /// Clusters that are subscribed to independently of the routes, and their numbers of subscriptions.
     subscriptions: BTreeMap<Arc<str>, usize>,
-    /// What the channel uses now.
+    /// The configuration in use.
     published: Published,
-    /// What it is to use, not taken yet.
+    /// The next configuration, not taken yet.
     update: Option<Result<Arc<XdsConfig>, Arc<str>>>,
     effects: VecDeque<DependencyEffect>,
     stage: Stage,
-    /// EDS resources of which nothing but the endpoints has changed since the last walk.
+    /// EDS resources of which only the endpoints have changed since the last walk.
     new_endpoints: BTreeSet<Arc<str>>,
-    /// The published clusters by their EDS resource; made when it is needed, and forgotten with each walk.
+    /// The published clusters by EDS resource; built on demand, and dropped with each walk.
     by_eds: Option<BTreeMap<Arc<str>, Vec<Arc<str>>>>,
 }
 
@@ -89,14 +92,14 @@ pub struct DependencyManager {
 enum Stage {
     /// Nothing is watched yet (A27-35).
     NotStarted,
-    /// Something happened since the last walk.
+    /// There were events since the last walk.
     Dirty,
-    /// Effects and update reflect every input.
+    /// Effects and update reflect all inputs.
     Settled,
 }
 
 impl DependencyManager {
-    /// A manager for the Listener `listener_name` (A27-36) whose virtual host is the one for `authority`.
+    /// Creates a manager for the Listener `listener_name` (A27-36) and the virtual host of `authority`.
     #[must_use]
     pub fn new(listener_name: Arc<str>, authority: Arc<str>) -> Self {
         Self {
@@ -114,14 +117,14 @@ impl DependencyManager {
         }
     }
 
-    /// Begins to watch. Without effect while it does.
+    /// Starts to watch. No effect if it is started already.
     pub fn start(&mut self) {
         if self.stage == Stage::NotStarted {
             self.stage = Stage::Dirty;
         }
     }
 
-    /// Ends every watch and every name and forgets what they said, until [`Self::start`]. Subscriptions stay.
+    /// Ends every watch and name and drops their results, until [`Self::start`]. Subscriptions stay.
     pub fn stop(&mut self) {
         self.stage = Stage::NotStarted;
         self.published = Published::Nothing;
@@ -131,7 +134,7 @@ impl DependencyManager {
         self.watch(&Wanted::default());
     }
 
-    /// Takes in what happened to a watched resource. Late events of ended watches are ignored.
+    /// Handles an event of a watched resource. Late events of ended watches are ignored.
     pub fn on_resource(&mut self, watch: WatchId, event: WatchEvent) {
         match self.resources.on_event(watch, event) {
             News::None => {}
@@ -140,14 +143,14 @@ impl DependencyManager {
         }
     }
 
-    /// Takes in the addresses of a name, or why there are none. Results for names that were stopped are ignored.
+    /// Handles the addresses of a name, or the error. Results for stopped names are ignored.
     pub fn on_dns(&mut self, name: &DnsName, result: Result<Vec<SocketAddr>, String>) {
         if self.dns.on_result(name, result) {
             self.touch();
         }
     }
 
-    /// Keeps a cluster in the configuration whatever the routes say, until it is unsubscribed from as often.
+    /// Keeps a cluster in the configuration independently of the routes, until it is unsubscribed as often.
     pub fn subscribe_cluster(&mut self, name: &Arc<str>) {
         let count = self.subscriptions.entry(Arc::clone(name)).or_default();
         *count += 1;
@@ -156,7 +159,7 @@ impl DependencyManager {
         }
     }
 
-    /// Takes one subscription back.
+    /// Ends one subscription.
     pub fn unsubscribe_cluster(&mut self, name: &Arc<str>) {
         let Some(count) = self.subscriptions.get_mut(name) else { return };
         *count -= 1;
@@ -166,7 +169,7 @@ impl DependencyManager {
         }
     }
 
-    /// A37-34, A74: a policy wants fresh addresses; every DNS name is resolved again, nothing else (A37-28).
+    /// A37-34, A74: a policy requests re-resolution; every DNS name is resolved again, and nothing else (A37-28).
     pub fn request_reresolution(&mut self) {
         self.settle();
         if !self.dns.is_empty() && !self.effects.contains(&DependencyEffect::DnsResolve) {
@@ -174,13 +177,13 @@ impl DependencyManager {
         }
     }
 
-    /// The configuration, if it changed since it was last taken; `Err` if the old one must be dropped and RPCs fail.
+    /// Takes the configuration, if it has changed; `Err` if the old one must be dropped and RPCs fail.
     pub fn take_update(&mut self) -> Option<Result<Arc<XdsConfig>, Arc<str>>> {
         self.settle();
         self.update.take()
     }
 
-    /// The next effect, if any.
+    /// Returns the next effect.
     pub fn poll_effect(&mut self) -> Option<DependencyEffect> {
         self.settle();
         self.effects.pop_front()

@@ -1,4 +1,4 @@
-//! Resolution notes: what RPC errors say of trouble on the way to endpoints.
+//! Resolution notes: problems in resolving endpoints, for the errors of RPCs.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use proxyless_xds::resource::{ClusterLoadAssignment, RouteConfiguration};
 
 use crate::listing::listing;
 
-/// How many domains an error lists.
+/// The maximum number of domains in an error.
 const MAX_DOMAINS: usize = 10;
 
-/// Joins what there is to say; a mesh with a thousand missing clusters must not fill the errors of RPCs.
+/// Joins notes; a thousand missing clusters must not fill the errors of RPCs.
 pub(super) fn join<'a>(notes: impl IntoIterator<Item = &'a Arc<str>>) -> Option<Arc<str>> {
     let mut notes = notes.into_iter();
     let first = notes.next()?;
@@ -18,7 +18,7 @@ pub(super) fn join<'a>(notes: impl IntoIterator<Item = &'a Arc<str>>) -> Option<
     Some(listing(all.map(|note| &**note), "; ").into())
 }
 
-/// Which domains there are: the first ones, and how many more.
+/// The configured domains: the first ones, and the number of others.
 pub(super) fn about_domains(routes: &RouteConfiguration) -> String {
     let domains = || routes.virtual_hosts.iter().flat_map(|host| &host.domains);
     let listed: Vec<&str> = domains().take(MAX_DOMAINS).map(String::as_str).collect();
@@ -31,7 +31,7 @@ pub(super) fn about_domains(routes: &RouteConfiguration) -> String {
     }
 }
 
-/// What is odd about an assignment that is valid.
+/// Peculiarities of a valid assignment.
 pub(super) fn about_assignment(name: &str, assignment: &ClusterLoadAssignment) -> Option<Arc<str>> {
     let localities = || assignment.priorities.iter().flatten();
     if localities().next().is_none() {

@@ -1,4 +1,4 @@
-//! The walk: from what is known to effects and, if the channel's configuration changed, an update.
+//! The walk: from resources to effects and, if the channel's configuration changed, an update.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfi
 pub(super) enum Published {
     /// Nothing yet.
     Nothing,
-    /// To fail RPCs with this text.
+    /// Fail RPCs with this text.
     Failed(Arc<str>),
-    /// This.
+    /// A configuration.
     Config(Current),
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Published {
 #[derive(Clone, Debug)]
 pub(super) struct Current {
     config: Arc<XdsConfig>,
-    /// What it rests on: watched as long as it is in use.
+    /// The resources that it depends on, watched while it is in use.
     wanted: Wanted,
     /// The clusters of its routes.
     routed: Arc<BTreeSet<Arc<str>>>,
@@ -34,7 +34,7 @@ pub(super) struct Current {
 /// The clusters of a configuration.
 type Clusters = BTreeMap<Arc<str>, Result<Arc<ClusterConfig>, Arc<str>>>;
 
-/// Which parts of a new configuration are still those of the old one.
+/// Which parts of a new configuration are those of the old one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
     Nothing,
@@ -75,7 +75,7 @@ impl DependencyManager {
         self.watch(&wanted);
     }
 
-    /// The short way: endpoints of some clusters changed, and nothing else. Does what a walk would do about them.
+    /// The fast path: only endpoints of some clusters changed. Has the same result as a walk.
     fn renew_endpoints(&mut self) {
         if self.stage != Stage::Settled || self.new_endpoints.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl DependencyManager {
         }
     }
 
-    /// A74: listener or routes cannot be used; whatever was published is dropped.
+    /// A74: listener or routes are unusable; the published configuration is dropped.
     fn fail(&mut self, why: Arc<str>) {
         if !matches!(&self.published, Published::Failed(old) if *old == why) {
             self.update = Some(Err(Arc::clone(&why)));
@@ -115,7 +115,7 @@ impl DependencyManager {
         }
     }
 
-    /// A74: the new configuration is not complete. The old one stays, with the newest data of its clusters.
+    /// A74: the new configuration is not complete. The old one stays, with the latest data of its clusters.
     fn refresh(&mut self, wanted: &mut Wanted) {
         let Published::Config(current) = &self.published else { return };
         wanted.extend(&current.wanted);
@@ -167,7 +167,7 @@ impl DependencyManager {
         self.published = Published::Config(Current { config, wanted, routed });
     }
 
-    /// The clusters of the new configuration; `None` while one of the routes' clusters is loading.
+    /// The clusters of the new configuration; `None` while a cluster of the routes is loading.
     fn build(&self, of_routes: &BTreeSet<Arc<str>>, resolution: &Resolution) -> Option<(Clusters, Kept)> {
         let routing_note = self.routing_note();
         let mut clusters = Clusters::new();
@@ -185,7 +185,7 @@ impl DependencyManager {
             let is_leaf = matches!(root, Root::Leaf(_));
             let entry = match entry {
                 Some(entry) => entry,
-                // A99-26, trap 13: a list that is not complete yet does not replace one that is.
+                // A99-26, trap 13: an incomplete list does not replace a complete one.
                 None if !is_leaf && old_list.is_some() => {
                     kept = Kept::SomeLeafLists;
                     self.published_entry(name)?.clone()
@@ -198,7 +198,7 @@ impl DependencyManager {
                         kept = Kept::SomeLeafLists;
                         old.clone()
                     }
-                    // A31: an RPC that held it while there was no configuration waits for it; it does not fail.
+                    // A31: an RPC that held it while there was no configuration waits for it and does not fail.
                     None => Ok(Arc::new(ClusterConfig::unknown_leaf(Arc::clone(name)))),
                 },
             };
@@ -215,7 +215,7 @@ impl DependencyManager {
                     let leaf = self.leaf_of_aggregate(&name, routing_note.as_ref());
                     clusters.insert(name, Ok(leaf));
                 }
-                // A kept list still has a cluster as leaf that is now an aggregate and a root itself: wait.
+                // A kept list still has a leaf that is now an aggregate and a root itself: wait.
                 Some(Ok(root)) if matches!(root.children, ClusterChildren::Aggregate { .. }) => return None,
                 Some(_) => {}
             }
@@ -226,8 +226,8 @@ impl DependencyManager {
         Some((clusters, kept))
     }
 
-    /// Whether an aggregate may use this list now: at first when RPCs can be decided on, later when it takes nothing from
-    /// a leaf that may be serving.
+    /// Whether an aggregate may adopt this list: at first when RPCs can be decided, later if it takes nothing from a
+    /// leaf that may be serving.
     fn can_replace(&self, old: Option<&Arc<[Arc<str>]>>, new: &Flattened) -> bool {
         let Some(old) = old else { return new.can_start() };
         if new.is_settled() {
@@ -236,14 +236,14 @@ impl DependencyManager {
         let may_serve =
             |name: &Arc<str>| matches!(self.published_entry(name), Some(Ok(leaf)) if !leaf.is_pending());
         let places: BTreeMap<_, _> = old.iter().enumerate().map(|(place, name)| (name, place)).collect();
-        // From the end: the first old place among the leaves met so far that may be serving, and how many there were.
+        // From the end: the first old position among the possibly serving leaves so far, and their number.
         let (mut first, mut met) = (None, 0);
         for (name, data) in new.leaves.iter().rev() {
             let place = places.get(name).copied();
             let serves = place.filter(|_| may_serve(name));
             match (data, serves) {
                 (LeafData::Loading, Some(_)) => return false,
-                // What is loading must not come to stand above a leaf that it did not stand above before.
+                // A loading leaf must not move above a leaf that it was not above before.
                 (LeafData::Loading, None) => {
                     if first.is_some_and(|first| place.is_none_or(|place| place > first)) {
                         return false;
@@ -271,7 +271,7 @@ impl DependencyManager {
         if let Some(leaf) = self.leaf(name, routing_note) {
             return self.intern(leaf);
         }
-        // What is loading again (another EDS name, for example) goes on with what it had.
+        // A leaf that is loading again (with a different EDS name, for example) keeps its endpoints.
         let old = match self.published_entry(name) {
             Some(Ok(old)) if matches!(old.children, ClusterChildren::Endpoints { .. }) => Some(old),
             _ => None,
@@ -284,7 +284,7 @@ impl DependencyManager {
         }
     }
 
-    /// The published `Arc` if it says the same.
+    /// The published `Arc`, if it is equal.
     fn intern(&self, new: ClusterConfig) -> Arc<ClusterConfig> {
         match self.published_entry(&new.name) {
             Some(Ok(old)) if old.same_as(&new) => Arc::clone(old),
@@ -299,7 +299,7 @@ impl DependencyManager {
         }
     }
 
-    /// Whether what a root needs counts as still loading while the control plane cannot be reached: as long as something
+    /// Whether the dependencies of a root count as loading while the control plane is unreachable: as long as something
     /// old serves. For a cluster of the routes in use that is the cluster itself, for others it is those routes.
     pub(super) fn is_patient(&self, root: &Arc<str>) -> bool {
         match &self.published {
@@ -308,7 +308,7 @@ impl DependencyManager {
         }
     }
 
-    /// Whether some cluster of the routes in use can serve.
+    /// Whether a cluster of the routes in use can serve.
     pub(super) fn routes_serve(&self) -> bool {
         match &self.published {
             Published::Config(current) => current.routed.iter().any(|name| self.serves(name)),
@@ -335,7 +335,8 @@ impl DependencyManager {
         }
     }
 
-    /// Starts what is wanted, ends what is not (A99-21). Starts come first, so that the client's cache sees no gap.
+    /// Starts required watches and ends the others (A99-21). Starts come first, so that the client's cache keeps shared
+    /// resources.
     pub(super) fn watch(&mut self, wanted: &Wanted) {
         for key in &wanted.resources {
             if let Some(id) = self.resources.watch(key) {

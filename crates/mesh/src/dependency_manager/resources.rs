@@ -1,4 +1,4 @@
-//! The watched resources and what is known of each.
+//! The watched resources and their states.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use proxyless_xds::resource::{
 use super::DnsName;
 use super::clusters::decides;
 
-/// The resource, or why it cannot be used.
+/// The resource, or the error.
 pub(super) type Answer<T> = Result<T, Arc<str>>;
 
 /// A type and a name.
 pub(super) type Key = (ResourceType, Arc<str>);
 
-/// What is to be watched and resolved.
+/// The resources and names to watch and resolve.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wanted {
     pub(super) resources: BTreeSet<Key>,
@@ -36,7 +36,7 @@ impl Wanted {
     }
 }
 
-/// Every watched resource.
+/// All watched resources.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
     watched: BTreeMap<Key, Watched>,
@@ -49,25 +49,25 @@ struct Watched {
     id: WatchId,
     /// `None` until the first event.
     answer: Option<Answer<Resource>>,
-    /// Whether `answer` only says that the control plane cannot be reached, which says nothing about the resource.
+    /// Whether `answer` is only that the control plane is unreachable, which says nothing about the resource.
     unreachable: bool,
-    /// Trouble that did not cost the resource.
+    /// A problem that leaves the resource in use.
     ambient: Option<Arc<str>>,
 }
 
-/// What an event means.
+/// The effect of an event.
 pub(super) enum News {
-    /// Nothing: its watch has ended.
+    /// None: its watch has ended.
     None,
-    /// The EDS resource of this name has other endpoints, and as before some or none of them can serve: this changes
-    /// neither what is to be watched nor which clusters can be used.
+    /// The EDS resource has new endpoints, while its ability to serve is unchanged: this affects neither the watches
+    /// nor the set of usable clusters.
     Endpoints(Arc<str>),
     /// Anything else.
     Some,
 }
 
 impl Resources {
-    /// Takes in an event; what it means.
+    /// Handles an event and returns its effect.
     pub(super) fn on_event(&mut self, watch: WatchId, event: WatchEvent) -> News {
         let Some(key) = self.keys.get(&watch) else { return News::None };
         let Some(watched) = self.watched.get_mut(key) else { return News::None };
@@ -89,16 +89,16 @@ impl Resources {
             }
             WatchEvent::Ambient(None) => watched.ambient = None,
             WatchEvent::Ambient(Some(error)) => match &watched.answer {
-                // A37-21: what came before stays in use.
+                // A37-21: the earlier value stays in use.
                 Some(Ok(_)) => watched.ambient = Some(text(&error)),
-                // A37-20: nothing came before.
+                // A37-20: there is no earlier value.
                 _ => watched.fail(&error),
             },
         }
         news
     }
 
-    /// Watches a resource; its new watch, or `None` if it is watched already (A37-13, A99-20).
+    /// Watches a resource; returns the new watch, or `None` if it is watched already (A37-13, A99-20).
     pub(super) fn watch(&mut self, key: &Key) -> Option<WatchId> {
         if self.watched.contains_key(key) {
             return None;
@@ -110,7 +110,7 @@ impl Resources {
         Some(id)
     }
 
-    /// Ends every watch whose resource is not in `wanted`; the ended watches.
+    /// Ends and returns every watch whose resource is not in `wanted`.
     pub(super) fn retain(&mut self, wanted: &BTreeSet<Key>) -> Vec<WatchId> {
         let mut ended = Vec::new();
         self.watched.retain(|key, watched| {
@@ -161,12 +161,12 @@ impl Resources {
         })
     }
 
-    /// Trouble of a resource that is in use nevertheless.
+    /// The problem of a resource that is still in use.
     pub(super) fn ambient(&self, resource_type: ResourceType, name: &Arc<str>) -> Option<&Arc<str>> {
         self.watched.get(&(resource_type, Arc::clone(name)))?.ambient.as_ref()
     }
 
-    /// Whether nothing is known of a resource but that the control plane cannot be reached.
+    /// Whether the only answer about a resource is that the control plane is unreachable.
     pub(super) fn is_unreachable(&self, resource_type: ResourceType, name: &Arc<str>) -> bool {
         let watched = self.watched.get(&(resource_type, Arc::clone(name)));
         watched.is_some_and(|watched| watched.unreachable)
@@ -180,7 +180,7 @@ impl Resources {
     ) -> Option<Answer<&'a T>> {
         let answer = self.watched.get(&(resource_type, Arc::clone(name)))?.answer.as_ref()?;
         Some(match answer {
-            // The client gives each watch its own type; anything else would be its bug, and no reason to panic.
+            // The client delivers each watch its own type; anything else would be a bug, but not a reason to panic.
             Ok(resource) => cast(resource).ok_or_else(|| {
                 format!(
                     "{} {name}: the client delivered a {}",
@@ -195,10 +195,10 @@ impl Resources {
 }
 
 impl Watched {
-    /// The resource cannot be used.
+    /// Records that the resource is unusable.
     fn fail(&mut self, error: &ResourceError) {
         let unreachable = error.kind.is_about_server();
-        // A server that cannot be reached takes back nothing of what it said before.
+        // An unreachable server does not invalidate what it said before.
         if unreachable && !self.unreachable && matches!(self.answer, Some(Err(_))) {
             return;
         }

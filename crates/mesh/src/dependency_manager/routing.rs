@@ -1,4 +1,4 @@
-//! From the listener to the virtual host.
+//! Resolution of the listener to the virtual host.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::{DependencyManager, notes};
 use crate::virtual_host::find_virtual_host;
 use crate::xds_config::XdsConfig;
 
-/// What the listener and its routes come to.
+/// The result of resolving the listener and its routes.
 pub(super) enum Routing {
-    /// Something has not come yet.
+    /// A resource is still loading.
     Loading,
-    /// They cannot be used: the channel must drop what it had (A74).
+    /// Unusable: the channel must drop its configuration (A74).
     Failed(Arc<str>),
-    /// Both are there.
+    /// Both are available.
     Ready(Routes),
 }
 
@@ -38,7 +38,7 @@ impl Routes {
             && Arc::ptr_eq(&self.virtual_host, &config.virtual_host)
     }
 
-    /// Every cluster that a route names, those of weight zero included.
+    /// Every cluster in a route, including those of weight zero.
     pub(super) fn clusters(&self) -> BTreeSet<Arc<str>> {
         let actions = self.virtual_host.routes.iter().filter_map(|route| route.action.as_ref());
         let mut names = BTreeSet::new();
@@ -55,7 +55,7 @@ impl Routes {
 }
 
 impl DependencyManager {
-    /// Trouble of the listener and routes in use (A37-21), for the RPC errors of every cluster.
+    /// The problems of the listener and routes in use (A37-21), for the RPC errors of every cluster.
     pub(super) fn routing_note(&self) -> Option<Arc<str>> {
         let listener = self.resources.listener(&self.listener_name).and_then(Result::ok);
         let rds = listener.and_then(|listener| match &listener.kind {
@@ -69,9 +69,9 @@ impl DependencyManager {
         )
     }
 
-    /// Follows the listener to the virtual host, and notes in `wanted` what is to be watched for it.
+    /// Resolves the listener to the virtual host, and records the required resources in `wanted`.
     pub(super) fn route(&self, wanted: &mut Wanted) -> Routing {
-        // A27-36, A27-64, A27-65: exactly the Listener of the target's name.
+        // A27-36, A27-64, A27-65: exactly the Listener with the target's name.
         wanted.resource(ResourceType::Listener, &self.listener_name);
         let listener = match self.resources.listener(&self.listener_name) {
             None => return Routing::Loading,
@@ -95,7 +95,7 @@ impl DependencyManager {
                 wanted.resource(ResourceType::RouteConfiguration, name);
                 match self.resources.route_config(name) {
                     None => return Routing::Loading,
-                    // The old routes go on until something is known of the new ones.
+                    // The old routes stay in use until the new ones are answered.
                     Some(Err(_))
                         if self.resources.is_unreachable(ResourceType::RouteConfiguration, name)
                             && self.routes_serve() =>

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::dependency_manager::DnsName;
 
-/// The addresses of a host that is a literal (an IPv6 one with or without brackets) or `localhost`.
+/// The addresses of a host that is a literal (IPv6 with or without brackets) or `localhost`.
 pub(super) fn addresses(DnsName { host, port }: &DnsName) -> Option<Vec<SocketAddr>> {
     let localhost = host.strip_suffix('.').unwrap_or(host);
     if localhost.eq_ignore_ascii_case("localhost") {
@@ -15,7 +15,7 @@ pub(super) fn addresses(DnsName { host, port }: &DnsName) -> Option<Vec<SocketAd
     if let Ok(ip) = bare.parse::<Ipv4Addr>() {
         return (bare.len() == host.len()).then(|| vec![SocketAddr::new(ip.into(), *port)]);
     }
-    // With the scope's number, if there is one. Only the system knows the numbers of named scopes.
+    // With a numeric scope, if there is one. Only the system knows the numbers of named scopes.
     format!("[{bare}]:{port}").parse().ok().map(|address| vec![address])
 }
 

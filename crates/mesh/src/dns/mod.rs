@@ -1,8 +1,8 @@
-//! When the names of LOGICAL_DNS clusters are resolved (gRFC A37).
+//! The schedule of DNS resolution for LOGICAL_DNS clusters (gRFC A37).
 //!
-//! A scheduler inside the channel core holds every name that the dependency manager wants and decides when each is
-//! queried: at once, again when a policy asks for fresh addresses (but not too often), again and again after a failure,
-//! and, if so configured, from time to time. The driver runs queries and nothing else.
+//! A scheduler inside the channel core holds every name that the dependency manager requires and decides when each is
+//! queried: at once, again when a policy requests it (with a minimum interval), repeatedly after a failure, and, if
+//! configured, periodically. The driver only runs queries.
 
 mod literal;
 mod schedule;
@@ -17,17 +17,17 @@ use proxyless_sans_io::BackoffConfig;
 
 pub(crate) use self::scheduler::{DnsOutput, DnsScheduler};
 
-/// How names are resolved.
+/// The DNS settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DnsConfig {
-    /// The least time between the starts of two queries for one name, when fresh addresses are asked for. Requests that
-    /// come earlier are kept until then.
+    /// The minimum time between the starts of two queries for one name, when re-resolution is requested. Earlier
+    /// requests are delayed until then.
     pub min_resolution_interval: Duration,
-    /// How long a query may take.
+    /// The time limit of a query.
     pub query_timeout: Duration,
-    /// How long to wait after a failed query.
+    /// The backoff after a failed query.
     pub backoff: BackoffConfig,
-    /// When to look for new addresses although nobody asked.
+    /// The schedule of unrequested queries.
     pub refresh: DnsRefresh,
 }
 
@@ -42,29 +42,29 @@ impl Default for DnsConfig {
     }
 }
 
-/// When a name that was resolved is resolved again. A refresh leaves connections to addresses that stay alone, and is
-/// never made within a second of the last one.
+/// The schedule of queries for a resolved name. A refresh keeps connections to unchanged addresses, and never happens
+/// within a second of the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DnsRefresh {
     /// Only when a connection failed or was lost, as in gRPC's other libraries.
     #[default]
     OnRequest,
-    /// Also when the records have expired, but not within `min` of the last answer. Answers without a time to live are
-    /// kept.
+    /// Also when the records have expired, but not within `min` of the last answer. Answers without a time to live do
+    /// not expire.
     Ttl {
-        /// The least time between an answer and the next query.
+        /// The minimum time between an answer and the next query.
         min: Duration,
     },
     /// Also this long after each answer.
     Every(Duration),
 }
 
-/// What a name resolved to.
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsAnswer {
-    /// The addresses with the port, the preferred ones first.
+    /// The addresses with the port, in order of preference.
     pub addresses: Vec<SocketAddr>,
-    /// How long they are good for, if the source says.
+    /// The time to live, if known.
     pub ttl: Option<Duration>,
 }

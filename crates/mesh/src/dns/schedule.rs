@@ -1,4 +1,4 @@
-//! When one name is queried.
+//! The schedule of one name.
 
 use std::time::Duration;
 
@@ -6,37 +6,37 @@ use proxyless_sans_io::{Backoff, Rng, Time};
 
 use super::{DnsConfig, DnsRefresh};
 
-/// No refresh comes sooner than this after an answer, whatever the records or the options say.
+/// The minimum time between an answer and a refresh, whatever the records or the options say.
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 
-/// The clockwork of one name: it says what is to happen when; whoever holds it acts.
+/// The schedule of one name. It only says what is due; the caller acts.
 #[derive(Debug)]
 pub(super) struct DnsSchedule {
     state: State,
     backoff: Backoff,
-    /// When the last query began.
+    /// The start of the last query.
     began: Time,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Needs no query, now or later.
+    /// Needs no query.
     Fixed,
     /// Waits for an answer.
     Querying { query: u64, deadline: Time },
-    /// The last query succeeded. `requested` is when a request for fresh addresses is served, `refresh` when the
-    /// addresses are looked up anyway.
+    /// The last query succeeded. `requested` is when a delayed request for re-resolution is due, `refresh` when a
+    /// refresh is due.
     Resolved { requested: Option<Time>, refresh: Option<Time> },
-    /// The last query failed; the next one comes by itself.
+    /// The last query failed; the next one is scheduled.
     Failed { retry: Time },
 }
 
-/// What the clock brings.
+/// An action that is due.
 pub(super) enum Due {
     Nothing,
-    /// A query is to begin.
+    /// Start a query.
     Query,
-    /// This one has taken too long.
+    /// This query has timed out.
     TimedOut {
         query: u64,
     },
@@ -48,7 +48,7 @@ impl DnsSchedule {
         Self { state: State::Fixed, backoff: Backoff::new(config.backoff), began: Time::ZERO }
     }
 
-    /// A name whose first query begins now.
+    /// A name whose first query starts now.
     pub(super) fn new(config: &DnsConfig, now: Time, query: u64) -> Self {
         let mut new = Self::fixed(config);
         new.begin(config, now, query);
@@ -60,7 +60,7 @@ impl DnsSchedule {
         self.state = State::Querying { query, deadline: now + config.query_timeout };
     }
 
-    /// The query that is under way.
+    /// The query in flight.
     pub(super) fn query(&self) -> Option<u64> {
         match self.state {
             State::Querying { query, .. } => Some(query),
@@ -83,14 +83,14 @@ impl DnsSchedule {
         self.state = State::Failed { retry: now + self.backoff.next_delay(rng) };
     }
 
-    /// A37-34: someone wants fresh addresses. A query under way, or one that comes by itself, will do.
+    /// A37-34: requests re-resolution. A query in flight or scheduled suffices.
     pub(super) fn request(&mut self, config: &DnsConfig, now: Time) {
         if let State::Resolved { requested: requested @ None, .. } = &mut self.state {
             *requested = Some(now.max(self.began + config.min_resolution_interval));
         }
     }
 
-    /// Nothing that waits shall wait any longer.
+    /// Makes everything that is waiting due now.
     pub(super) fn hurry(&mut self, now: Time) {
         match &mut self.state {
             State::Failed { retry: waiting } | State::Resolved { requested: Some(waiting), .. } => {

@@ -9,23 +9,23 @@ use super::schedule::{DnsSchedule, Due};
 use super::{DnsAnswer, DnsConfig, literal};
 use crate::dependency_manager::DnsName;
 
-/// What a scheduler wants done, or has learned.
+/// An action or a result of the scheduler.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DnsOutput {
     /// Run a query.
     Query { query: u64, name: DnsName },
-    /// Give a query up.
+    /// Cancel a query.
     Cancel { query: u64 },
-    /// A name was resolved, or was not.
+    /// The addresses of a name, or the error.
     Result { name: DnsName, result: Result<Vec<SocketAddr>, String> },
 }
 
-/// The schedules of all names. Whoever calls it drains [`DnsScheduler::poll`] afterwards.
+/// The schedules of all names. The caller drains [`DnsScheduler::poll`] after each call.
 #[derive(Debug)]
 pub(crate) struct DnsScheduler {
     config: DnsConfig,
     names: BTreeMap<DnsName, DnsSchedule>,
-    /// The names of queries under way.
+    /// The names of queries in flight.
     queries: BTreeMap<u64, DnsName>,
     next_query: u64,
     rng: Rng,
@@ -44,7 +44,7 @@ impl DnsScheduler {
         }
     }
 
-    /// A37-29: from now on the name is resolved.
+    /// A37-29: starts to resolve the name.
     pub(crate) fn start(&mut self, now: Time, name: DnsName) {
         let schedule = match literal::addresses(&name) {
             Some(addresses) => {
@@ -59,26 +59,26 @@ impl DnsScheduler {
         self.names.insert(name, schedule);
     }
 
-    /// No longer.
+    /// Stops resolving the name.
     pub(crate) fn stop(&mut self, name: &DnsName) {
         if let Some(query) = self.names.remove(name).and_then(|schedule| schedule.query()) {
             self.cancel(query);
         }
     }
 
-    /// A37-34, A74: a policy wants fresh addresses; it does not say of which name.
+    /// A37-34, A74: a policy requests re-resolution, of all names.
     pub(crate) fn request(&mut self, now: Time) {
         self.names.values_mut().for_each(|schedule| schedule.request(&self.config, now));
         self.tick(now);
     }
 
-    /// Does now what waits for its backoff, or for the end of the least interval.
+    /// Starts everything that waits for a backoff or the minimum interval.
     pub(crate) fn reset_backoff(&mut self, now: Time) {
         self.names.values_mut().for_each(|schedule| schedule.hurry(now));
         self.tick(now);
     }
 
-    /// Takes in the answer of a query. Those of queries that were given up are ignored.
+    /// Handles the answer of a query. Answers of cancelled queries are ignored.
     pub(crate) fn answer(&mut self, now: Time, query: u64, result: Result<DnsAnswer, String>) {
         let Some(name) = self.queries.remove(&query) else { return };
         let Some(schedule) = self.names.get_mut(&name) else { return };
@@ -95,7 +95,7 @@ impl DnsScheduler {
         self.outputs.push_back(DnsOutput::Result { name, result });
     }
 
-    /// Lets time pass.
+    /// Advances time.
     pub(crate) fn tick(&mut self, now: Time) {
         let due = self.names.iter().map(|(name, schedule)| (name, schedule.due(now)));
         let due: Vec<_> = due
@@ -120,7 +120,7 @@ impl DnsScheduler {
         }
     }
 
-    /// The next thing to do or to know.
+    /// Returns the next action or result.
     pub(crate) fn poll(&mut self) -> Option<DnsOutput> {
         self.outputs.pop_front()
     }
@@ -129,7 +129,7 @@ impl DnsScheduler {
         self.names.keys()
     }
 
-    /// When [`DnsScheduler::tick`] has something to do.
+    /// The time at which [`DnsScheduler::tick`] is due.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.names.values().filter_map(DnsSchedule::deadline).min()
     }

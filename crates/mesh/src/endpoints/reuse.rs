@@ -1,16 +1,16 @@
-//! The endpoints of the last update, to be used again in about their order.
+//! The endpoints of the last update, reused in approximate order.
 
 use std::sync::Arc;
 
 use proxyless_balancer::api::Endpoint;
 
-/// How far ahead to look for an endpoint that is not where it was.
+/// The distance to search for an endpoint that moved.
 const AHEAD: usize = 4;
 
-/// A list whose endpoints are looked for near to where they were: most updates move few.
+/// A list whose endpoints are searched near their old position: most updates move few.
 pub(super) struct Reuse<'a> {
     known: &'a [Arc<Endpoint>],
-    /// The place after that of the last one found.
+    /// The position after the last one found.
     cursor: usize,
 }
 
@@ -19,7 +19,7 @@ impl<'a> Reuse<'a> {
         Self { known, cursor: 0 }
     }
 
-    /// The endpoint that is the same as the new one at this place, if it is found; it may be elsewhere.
+    /// The known endpoint that equals the new one at this position, if it is found.
     pub(super) fn take(&mut self, place: usize, same: impl Fn(&Endpoint) -> bool) -> Option<Arc<Endpoint>> {
         let mut places = (self.cursor..self.cursor + AHEAD).chain([place]);
         let found = places.find(|&at| self.known.get(at).is_some_and(|known| same(known)))?;

@@ -27,7 +27,7 @@ pub(crate) fn lb_endpoint(n: u16) -> LbEndpoint {
     }
 }
 
-/// A locality of this name with one endpoint for each number.
+/// A locality with this name and one endpoint per number.
 pub(crate) fn locality(name: &str, weight: u32, numbers: impl IntoIterator<Item = u16>) -> LocalityEndpoints {
     let locality = Locality { region: name.into(), ..Locality::default() };
     LocalityEndpoints {
@@ -99,7 +99,7 @@ pub(crate) fn xds_config(clusters: impl IntoIterator<Item = Arc<ClusterConfig>>)
     config_of_results(clusters)
 }
 
-/// The same, where clusters may be errors.
+/// Like [`xds_config`], where clusters may be errors.
 pub(crate) fn config_of_results(
     clusters: BTreeMap<Arc<str>, Result<Arc<ClusterConfig>, Arc<str>>>,
 ) -> Arc<XdsConfig> {

@@ -1,4 +1,4 @@
-//! What policies with exactly one child have in common: events go down, and what the child publishes comes up.
+//! The common part of policies with exactly one child: passes events down and the child's output up.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use proxyless_balancer::api::{
 };
 use proxyless_sans_io::Time;
 
-/// The part of a one-child policy that is its own.
+/// The specific part of a policy with one child.
 pub(super) trait Layer: Send {
-    /// Takes an update, and hands the child its own through `below`.
+    /// Applies an update, and updates the child through `below`.
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError>;
 
-    /// Publishes for the child, which has published `output`. As it is, unless the layer adds something.
+    /// Publishes the child's `output`; unchanged, unless the layer adds something.
     fn publish(&mut self, output: &ChildOutput, cx: &mut dyn Cx) {
         cx.publish(output.state, Arc::clone(&output.picker));
     }
 
-    /// Looks at a subchannel that the child makes on an event, and may add to it. What the child makes during
-    /// [`Self::update`] is seen by the [`InterceptCx`] that the layer hands down, if it does.
+    /// Inspects a subchannel that the child creates on an event, and may add to it. Subchannels created during
+    /// [`Self::update`] pass through the layer's own [`InterceptCx`], if any.
     fn on_create(&mut self, _spec: &mut SubchannelSpec) {}
 
-    /// Adds what the layer has to show to a node that has the child.
+    /// Adds the layer's own description to a node that has the child.
     fn describe(&self, _node: &mut PolicyNode) {}
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// Updates the child; makes it if there is none.
+    /// Updates the child, creating it if there is none.
     pub(super) fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let made = &mut self.made;
         let child = self.child.get_or_insert_with(|| {
@@ -57,12 +57,12 @@ impl Below {
         self.child.is_some()
     }
 
-    /// Drops the child and all below it.
+    /// Drops the child and its descendants.
     pub(super) fn clear(&mut self) {
         self.child = None;
     }
 
-    /// Has the layer publish even if the child did not: what the layer adds has changed.
+    /// Makes the layer publish even if the child did not, because its own part has changed.
     pub(super) fn republish(&mut self) {
         self.stale = true;
     }
@@ -76,7 +76,7 @@ impl<L: Layer> Layered<L> {
         f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
     ) {
         let Some((index, rest)) = route.next() else { return };
-        // An event of a child that is gone finds nobody.
+        // An event for a removed child is ignored.
         if let Some(child) = self.below.child.as_mut().filter(|child| child.index() == index) {
             let by = &mut Seen(|spec: &mut SubchannelSpec| self.layer.on_create(spec));
             f(child, rest, &mut InterceptCx { cx, by });
@@ -128,7 +128,7 @@ impl<L: Layer> Policy for Layered<L> {
     }
 }
 
-/// Shows a layer the subchannels that its child makes through an [`InterceptCx`].
+/// Shows a layer the subchannels that its child creates through an [`InterceptCx`].
 pub(super) struct Seen<F>(pub(super) F);
 
 impl<F: FnMut(&mut SubchannelSpec)> Intercept for Seen<F> {

@@ -1,4 +1,4 @@
-//! From the load balancing policy of a Cluster resource to the configuration of the policy itself (gRFC A52).
+//! Converts the load balancing policy of a Cluster resource to the configuration of the policy (gRFC A52).
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use proxyless_xds::resource::LbPolicy;
 use super::wrr_locality::WrrLocalityConfig;
 use crate::endpoints::Grouping;
 
-/// The configuration of the policy that picks inside one EDS priority.
+/// The configuration of the policy that picks within one EDS priority.
 ///
 /// # Errors
-/// If the resource names a policy that no policy here answers to.
+/// If there is no such policy here.
 pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigError> {
     Ok(match policy {
         LbPolicy::WrrLocality(child) => Arc::new(WrrLocalityConfig { child: policy_config(child)? }),
@@ -31,12 +31,12 @@ pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigE
     })
 }
 
-/// How the policy wants the endpoints of a priority.
+/// The form in which the policy takes the endpoints of a priority.
 #[must_use]
 pub fn grouping(policy: &LbPolicy) -> Grouping {
     match policy {
         LbPolicy::WrrLocality(_) => Grouping::Localities,
-        // A42: a policy that picks locality and endpoint in one step gets one list.
+        // A42: a policy that picks locality and endpoint in one step takes one list.
         _ => Grouping::Flat,
     }
 }

@@ -1,4 +1,4 @@
-//! The policies that know xDS: they turn one [`crate::xds_config::XdsConfig`] into the tree of gRFC A75.
+//! The policies that depend on xDS: they turn an [`crate::xds_config::XdsConfig`] into the tree of gRFC A75.
 //!
 //! ```text
 //! xds_cluster_manager              one child per cluster that a route or an RPC names

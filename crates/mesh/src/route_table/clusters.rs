@@ -1,4 +1,4 @@
-//! The clusters of one route, and the choice among them.
+//! The clusters of one route, and the choice between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::cluster_ref::ClusterRef;
 #[derive(Debug)]
 pub(super) struct Clusters {
     choice: Choice,
-    /// All that the route names, even with weight zero.
+    /// All clusters in the route, including those of weight zero.
     all: Box<[Arc<ClusterRef>]>,
 }
 
 #[derive(Debug)]
 enum Choice {
     One(Destination),
-    /// Each destination with the sum of the weights up to and including its own; none of weight zero.
+    /// Each destination with its cumulative weight; without those of weight zero.
     Weighted {
         upto: Box<[(u64, Destination)]>,
         last: Destination,
@@ -30,14 +30,14 @@ enum Choice {
     },
 }
 
-/// A cluster, and whether RPCs that were sent there by weight have sessions.
+/// A cluster, and the session config of RPCs sent there by weight.
 #[derive(Debug)]
 pub(super) struct Destination {
     pub(super) cluster: Arc<ClusterRef>,
     pub(super) session: Option<Arc<CookieSession>>,
 }
 
-/// What filter configs come from, besides the weighted cluster.
+/// The sources of filter configs other than the weighted cluster.
 pub(super) struct FilterSource<'a> {
     pub(super) filters: &'a [HttpFilter],
     pub(super) route: &'a FilterOverrides,
@@ -81,7 +81,7 @@ impl Clusters {
         Some(Self { choice, all: all.into() })
     }
 
-    /// A31: by weight alone, whatever the clusters' states.
+    /// A31: by weight alone, whatever the states of the clusters.
     pub(super) fn choose(&self, rng: &mut Rng) -> &Destination {
         match &self.choice {
             Choice::One(destination) => destination,
@@ -99,7 +99,7 @@ impl Clusters {
     }
 }
 
-/// Hands out one claim per cluster, however many routes name it.
+/// Claims each cluster once, however many routes name it.
 pub(super) struct Claims<F> {
     cluster_ref: F,
     by_name: BTreeMap<Arc<str>, Arc<ClusterRef>>,
@@ -112,7 +112,7 @@ impl<F: FnMut(&Arc<str>) -> Arc<ClusterRef>> Claims<F> {
         Self { cluster_ref, by_name: BTreeMap::new(), clusters: Vec::new() }
     }
 
-    /// Every cluster that was claimed, in the order of the first claims.
+    /// All claimed clusters, in the order of the first claims.
     pub(super) fn into_clusters(self) -> Vec<Arc<ClusterRef>> {
         self.clusters
     }

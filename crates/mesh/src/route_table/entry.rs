@@ -1,4 +1,4 @@
-//! What a route says besides the cluster.
+//! The settings of a route other than the cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,48 +29,48 @@ impl RouteEntry {
         let retry_policy = action.retry_policy.as_ref().or(virtual_host.retry_policy.as_ref());
         Self {
             name,
-            // A31: the listener's limit counts if the route has none; zero is no limit.
+            // A31: without its own limit the listener's applies; zero is unlimited.
             max_stream_duration: action
                 .max_stream_duration
                 .or(max_stream_duration)
                 .filter(|limit| !limit.is_zero()),
-            // A44: the virtual host's policy counts if the route has none; the two are not merged.
+            // A44: without its own policy the virtual host's applies; the two are not merged.
             retry_policy: retry_policy.cloned().map(Arc::new),
             auto_host_rewrite: action.auto_host_rewrite,
             hash_policies: action.hash_policies.iter().map(CompiledHashPolicy::new).collect(),
         }
     }
 
-    /// The route's name, for people.
+    /// The route's name, for display.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The longest an RPC may take (gRFC A31); `None`: as long as its caller likes.
+    /// The maximum duration of an RPC (gRFC A31); `None`: unlimited.
     #[must_use]
     pub fn max_stream_duration(&self) -> Option<Duration> {
         self.max_stream_duration
     }
 
-    /// When failed RPCs are tried again (gRFC A44).
+    /// The retry policy (gRFC A44).
     #[must_use]
     pub fn retry_policy(&self) -> Option<&Arc<RetryPolicy>> {
         self.retry_policy.as_ref()
     }
 
-    /// Whether `:authority` becomes the endpoint's host name (gRFC A81).
+    /// Whether `:authority` is rewritten to the endpoint's host name (gRFC A81).
     #[must_use]
     pub fn auto_host_rewrite(&self) -> bool {
         self.auto_host_rewrite
     }
 
-    /// The RPC's hash (gRFC A42). `channel_id` is random, and the same for every RPC of the channel.
+    /// The RPC's hash (gRFC A42). `channel_id` is random and constant for a channel.
     #[must_use]
     pub fn hash(&self, headers: &HeaderMap, channel_id: u64, rng: &mut Rng) -> u64 {
         let mut hash: Option<u64> = None;
         for policy in &self.hash_policies {
-            // A42: a policy without a result changes nothing; the rotation keeps equal ones from cancelling out.
+            // A42: a policy without a result changes nothing; the rotation keeps equal hashes from cancelling out.
             if let Some(new) = policy.hash(headers, channel_id) {
                 hash = Some(hash.map_or(new, |old| old.rotate_left(1) ^ new));
             }
@@ -79,7 +79,7 @@ impl RouteEntry {
                 break;
             }
         }
-        // A42: random if (and only if) no policy gave a hash.
+        // A42: random if (and only if) no policy produced a hash.
         hash.unwrap_or_else(|| rng.next_u64())
     }
 }

@@ -7,7 +7,7 @@ use proxyless_xds::resource::{HeaderMatcher, HeaderValueMatcher};
 
 use super::path::CompiledString;
 
-/// A header matcher made ready.
+/// A compiled header matcher.
 #[derive(Debug)]
 pub(super) struct CompiledHeader {
     source: HeaderSource,
@@ -36,7 +36,7 @@ impl CompiledHeader {
         let value = self.source.value(headers);
         let matched = match (&self.value, value) {
             (CompiledValue::Present(wanted), value) => value.is_some() == *wanted,
-            // As every implementation does: a header that is not there matches neither way round.
+            // As in every implementation: an absent header matches neither a condition nor its inversion.
             (_, None) => return false,
             (CompiledValue::String(string), Some(value)) => string.matches(&value),
             (CompiledValue::Range { start, end }, Some(value)) => {
@@ -47,14 +47,14 @@ impl CompiledHeader {
     }
 }
 
-/// Where a header's value comes from.
+/// The source of a header's value.
 #[derive(Debug)]
 pub(super) enum HeaderSource {
     /// The request.
     Request(HeaderName),
-    /// A28: it is always this one, even if it is added only later.
+    /// A28: always this value, even if it is added later.
     ContentType,
-    /// Nowhere.
+    /// Always absent.
     Never,
 }
 
@@ -63,14 +63,14 @@ impl HeaderSource {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
             "content-type" => Self::ContentType,
-            // A28: only custom metadata is looked at, and of that nothing binary.
+            // A28: only custom metadata is visible, except for binary headers.
             "te" | "user-agent" => Self::Never,
             name if name.ends_with("-bin") || name.starts_with("grpc-") => Self::Never,
             name => HeaderName::from_bytes(name.as_bytes()).map_or(Self::Never, Self::Request),
         }
     }
 
-    /// The header's value; several are joined by commas.
+    /// The header's value; multiple values are joined by commas.
     pub(super) fn value<'a>(&self, headers: &'a HeaderMap) -> Option<Cow<'a, str>> {
         let name = match self {
             Self::Request(name) => name,

@@ -1,7 +1,7 @@
 //! [`RouteTable`]: from the path and headers of an RPC to its cluster (the ConfigSelector of gRFC A31; matching by A28).
 //!
-//! Built once per configuration, then shared with the data path: selecting takes no lock and, unless a request carries
-//! the same header several times, allocates nothing.
+//! Built once per configuration, then shared with the data path: selecting takes no lock and does not allocate, unless
+//! a request has several values of a header.
 
 mod clusters;
 mod entry;
@@ -34,27 +34,27 @@ pub struct RouteTable {
     clusters: Vec<Arc<ClusterRef>>,
 }
 
-/// Where an RPC goes.
+/// The destination of an RPC.
 #[derive(Clone, Copy, Debug)]
 pub struct Selection<'a> {
-    /// The cluster, for all attempts of the RPC. A clone of it keeps the cluster alive (gRFC A31).
+    /// The cluster, for all attempts of the RPC. A clone keeps the cluster alive (gRFC A31).
     pub cluster: &'a Arc<ClusterRef>,
-    /// What the route says besides.
+    /// The other settings of the route.
     pub route: &'a Arc<RouteEntry>,
-    /// The cookie of sessions on this route, if it has sessions (gRFC A55).
+    /// The session cookie of the route, if it has sessions (gRFC A55).
     pub session: Option<&'a Arc<CookieSession>>,
     clusters: &'a Clusters,
 }
 
 impl<'a> Selection<'a> {
-    /// The cluster of this name, if the route has it, whatever its weight: a session may go there instead (gRFC A60).
+    /// The cluster of this name, if it is in the route, with any weight: a session may select it (gRFC A60).
     #[must_use]
     pub fn cluster_named(&self, name: &str) -> Option<&'a Arc<ClusterRef>> {
         self.clusters.named(name)
     }
 }
 
-/// Why an RPC goes nowhere.
+/// The reason why an RPC has no destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
@@ -66,7 +66,7 @@ pub enum RouteError {
         /// The virtual host.
         virtual_host: Arc<str>,
     },
-    /// A36: the route that matches does not forward.
+    /// A36: the matching route does not forward.
     #[error(
         "route {route:?} of virtual host {virtual_host:?} matches {path:?} but does not forward to a cluster"
     )]
@@ -90,8 +90,8 @@ impl From<RouteError> for PickError {
 impl RouteTable {
     /// Compiles the routes of `virtual_host`.
     ///
-    /// `max_stream_duration` (gRFC A31) and `filters` (gRFC A39) are the listener's. `cluster_ref` gives the claim on a cluster; it is asked once
-    /// for each cluster that a route names, even with weight zero.
+    /// `max_stream_duration` (gRFC A31) and `filters` (gRFC A39) are the listener's. `cluster_ref` claims a cluster; it
+    /// is called once for each cluster in a route, including those of weight zero.
     #[must_use]
     pub fn new(
         virtual_host: &VirtualHost,
@@ -108,7 +108,7 @@ impl RouteTable {
         Self { virtual_host: virtual_host.name.as_str().into(), routes, clusters: claims.into_clusters() }
     }
 
-    /// Every cluster that a route names, each once, in the order of the routes.
+    /// Every cluster in a route, once each, in route order.
     #[must_use]
     pub fn clusters(&self) -> &[Arc<ClusterRef>] {
         &self.clusters
@@ -117,7 +117,7 @@ impl RouteTable {
     /// Finds the route of an RPC, and one of its clusters.
     ///
     /// # Errors
-    /// If no route matches, or the one that does has no cluster.
+    /// If no route matches, or the matching one has no cluster.
     pub fn select(
         &self,
         path: &str,
@@ -148,7 +148,7 @@ impl RouteTable {
 struct CompiledRoute {
     path: CompiledPath,
     headers: Box<[CompiledHeader]>,
-    /// The share of RPCs that match at all, per million; `None` if all do.
+    /// The fraction of RPCs that match, in millionths; `None`: all.
     fraction: Option<u32>,
     action: Action,
 }

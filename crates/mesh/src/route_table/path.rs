@@ -3,7 +3,7 @@
 use proxyless_xds::resource::{PathMatcher, StringMatchKind, StringMatcher};
 use regex::Regex;
 
-/// A path matcher made ready.
+/// A compiled path matcher.
 #[derive(Debug)]
 pub(super) struct CompiledPath(CompiledString);
 
@@ -16,7 +16,7 @@ impl CompiledPath {
             PathMatcher::Path { path, case_sensitive } => {
                 CompiledString::Exact(Text { text: path.clone(), ignore_case: !case_sensitive })
             }
-            // A28: it is anchored, so that it matches the whole value or nothing.
+            // A28: anchored, so that it matches the whole value.
             PathMatcher::Regex(regex) => CompiledString::Regex(regex.clone()),
         })
     }
@@ -26,7 +26,7 @@ impl CompiledPath {
     }
 }
 
-/// A string matcher made ready.
+/// A compiled string matcher.
 #[derive(Debug)]
 pub(super) enum CompiledString {
     Exact(Text),
@@ -36,7 +36,7 @@ pub(super) enum CompiledString {
     Regex(Regex),
 }
 
-/// What is compared with.
+/// The text to compare with.
 #[derive(Debug)]
 pub(super) struct Text {
     text: String,

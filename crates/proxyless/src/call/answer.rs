@@ -1,4 +1,4 @@
-//! What the head of a response means: a gRPC response begins, the call is over, or it is not gRPC at all.
+//! Classification of a response's head: a gRPC response starts, the call has ended, or it is not gRPC.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use tonic::Status;
 use super::status;
 use super::timer::Timer;
 
-/// How much of a body that is not gRPC goes into the error's text.
+/// The maximum length of a body that is not gRPC in the error's text.
 const MOST_SHOWN: usize = 160;
-/// How long to wait for it. It mostly comes along with the headers.
+/// The time to wait for it. It usually arrives with the headers.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What a head says of its response.
+/// The class of a response's head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// Messages or trailers follow.
@@ -34,20 +34,20 @@ pub(super) enum Answer {
 
 impl Answer {
     pub(super) fn of(response: &Response<impl Body>) -> Self {
-        // A gRPC status counts whatever the HTTP status is (http-grpc-status-mapping).
+        // A gRPC status takes precedence over the HTTP status (http-grpc-status-mapping).
         if let Some(code) = status::in_headers(response.headers()) {
             return Self::Ended(code);
         }
         let is_grpc = response.status() == StatusCode::OK
             // Headers that end the stream are Trailers-Only, which must have a status.
             && !response.body().is_end_stream()
-            // A response without a content-type passes, as in C-core.
+            // A response without a content-type is accepted, as in C-core.
             && response.headers().get(CONTENT_TYPE).is_none_or(is_grpc_type);
         if is_grpc { Self::Begun } else { Self::NotGrpc }
     }
 }
 
-/// PROTOCOL-HTTP2: `application/grpc`, also with a suffix (`+proto`) or parameters.
+/// PROTOCOL-HTTP2: `application/grpc`, optionally with a suffix (`+proto`) or parameters.
 fn is_grpc_type(value: &HeaderValue) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let value = value.as_bytes();
@@ -55,7 +55,7 @@ fn is_grpc_type(value: &HeaderValue) -> bool {
     begins && matches!(value.get(GRPC.len()), None | Some(b'+' | b';' | b' '))
 }
 
-/// The status of a response that is not gRPC: that of its HTTP status (http-grpc-status-mapping).
+/// The status of a response that is not gRPC, by its HTTP status (http-grpc-status-mapping).
 pub(super) fn status_of_http(response: &Response<impl Body>, peer: SocketAddr, beginning: &[u8]) -> Status {
     let http = response.status();
     let mut text = format!("{peer}: not a gRPC response: HTTP status {http}");
@@ -72,13 +72,13 @@ pub(super) fn status_of_http(response: &Response<impl Body>, peer: SocketAddr, b
     Status::new(tonic::Code::from_i32(code), text)
 }
 
-/// Quoted, without control characters, and not long.
+/// Quoted, without control characters, and truncated.
 fn shown(bytes: &[u8]) -> String {
     let bytes = bytes.get(..MOST_SHOWN).unwrap_or(bytes);
     format!("{:?}", String::from_utf8_lossy(bytes).trim_end_matches(char::REPLACEMENT_CHARACTER))
 }
 
-/// Reads the first bytes of a body, as far as they come soon.
+/// Reads the first bytes of a body, if they arrive soon.
 pub(super) async fn read_beginning<B>(body: &mut B, beginning: &mut Vec<u8>, runtime: &Handle)
 where
     B: Body<Data = Bytes> + Unpin,

@@ -1,4 +1,4 @@
-//! Routes an RPC, picks a connection for it, sends it, and sends again what no server has seen or the route retries.
+//! Runs an RPC: routes it, picks a connection, sends it, and retries it transparently or by the route's policy.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -32,13 +32,13 @@ use crate::channel::Shared;
 use crate::clock;
 use crate::snapshot::Snapshot;
 
-/// Runs one RPC up to its response headers. Failures are trailers-only responses, as if a server had sent them.
+/// Runs one RPC up to its response headers. Errors are returned as trailers-only responses, like those of a server.
 pub(crate) fn call(
     shared: Arc<Shared>,
     request: Request<tonic::body::Body>,
 ) -> impl Future<Output = Result<Response<XdsBody>, Infallible>> + Send {
     let (mut head, body) = request.into_parts();
-    // The head is lent: an async function holds each of its arguments twice.
+    // The head is borrowed: an async function stores each of its arguments twice.
     async move {
         let mut call = Call::new(&shared, &mut head);
         let answered = call.run(body).await;
@@ -59,11 +59,11 @@ pub(super) struct Call<'a> {
     pub(super) start: Instant,
     pub(super) deadline: Deadline,
     pub(super) rng: Rng,
-    /// The backend of the attempt that runs.
+    /// The backend of the current attempt.
     peer: Option<SocketAddr>,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     last_error: Option<String>,
-    /// Why a call that waits for a connection has none.
+    /// The reason why a queued call has no connection.
     pub(super) pick_error: Option<String>,
     /// Present until the response takes it over.
     in_use: Option<InUse>,
@@ -88,7 +88,7 @@ impl<'a> Call<'a> {
 
     async fn run(&mut self, body: tonic::body::Body) -> Result<Response<XdsBody>, Status> {
         let shared = self.shared;
-        // Calls that come to a connection are counted by it.
+        // Calls that reach a connection are counted there.
         let unsent = |_: &Status| shared.published.unsent().failed();
         let mut routed = self.wait_for(Waiting::Route, Self::route).await.inspect_err(unsent)?;
         requests::complete(&mut self.head.headers);
@@ -105,7 +105,7 @@ impl<'a> Call<'a> {
                 .inspect_err(unsent)?;
             let Picked { connection, pick, actual } = match picked.inspect_err(unsent) {
                 Ok(picked) => picked,
-                // A44: an attempt that finds no connection has failed like any other.
+                // A44: an attempt without a connection has failed like any other.
                 Err(status) => {
                     let delay = self.next_attempt(&mut retries, &replay, status, &HeaderMap::new())?;
                     self.pause_for_retry(delay).await.inspect_err(unsent)?;
@@ -124,11 +124,11 @@ impl<'a> Call<'a> {
             let Some(body) = replay.attempt().await else {
                 let why =
                     "the connection was lost and more of the request was sent than its retry buffer holds";
-                // If the caller's own body failed meanwhile, that says more.
+                // If the caller's own body failed meanwhile, that error is more specific.
                 return Err(replay.error().unwrap_or_else(|| Status::unavailable(why))).inspect_err(unsent);
             };
             let request = self.request(body, pick.authority.as_ref(), &retries);
-            // From here on the call counts.
+            // From here on the call is tracked.
             let ticket = CallTicket::start(pick);
             let sent = self.deadline.bound(pin!(reserved.send(request)), &shared.calls.runtime).await;
             let Some(sent) = sent else {
@@ -137,7 +137,7 @@ impl<'a> Call<'a> {
             };
             let delay = match sent {
                 Ok(response) => match Answer::of(&response) {
-                    // A server that gives up at the deadline may call that CANCELLED.
+                    // A server that ends the call at the deadline may report CANCELLED.
                     Answer::Ended(Code::Cancelled) if self.deadline.is_past() => {
                         ticket.finish(Code::DeadlineExceeded);
                         return Err(self.expired(Waiting::Response { cluster: &routed.cluster }));
@@ -146,7 +146,7 @@ impl<'a> Call<'a> {
                         replay.commit();
                         return Ok(self.respond(response, None, ticket, routed, actual.as_ref()));
                     }
-                    // Trailers-only: the attempt is over, and nothing has been handed to the caller (A44).
+                    // Trailers-only: the attempt has ended, and nothing was passed to the caller (A44).
                     Answer::Ended(code) => {
                         let retried = replay.is_replayable().then_some(response.headers());
                         let Some(delay) = retried.and_then(|said| retries.next(code, said, &mut self.rng))
@@ -159,14 +159,14 @@ impl<'a> Call<'a> {
                         self.last_error = said.map(|said| format!("{peer}: {said}"));
                         delay
                     }
-                    // A44: what its HTTP status stands for is the attempt's status.
+                    // A44: the attempt's status is the one mapped from its HTTP status.
                     Answer::NotGrpc => {
                         let (status, headers) = self.not_grpc(response, peer).await;
                         ticket.finish(status::code(status.code() as i32));
                         self.next_attempt(&mut retries, &replay, status, &headers)?
                     }
                 },
-                // Nothing of it left this process: any other connection will do.
+                // It was not sent at all: any other connection will do.
                 Err(SendError::Unsent { .. }) => {
                     ticket.unsent();
                     let pause = transparent.unsent(&mut self.rng);
@@ -174,7 +174,7 @@ impl<'a> Call<'a> {
                     continue;
                 }
                 Err(error) => {
-                    // The server did not look at it.
+                    // The server did not process it.
                     if let SendError::Refused { .. } = error
                         && let Some(pause) = transparent.refused(&mut self.rng)
                     {
@@ -183,7 +183,7 @@ impl<'a> Call<'a> {
                         self.pause(pause).await.inspect_err(unsent)?;
                         continue;
                     }
-                    // What the caller's own body failed with says more than the reset that came of it.
+                    // An error of the caller's own body is more specific than the reset that it caused.
                     if let Some(status) = replay.error() {
                         return Err(status);
                     }
@@ -201,7 +201,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// How long to wait before the attempt that follows one which failed like this; the failure itself, if none does.
+    /// The delay before the next attempt after this failure; the failure itself if there is none.
     fn next_attempt(
         &mut self,
         retries: &mut Retries<'_>,
@@ -227,10 +227,10 @@ impl<'a> Call<'a> {
             tokio::task::yield_now().await;
             return Ok(());
         }
-        // The backend of the last attempt is not what is waited for.
+        // The wait does not concern the backend of the last attempt.
         self.peer = None;
         let timer = Timer::after(delay, &self.shared.calls.runtime);
-        // However it ends: without its runtime the channel says so at the next look.
+        // Ends in any case: without its runtime the channel reports that at the next check.
         self.until(pin!(timer), Waiting::NextAttempt).await.map(drop)
     }
 
@@ -243,20 +243,20 @@ impl<'a> Call<'a> {
         let runtime = &self.shared.calls.runtime;
         let mut beginning = Vec::new();
         let read = answer::read_beginning(response.body_mut(), &mut beginning, runtime);
-        // If the deadline comes first, the answer still counts.
+        // If the deadline comes first, the response still applies.
         let _ = self.deadline.bound(pin!(read), runtime).await;
         let status = answer::status_of_http(&response, peer, &beginning);
         (status, response.into_parts().0.headers)
     }
 
-    /// Looks at snapshots, each one as it comes, until one gives an answer.
+    /// Evaluates each new snapshot until one gives a result.
     async fn wait_for<T>(
         &mut self,
         waiting: Waiting<'_>,
         mut look: impl FnMut(&mut Self, &Snapshot) -> Result<Step<T>, Status>,
     ) -> Result<T, Status> {
         loop {
-            // The guard is gone before the await.
+            // The guard is dropped before the await.
             let superseded = {
                 let snapshot = self.shared.published.load();
                 match look(self, &snapshot)? {
@@ -315,7 +315,7 @@ impl<'a> Call<'a> {
         }
         head.extensions.insert(PeerAddress::new(ticket.target().address));
         let throttle = self.shared.calls.throttle.as_ref();
-        // Trailers-only: the call is over.
+        // Trailers-only: the call has ended.
         let ticket = match code {
             Some(code) => {
                 if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
@@ -334,7 +334,7 @@ impl<'a> Call<'a> {
         } else {
             deadline.arm(&self.shared.calls.runtime);
         }
-        // A31: the RPC is committed. Nothing is picked for it any more, so its cluster may go, with `routed`.
+        // A31: the RPC is committed. It picks no more, so its cluster may be removed, with `routed`.
         let cluster = Arc::clone(routed.cluster.name());
         let (throttle, _in_use) = (throttle.cloned(), self.in_use.take());
         let max_header_list_size = self.shared.calls.max_header_list_size;

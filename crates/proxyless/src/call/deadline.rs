@@ -14,25 +14,25 @@ use super::timer::{End, Timer};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// When an RPC must be over. Covers queueing, headers and body, with one timer for all of them.
+/// The deadline of an RPC. Covers queueing, headers and body, with one timer.
 #[derive(Debug, Default)]
 pub(crate) struct Deadline {
     at: Option<Instant>,
-    /// Whether it is what the caller's header says.
+    /// Whether it is that of the caller's header.
     is_callers: bool,
-    /// Made by the first wait.
+    /// Created by the first wait.
     timer: Option<Timer>,
 }
 
 impl Deadline {
-    /// The caller's own deadline, counted from `start`.
+    /// The caller's deadline, counted from `start`.
     pub(crate) fn of_request(headers: &HeaderMap, start: Instant) -> Self {
         let timeout = headers.get(GRPC_TIMEOUT).and_then(parse);
         let at = timeout.and_then(|timeout| start.checked_add(timeout));
         Self { at, is_callers: true, timer: None }
     }
 
-    /// Makes it the earlier of this and `limit` after `start`; a limit of zero is none (A31).
+    /// Limits it to `limit` after `start`; a limit of zero is none (A31).
     pub(crate) fn limit(&mut self, start: Instant, limit: Option<Duration>) {
         let limit = limit.filter(|limit| !limit.is_zero()).and_then(|limit| start.checked_add(limit));
         if let Some(limit) = limit.filter(|&limit| self.at.is_none_or(|at| limit < at)) {
@@ -45,24 +45,24 @@ impl Deadline {
         self.at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Makes the timer, if there is a deadline and no timer yet.
+    /// Creates the timer, if there is a deadline and no timer yet.
     pub(crate) fn arm(&mut self, runtime: &Handle) {
         if let Some(at) = self.at.filter(|_| self.timer.is_none()) {
             self.timer = Some(Timer::at(at, runtime));
         }
     }
 
-    /// Ready when the deadline has come; never, if there is none or it is not [armed](Self::arm).
+    /// Ready when the deadline has passed; never, if there is none or it is not [armed](Self::arm).
     pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(timer) = &mut self.timer else { return Poll::Pending };
         match ready!(Pin::new(timer).poll(cx)) {
             End::Elapsed => Poll::Ready(()),
-            // With the channel's runtime its connections end, and all that an RPC can wait for.
+            // The channel's connections end with its runtime, and so does every wait of an RPC.
             End::Lost => Poll::Pending,
         }
     }
 
-    /// What the event gives; `None` if the deadline comes before it.
+    /// The result of the event; `None` if the deadline passes first.
     pub(crate) async fn bound<T>(
         &mut self,
         mut event: Pin<&mut impl Future<Output = T>>,

@@ -1,4 +1,4 @@
-//! One RPC on the data path: route, pick, send, and how it ends.
+//! One RPC on the data path: route, pick, send, and its end.
 //!
 //! Everything here runs in the caller's task; there is no queue and no lock between the caller and h2.
 

@@ -1,4 +1,4 @@
-//! Options of single RPCs, given as request extensions (tonic hands them on).
+//! Options of single RPCs, set as request extensions (which tonic passes on).
 
 /// Makes an RPC wait for a usable connection instead of failing fast.
 ///
@@ -9,6 +9,6 @@
 /// ```
 ///
 /// Without it an RPC fails with UNAVAILABLE as soon as the channel knows that it cannot be sent; with it the RPC waits,
-/// until its deadline if it has one. A dropped RPC (overload, circuit breaker) fails either way.
+/// until its deadline if it has one. A dropped RPC (overload, circuit breaker) fails in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitForReady;

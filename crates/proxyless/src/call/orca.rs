@@ -1,4 +1,4 @@
-//! What a backend reports of itself in the trailers of a call (ORCA, gRFC A51).
+//! The metrics that a backend reports in the trailers of a call (ORCA, gRFC A51).
 
 use http::HeaderMap;
 use prost::Message as _;
@@ -6,7 +6,7 @@ use proxyless_balancer::api::{BackendMetrics, CallTicket};
 use proxyless_xds::orca::{OrcaLoadReport, TRAILER};
 use tonic::metadata::MetadataMap;
 
-/// The report in the trailers, if there is a readable one and someone wants it.
+/// The report in the trailers, if there is a valid one and a tracker uses it.
 pub(super) fn metrics(ticket: &CallTicket, trailers: &HeaderMap) -> Option<BackendMetrics> {
     if !ticket.wants_metrics() {
         return None;

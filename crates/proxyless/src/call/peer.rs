@@ -1,4 +1,4 @@
-//! Which backend answered.
+//! The backend that answered.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,9 +15,9 @@ use std::net::SocketAddr;
 /// }
 /// ```
 ///
-/// The last attempt counts where an RPC was retried. Responses that are errors carry it too where a backend was chosen.
-/// tonic makes a [`tonic::Status`] of those, which has no extensions, so only layers between the client and the channel
-/// see it there; errors that the channel itself makes name the address in their text.
+/// If an RPC was retried, this is the backend of the last attempt. Error responses carry it too if a backend was
+/// chosen. tonic converts those to a [`tonic::Status`], which has no extensions, so only layers between the client and
+/// the channel see it; errors of the channel itself name the address in their text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddress(SocketAddr);
 

@@ -1,4 +1,4 @@
-//! What an RPC finds in a snapshot: its route, and a connection for one attempt.
+//! The evaluation of a snapshot for an RPC: its route, and a connection for one attempt.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::drive::connection::DataConnection;
 use crate::filters::Session;
 use crate::snapshot::Snapshot;
 
-/// What the route decided, kept over all attempts.
+/// The result of routing, kept for all attempts.
 pub(super) struct Routed {
     /// The driver whose number of the cluster this is.
     driver: u64,
@@ -24,7 +24,7 @@ pub(super) struct Routed {
     pub(super) cluster: Arc<ClusterRef>,
     pub(super) retry_policy: Option<Arc<RetryPolicy>>,
     pub(super) attributes: CallAttributes,
-    /// Present where the route keeps sessions for the RPC (gRFC A55).
+    /// Present if the route has sessions for the RPC (gRFC A55).
     pub(super) session: Option<Session>,
 }
 
@@ -36,10 +36,10 @@ pub(super) struct Picked {
     pub(super) actual: Option<ActualHost>,
 }
 
-/// What one look at a snapshot gave.
+/// The result of evaluating a snapshot.
 pub(super) enum Step<T> {
     Done(T),
-    /// Nothing to be had in this generation.
+    /// No result in this generation.
     Wait,
 }
 
@@ -62,10 +62,10 @@ impl Call<'_> {
         let selection = routes
             .select(self.head.uri.path(), headers, &mut self.rng)
             .map_err(|error| Status::unavailable(error.to_string()))?;
-        // A31: the route's limit, else the listener's, shortens the caller's deadline.
+        // A31: the route's limit, or else the listener's, shortens the caller's deadline.
         let limit = selection.route.max_stream_duration();
         let session = Session::begin(&selection, self.head.uri.path(), headers);
-        // A60: a session may go to another cluster of the route than the weights chose.
+        // A60: a session may select a cluster of the route other than the one chosen by weight.
         let cluster = session.as_ref().map_or(selection.cluster, Session::cluster);
         let attributes = CallAttributes {
             cluster: cluster.id(),
@@ -74,19 +74,19 @@ impl Call<'_> {
             override_host: None,
         };
         let cluster = Arc::clone(cluster);
-        // A44: where the application disabled retries, the route's policy is validated and not used.
+        // A44: if the application disabled retries, the route's policy is validated but not used.
         let retry_policy = match self.shared.calls.policy_retries {
             PolicyRetries::Enabled => selection.route.retry_policy().cloned(),
             PolicyRetries::Disabled => None,
         };
         self.deadline.limit(self.start, limit);
-        // There are routes now: why there were none does not explain a wait for a connection.
+        // There are routes now: their earlier absence does not explain a wait for a connection.
         self.pick_error = None;
         Ok(Step::Done(Routed { driver: snapshot.driver, cluster, retry_policy, attributes, session }))
     }
 
-    /// A connection, or (inside) why this attempt has none, or (outside) why there shall be no other attempt.
-    /// `waiting` is what the attempt's picks tell each other.
+    /// A connection, or (inside) the reason why this attempt has none, or (outside) the reason why there will be no
+    /// other attempt. `waiting` is passed between the attempt's picks.
     pub(super) fn pick(
         &mut self,
         snapshot: &Snapshot,
@@ -116,7 +116,7 @@ impl Call<'_> {
         *waiting = override_host.as_mut().and_then(|session| session.waiting.take());
         match result {
             PickResult::Complete(pick) => {
-                // A connection that is lost but still in this generation's picker: the driver empties the slot and then
+                // The connection is lost but still in this generation's picker: the driver empties the slot and then
                 // supersedes this generation, which was loaded before the slot, so the wait ends.
                 let connection =
                     pick.target.slot.load().and_then(|any| any.downcast::<DataConnection>().ok());
@@ -130,7 +130,7 @@ impl Call<'_> {
                 Ok(Step::Wait)
             }
             PickResult::Fail(error) => Ok(Step::Done(Err(status::of_pick(&error)))),
-            // what was dropped is not tried again.
+            // dropped RPCs are not retried.
             PickResult::Drop(error) => Err(status::of_pick(&error)),
         }
     }

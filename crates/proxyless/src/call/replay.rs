@@ -1,9 +1,9 @@
-//! A request body that can be sent again.
+//! A request body that can be sent more than once.
 //!
-//! Requests that no server processed are retried transparently. The transport loses the body of some of them, so it
-//! stays here. A unary request is there as a whole as soon as it is asked for; every attempt gets a reference to it,
-//! whatever its size. Any other body is shared: an attempt reads it through a [`RequestBody`], and what it reads is
-//! remembered up to a limit, until the response begins. Retry policies are bound by that limit for all bodies.
+//! Requests that no server processed are retried transparently. The transport loses the body of some of them, so it is
+//! kept here. A unary request is complete at its first poll; every attempt gets a reference to it, whatever its size.
+//! Any other body is shared: an attempt reads it through a [`RequestBody`], and what it reads is buffered up to a
+//! limit, until the response starts. Retry policies are bound by that limit for all bodies.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
 
-/// How much is remembered of a request unless the channel says otherwise: what gRPC's other libraries keep.
+/// The default limit of the buffer, as in gRPC's other libraries.
 pub(crate) const DEFAULT_LIMIT: usize = 256 * 1024;
 
 /// A request's body, for all attempts.
@@ -25,7 +25,7 @@ pub(crate) struct Replay {
 
 enum Kind {
     Unread(tonic::body::Body),
-    /// All of it, in one frame at most.
+    /// The complete body, in at most one frame.
     Whole(Option<Bytes>),
     Shared(Arc<Mutex<State>>),
 }
@@ -33,28 +33,28 @@ enum Kind {
 /// The source of a body, with what was read from it.
 struct State {
     source: tonic::body::Body,
-    /// The source has said that there is no more. It need not bear to be asked again.
+    /// The source has ended. Polling it again may panic.
     ended: bool,
-    /// What the source gave and no attempt has asked for yet.
+    /// Read from the source, but not by an attempt yet.
     ahead: Option<Result<Frame<Bytes>, Status>>,
-    /// Frames already read, while they may be needed again.
+    /// Frames read, while they may be needed again.
     read: Vec<Bytes>,
     size: usize,
     limit: usize,
     replayable: bool,
-    /// What the source failed with.
+    /// The error of the source.
     error: Option<Status>,
     /// The attempt that may read; an earlier one that the transport still holds gets nothing more.
     attempt: u32,
 }
 
 impl Replay {
-    /// Remembers up to `limit` bytes.
+    /// Buffers up to `limit` bytes.
     pub(crate) fn new(source: tonic::body::Body, limit: usize) -> Self {
         Self { kind: Kind::Unread(source), limit }
     }
 
-    /// The body for one more attempt, to be sent at once; `None` if too much was read to begin again.
+    /// The body for another attempt, to be sent at once; `None` if too much was read to start again.
     pub(crate) async fn attempt(&mut self) -> Option<RequestBody> {
         if let Kind::Unread(source) = &mut self.kind {
             self.kind = Kind::read(std::mem::take(source), self.limit).await;
@@ -70,7 +70,7 @@ impl Replay {
         state.replayable.then_some(RequestBody(Attempt::Reads(body)))
     }
 
-    /// Whether a retry policy may have the body sent again (A6: not what is larger than the buffer).
+    /// Whether a retry policy may send the body again (A6: not if it exceeds the buffer).
     pub(crate) fn is_replayable(&self) -> bool {
         match &self.kind {
             Kind::Unread(_) => true,
@@ -82,7 +82,7 @@ impl Replay {
         }
     }
 
-    /// What the caller's own body failed with, if it did: a message that is too long, for example.
+    /// The error of the caller's own body, if any: a message that is too long, for example.
     pub(crate) fn error(&self) -> Option<Status> {
         match &self.kind {
             Kind::Unread(_) | Kind::Whole(_) => None,
@@ -90,7 +90,7 @@ impl Replay {
         }
     }
 
-    /// The response has begun: nothing will be sent again.
+    /// The response has started: nothing will be sent again.
     pub(crate) fn commit(&self) {
         if let Kind::Shared(state) = &self.kind {
             lock(state).replayable = false;
@@ -99,7 +99,7 @@ impl Replay {
 }
 
 impl Kind {
-    /// Looks at what the source has now.
+    /// Reads what the source has ready.
     async fn read(mut source: tonic::body::Body, limit: usize) -> Self {
         let mut poll = async || poll_fn(|cx| Poll::Ready(Pin::new(&mut source).poll_frame(cx))).await;
         let (first, ahead) = match poll().await {
@@ -164,7 +164,7 @@ impl Body for RequestBody {
         }
     }
 
-    /// Nothing is told: gRPC requests have no `content-length`.
+    /// Unknown: gRPC requests have no `content-length`.
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
     }
@@ -174,14 +174,14 @@ impl Reader {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let mut state = lock(&self.state);
         if state.attempt != self.attempt {
-            // A clean end would make a truncated request look like a whole one.
+            // A clean end would make a truncated request look complete.
             return Poll::Ready(Some(Err(Status::cancelled("the request is being sent elsewhere"))));
         }
         if let Some(data) = state.read.get(self.position) {
             self.position += 1;
             return Poll::Ready(Some(Ok(Frame::data(data.clone()))));
         }
-        // The running attempt has caught up with what was read: from here on nothing else needs it.
+        // The current attempt has caught up with the buffer, which is not needed any further.
         if !state.replayable {
             state.read = Vec::new();
             self.position = 0;
@@ -289,7 +289,7 @@ mod tests {
         assert!(replay.attempt().await.is_none());
     }
 
-    /// As streams may, it panics if it is asked again after its end.
+    /// As streams may, it panics if it is polled after its end.
     struct Strict(Vec<&'static str>, bool);
 
     impl Body for Strict {

@@ -1,4 +1,4 @@
-//! The requests that are sent for an RPC.
+//! Building the requests of an RPC.
 
 use http::header::{TE, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -7,13 +7,13 @@ use http::{HeaderMap, HeaderValue, Request, Uri, Version, request};
 use super::replay::RequestBody;
 use crate::user_agent;
 
-/// Adds what every request of gRPC has. Routes have not seen it.
+/// Adds the standard gRPC headers, which routes do not see.
 pub(super) fn complete(headers: &mut HeaderMap) {
     headers.insert(USER_AGENT, user_agent::header(headers.get(USER_AGENT)));
     headers.insert(TE, HeaderValue::from_static("trailers"));
 }
 
-/// The request of one attempt, to the authority that [`authority`] gives.
+/// The request of one attempt, with the authority from [`authority`].
 pub(super) fn build(head: &request::Parts, authority: Authority, body: RequestBody) -> Request<RequestBody> {
     let mut request = Request::new(body);
     *request.method_mut() = http::Method::POST;
@@ -23,8 +23,8 @@ pub(super) fn build(head: &request::Parts, authority: Authority, body: RequestBo
     request
 }
 
-/// `:authority` is the endpoint's host name where the route asks for that (A81), else the origin that the caller set, else
-/// the target's name (A27-62). A name that is not a URI authority cannot be sent: [`Uri`] has no room for the
+/// `:authority` is the endpoint's host name if the route says so (A81), or else the origin set by the caller, or else
+/// the target's name (A27-62). A name that is not a URI authority cannot be sent: [`Uri`] cannot represent the
 /// percent-encoded form that C-core sends.
 pub(super) fn authority(
     head: &request::Parts,
@@ -42,6 +42,6 @@ fn uri(head: &request::Parts, authority: Authority) -> Uri {
     parts.scheme = Some(Scheme::HTTP);
     parts.authority = Some(authority);
     parts.path_and_query = Some(path);
-    // Scheme, authority and path together always make a URI.
+    // Scheme, authority and path always form a URI.
     Uri::from_parts(parts).unwrap_or_default()
 }

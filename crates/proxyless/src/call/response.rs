@@ -1,4 +1,4 @@
-//! The response's body: passes everything through, enforces the deadline, and sees how the call ended.
+//! The body of a response: passes data through, enforces the deadline, and records the end of the call.
 
 use std::fmt;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::activity::InUse;
 #[derive(Default)]
 pub struct XdsBody(Option<Live>);
 
-/// A response that is still coming.
+/// A response that has not ended.
 pub(super) struct Live {
     pub(super) inner: proxyless_transport::Body,
     pub(super) ticket: Option<CallTicket>,
@@ -38,7 +38,7 @@ impl XdsBody {
         Self(Some(live))
     }
 
-    /// Ends the call: the trackers hear of it, and the connection's stream is given up.
+    /// Ends the call: notifies the trackers, and releases the connection's stream.
     fn finish(&mut self, code: Code, metrics: Option<BackendMetrics>) {
         let Some(Live { ticket: Some(ticket), throttle, .. }) = self.0.take() else { return };
         if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
@@ -73,7 +73,7 @@ impl Live {
         (tonic::Code::Unknown, "the trailers have no grpc-status".into())
     }
 
-    /// Who answers, for errors; empty if the call is over.
+    /// The backend, for errors; empty if the call has ended.
     fn backend(&self) -> String {
         let address = self.ticket.as_ref().map(|ticket| ticket.target().address);
         address.map_or_else(String::new, |address| format!("{address} (cluster {}): ", self.cluster))
@@ -90,7 +90,7 @@ impl Body for XdsBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Some(live) = &mut self.0 else { return Poll::Ready(None) };
         match Pin::new(&mut live.inner).poll_frame(cx) {
-            // A slow reader of an endless stream never waits: it is told here.
+            // A slow reader of an endless stream never waits, so the deadline is checked here.
             Poll::Ready(Some(Ok(frame))) if frame.is_data() && live.deadline.is_past() => self.late(),
             Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(trailers) = frame.trailers_mut() {
@@ -99,7 +99,7 @@ impl Body for XdsBody {
                         return self.fail(code, &why);
                     };
                     status::remove_unreadable_details(trailers);
-                    // A server that gives up at the deadline may call that CANCELLED.
+                    // A server that ends the call at the deadline may report CANCELLED.
                     if code == Code::Cancelled && live.deadline.is_past() {
                         return self.late();
                     }
@@ -114,12 +114,12 @@ impl Body for XdsBody {
                 self.late()
             }
             Poll::Ready(Some(Err(error))) => self.fail(status::code_of_body(&error), &error.to_string()),
-            // A call that ended with its headers has nothing more to say.
+            // A call that ended with its headers has nothing more.
             Poll::Ready(None) if live.ticket.is_none() => {
                 self.0 = None;
                 Poll::Ready(None)
             }
-            // As in gRPC's other libraries, once the call had begun to answer.
+            // As in gRPC's other libraries, once the response had started.
             Poll::Ready(None) => self.fail(tonic::Code::Internal, "the stream ended without trailers"),
             Poll::Pending => {
                 ready!(live.deadline.poll_expired(cx));

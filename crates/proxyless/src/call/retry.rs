@@ -1,4 +1,4 @@
-//! When a failed attempt is followed by another (gRFC A44, A6).
+//! The retry policy of a route (gRFC A44, A6).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::throttle::RetryThrottle;
 const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// The attempts of one RPC, as its route's policy allows them.
+/// The attempts of one RPC, limited by its route's policy.
 pub(super) struct Retries<'a> {
     policy: Option<&'a RetryPolicy>,
     throttle: Option<&'a RetryThrottle>,
@@ -26,17 +26,17 @@ impl<'a> Retries<'a> {
         Self { policy, throttle, made: 0, backoff }
     }
 
-    /// How long to wait before the next attempt, after one that ended with this code and these trailers; `None` if it
-    /// was the last.
+    /// The delay before the next attempt, after one that ended with this code and these trailers; `None` if it was the
+    /// last.
     pub(super) fn next(&mut self, code: Code, trailers: &HeaderMap, rng: &mut Rng) -> Option<Duration> {
         let policy = self.policy?;
-        // A6: the server may say when to come back; anything but a number of milliseconds means never.
+        // A6: the server may set the delay; anything but a number of milliseconds means never.
         let pushback = trailers.get(PUSHBACK).map(milliseconds);
         let is_refused = pushback == Some(None);
         if !is_refused && !policy.codes.contains(&(code as u8)) {
             return None;
         }
-        // A6: these are the failures that throttling counts, also where no other attempt would follow.
+        // A6: throttling counts these failures even if no other attempt would follow.
         let is_throttled = self.throttle.is_some_and(|throttle| !throttle.failed());
         if is_refused || is_throttled || self.made >= policy.num_retries {
             return None;
@@ -51,7 +51,7 @@ impl<'a> Retries<'a> {
         Some(delay)
     }
 
-    /// Tells the server how many attempts came before.
+    /// Tells the server the number of previous attempts.
     pub(super) fn write(&self, headers: &mut HeaderMap) {
         if self.made > 0 {
             headers.insert(PREVIOUS_ATTEMPTS, HeaderValue::from(self.made));
@@ -59,7 +59,7 @@ impl<'a> Retries<'a> {
     }
 }
 
-/// A signed number of 32 bits that is not negative.
+/// A non-negative signed 32-bit number.
 fn milliseconds(value: &HeaderValue) -> Option<Duration> {
     let number: i32 = value.to_str().ok()?.parse().ok()?;
     u64::try_from(number).ok().map(Duration::from_millis)

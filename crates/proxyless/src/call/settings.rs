@@ -1,4 +1,4 @@
-//! What all RPCs of a channel have in common.
+//! The settings shared by all RPCs of a channel.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use tokio::runtime::Handle;
 use super::replay::DEFAULT_LIMIT;
 use super::throttle::RetryThrottle;
 
-/// What all RPCs of a channel have in common.
+/// The settings shared by all RPCs of a channel.
 pub(crate) struct CallSettings {
-    /// Where timers run. Callers need not be in a runtime.
+    /// The runtime of timers. Callers need not be in a runtime.
     pub(crate) runtime: Handle,
     pub(crate) policy_retries: PolicyRetries,
-    /// How much of a request is kept for another attempt.
+    /// The size of the retry buffer of a request.
     pub(crate) retry_buffer: usize,
     pub(crate) throttle: Option<Arc<RetryThrottle>>,
     /// What is not taken from servers, for errors.
@@ -27,12 +27,12 @@ pub(crate) enum PolicyRetries {
     Disabled,
 }
 
-/// The options of a channel that are about retries.
+/// The retry options of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryOptions {
     pub(crate) policy_retries: PolicyRetries,
     pub(crate) buffer: usize,
-    /// The maximum of tokens, and their ratio.
+    /// The maximum number of tokens, and their ratio.
     pub(crate) throttling: Option<(u32, f64)>,
 }
 

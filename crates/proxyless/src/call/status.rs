@@ -1,4 +1,4 @@
-//! The one place where failures become gRPC statuses.
+//! The conversion of failures to gRPC statuses.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use proxyless_transport::{BodyError, SendError, grpc};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-/// The status of a failed pick. Codes that only a server may give become INTERNAL (gRFC A54; X-12).
+/// The status of a failed pick. Codes that only a server may send become INTERNAL (gRFC A54; X-12).
 pub(crate) fn of_pick(error: &PickError) -> Status {
     let code = match error.code {
         Code::InvalidArgument
@@ -28,13 +28,13 @@ pub(crate) fn of_send<B>(error: &SendError<B>, peer: SocketAddr) -> Status {
     let code = match error {
         SendError::Failed { reset: Some(reset), .. } => grpc::code_of_reset(*reset),
         SendError::HeadersTooLarge { .. } => tonic::Code::ResourceExhausted as i32,
-        // The connection was lost, or servers refused to look at the request too often.
+        // The connection was lost, or servers refused the request too often.
         _ => tonic::Code::Unavailable as i32,
     };
     Status::new(tonic::Code::from_i32(code), format!("{peer}: {error}"))
 }
 
-/// The code of a response that broke off.
+/// The code of an interrupted response.
 pub(crate) fn code_of_body(error: &BodyError) -> tonic::Code {
     error.reset.map_or(tonic::Code::Unavailable, |reset| tonic::Code::from_i32(grpc::code_of_reset(reset)))
 }
@@ -62,7 +62,7 @@ pub(crate) fn code(number: i32) -> Code {
     }
 }
 
-/// The status that headers or trailers carry, if they carry one.
+/// The status in headers or trailers, if any.
 pub(crate) fn in_headers(headers: &HeaderMap) -> Option<Code> {
     let value = headers.get(Status::GRPC_STATUS)?.to_str().unwrap_or_default();
     Some(code(value.parse().unwrap_or(2)))

@@ -16,23 +16,24 @@ pub(crate) struct RetryThrottle {
 impl RetryThrottle {
     pub(crate) fn new(max_tokens: u32, token_ratio: f64) -> Self {
         let max = max_tokens.clamp(1, 1000) * TOKEN;
-        // A6: decimal places beyond the third are ignored. The cast saturates, and no ratio need be above the maximum.
+        // A6: decimal places beyond the third are ignored. The cast saturates, and no ratio needs to exceed the
+        // maximum.
         let ratio = ((token_ratio * f64::from(TOKEN)) as u32).clamp(1, max);
         Self { max, ratio, count: AtomicU32::new(max) }
     }
 
-    /// Counts an attempt that failed with a retryable code, or whose server said not to come back. Whether it may be
+    /// Counts an attempt that failed with a retryable code, or whose server forbade retries. Returns whether it may be
     /// retried.
     pub(super) fn failed(&self) -> bool {
         let less = |count: u32| Some(count.saturating_sub(TOKEN));
-        // Relaxed, here and below: nothing else is ordered by the count. The update always succeeds.
+        // Relaxed, here and below: the count orders nothing else. The update always succeeds.
         let before = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
         before.saturating_sub(TOKEN) > self.max / 2
     }
 
     /// Counts a call that succeeded.
     pub(super) fn succeeded(&self) {
-        // Mostly there is nothing to add, and the cache line stays shared.
+        // Usually there is nothing to add, and the cache line stays shared.
         let more = |count: u32| (count < self.max).then(|| (count + self.ratio).min(self.max));
         let _ = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }

@@ -1,4 +1,4 @@
-//! Timers of RPCs, on the channel's runtime: callers may poll from another one, or from none.
+//! Timers of RPCs, on the channel's runtime: callers may poll from a different one, or from none.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,15 +16,16 @@ pub(super) struct Timer(Place);
 enum Place {
     /// The caller is in the channel's runtime.
     Here(Pin<Box<Sleep>>),
-    /// The caller is elsewhere: a [`Sleep`] panics when its runtime ends before whoever polls it, a task does not.
+    /// The caller is elsewhere: a [`Sleep`] panics when its runtime ends before the task that polls it, a task does
+    /// not.
     There(JoinHandle<()>),
     Over(End),
 }
 
-/// How a timer ended.
+/// The end of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its time came.
+    /// Its time has passed.
     Elapsed,
     /// Its runtime ended first.
     Lost,
@@ -35,7 +36,7 @@ impl Timer {
         let here = Handle::try_current().is_ok_and(|current| current.id() == runtime.id());
         Self(match here {
             true => Place::Here(Box::pin(sleep_until(at))),
-            // Inside the task, where there is a runtime to make it in.
+            // Created inside the task, where there is a runtime.
             false => Place::There(runtime.spawn(async move { sleep_until(at).await })),
         })
     }
@@ -43,7 +44,7 @@ impl Timer {
 
 impl Timer {
     pub(super) fn after(delay: Duration, runtime: &Handle) -> Self {
-        /// As good as never, and an instant can hold it.
+        /// Practically never, and within the range of an instant.
         const LONGEST: Duration = Duration::from_secs(86_400 * 365);
         Self::at(Instant::now() + delay.min(LONGEST), runtime)
     }

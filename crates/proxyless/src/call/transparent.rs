@@ -1,14 +1,14 @@
-//! When a request that no application has seen is sent again (gRFC A6, transparent retries).
+//! Transparent retries (gRFC A6) of requests that no application has seen.
 
 use std::time::Duration;
 
 use proxyless_sans_io::{BackoffConfig, Rng};
 
-/// How often a request may be refused before that is the attempt's failure, for the retry policy to judge. The pauses
-/// between so many add up to about 16 seconds.
+/// The number of refusals after which the attempt has failed, subject to the retry policy. The pauses between them add
+/// up to about 16 seconds.
 const MOST_REFUSALS: u32 = 10;
 
-/// After a second refusal. Copies of the request were on the wire, so they must become rare soon.
+/// After the second refusal. Copies of the request were sent, so they must become rare soon.
 const AFTER_REFUSAL: BackoffConfig = BackoffConfig {
     initial: Duration::from_millis(50),
     multiplier: 2.0,
@@ -16,7 +16,7 @@ const AFTER_REFUSAL: BackoffConfig = BackoffConfig {
     jitter: 0.2,
 };
 
-/// After a request was not sent for the second time. It cost the servers nothing but their connections.
+/// After a request was not sent for the second time. It cost the servers only their connections.
 const AFTER_UNSENT: BackoffConfig = BackoffConfig {
     initial: Duration::from_millis(5),
     multiplier: 2.0,
@@ -24,7 +24,7 @@ const AFTER_UNSENT: BackoffConfig = BackoffConfig {
     jitter: 0.2,
 };
 
-/// The transparent retries of one RPC. They count neither as attempts of the retry policy nor for its throttling.
+/// The transparent retries of one RPC. They do not count as attempts of the retry policy, nor for its throttling.
 #[derive(Default)]
 pub(super) struct Transparent {
     refusals: u32,
@@ -32,23 +32,23 @@ pub(super) struct Transparent {
 }
 
 impl Transparent {
-    /// How long to wait after a server said that it did not process the request (REFUSED_STREAM, or a GOAWAY below the
-    /// stream); `None` if it was refused too often.
+    /// The delay after a server did not process the request (REFUSED_STREAM, or a GOAWAY below the stream); `None` if
+    /// it was refused too often.
     pub(super) fn refused(&mut self, rng: &mut Rng) -> Option<Duration> {
         self.refusals += 1;
         // A6: the first refusal is followed by another attempt at once.
         (self.refusals <= MOST_REFUSALS).then(|| pause(self.refusals, &AFTER_REFUSAL, rng))
     }
 
-    /// How long to wait after a connection was lost before the request left this process.
+    /// The delay after a connection was lost before the request was sent.
     pub(super) fn unsent(&mut self, rng: &mut Rng) -> Duration {
-        // A6: as often as it takes.
+        // A6: without limit.
         self.unsent = self.unsent.saturating_add(1);
         pause(self.unsent, &AFTER_UNSENT, rng)
     }
 }
 
-/// None after the first failure.
+/// Zero after the first failure.
 fn pause(failures: u32, backoff: &BackoffConfig, rng: &mut Rng) -> Duration {
     failures.checked_sub(2).map_or(Duration::ZERO, |before| backoff.delay_after(before, rng))
 }

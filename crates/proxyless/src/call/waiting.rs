@@ -1,4 +1,4 @@
-//! What a call waits for, and what its error says if the deadline comes first.
+//! The waits of a call, and the error if the deadline passes first.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use tonic::Status;
 
 use crate::channel::Shared;
 
-/// What a call waits for.
+/// A wait of a call.
 #[derive(Clone, Copy)]
 pub(super) enum Waiting<'a> {
     Route,
     Connection,
-    /// A place among the streams of the connection that was picked.
+    /// A place among the streams of the picked connection.
     Stream {
         cluster: &'a ClusterRef,
     },
@@ -26,7 +26,7 @@ pub(super) enum Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// The status of a call whose deadline came after it had run for `elapsed`.
+    /// The status of a call whose deadline passed after it had run for `elapsed`.
     pub(super) fn expired(
         self,
         shared: &Shared,

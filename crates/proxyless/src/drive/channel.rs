@@ -27,14 +27,14 @@ use crate::inspect::ChannelReport;
 use crate::snapshot::Published;
 use crate::state::ChannelState;
 
-/// What handles of a channel ask of its driver.
+/// A request of the channel's handles to its driver.
 pub(crate) enum Command {
     ExitIdle,
     ResetBackoff,
     Report { answer: oneshot::Sender<ChannelReport> },
 }
 
-/// Asks a channel's driver for a report. There is none if the driver ends first.
+/// Requests a report from a channel's driver. There is none if the driver ends first.
 pub(crate) fn ask_for_report(
     commands: &UnboundedSender<Command>,
 ) -> impl Future<Output = Option<ChannelReport>> + use<> {
@@ -53,7 +53,7 @@ impl Wake for DriverWake {
     }
 }
 
-/// One channel's driver.
+/// The driver of one channel.
 pub(super) struct Driver {
     pub(super) id: u64,
     pub(super) target: Arc<str>,
@@ -66,7 +66,7 @@ pub(super) struct Driver {
     pub(super) dns: Lookups,
 }
 
-/// What the future gives; never, if there is none.
+/// Awaits the future; pends if there is none.
 async fn until(future: Option<impl Future<Output = ()>>) {
     match future {
         Some(future) => future.await,
@@ -79,13 +79,14 @@ pub(super) struct Running {
     driver: Driver,
     events: UnboundedSender<XdsEvent>,
     xds_events: UnboundedReceiver<XdsEvent>,
-    /// The channel's place at the xDS client; taken when the first watch starts (A27-35), left when the channel is IDLE.
+    /// The channel's subscription to the xDS client; created with the first watch (A27-35), dropped when the channel is
+    /// IDLE.
     subscriber: Option<Subscriber>,
     joined: Time,
-    /// Set after a panic of the xDS client: when to look for another.
+    /// Set after a panic of the xDS client: the time to join a new one.
     rejoin_at: Option<Time>,
     rejoins: Restarts,
-    /// What the xDS client reports for the channel.
+    /// The load stores registered with the xDS client.
     loads: Vec<Arc<LoadStore>>,
     pub(super) history: History,
     ids: Ids,
@@ -160,7 +161,7 @@ impl Running {
         }
     }
 
-    /// Takes in an event and all that wait behind it: a response with a thousand resources is one step.
+    /// Handles an event and all that are queued behind it: a response with a thousand resources is one step.
     fn on_xds(&mut self, first: XdsEvent) {
         let (mut events, mut tokens) = (Vec::new(), Vec::new());
         let mut next = Some(first);
@@ -171,7 +172,7 @@ impl Running {
             next = self.xds_events.try_recv().ok();
         }
         self.handle(ChannelInput::Resources { events });
-        // The follow-up watches are on their way before the tokens are given back.
+        // The follow-up watches are sent before the tokens are released.
         self.apply_effects();
         drop(tokens);
     }
@@ -185,7 +186,7 @@ impl Running {
         }
     }
 
-    /// Takes in a report and all that wait behind it: a thousand connections that come up are one step.
+    /// Handles a report and all that are queued behind it: a thousand new connections are one step.
     fn on_report(&mut self, first: Report) {
         let mut events = Vec::new();
         let mut next = Some(first);
@@ -205,7 +206,7 @@ impl Running {
 
     fn apply_effects(&mut self) {
         self.apply_all();
-        // The xDS client ends with its last channel: one that is IDLE needs none.
+        // The xDS client ends with its last channel: an IDLE one needs none.
         if self.driver.core.is_idle() {
             self.subscriber = None;
             self.rejoin_at = None;
@@ -219,7 +220,7 @@ impl Running {
                 ChannelEffect::Watch { watch, resource_type, name } => {
                     self.history.trace.watch(watch, resource_type, &name);
                     if self.rejoin_at.is_some() {
-                        // It is asked for with the other watches.
+                        // It is requested with the other watches.
                         self.driver.published.missing().asked(watch, resource_type, &name);
                         continue;
                     }
@@ -233,7 +234,7 @@ impl Running {
                                 self.history.trace.state(ConnectivityState::Connecting);
                             }
                         }
-                        // RPCs fail and say why, instead of waiting for what was never asked for.
+                        // RPCs fail with the reason, instead of waiting for a resource that was never requested.
                         Err(why) => {
                             let bootstrap = &self.driver.clients.key.bootstrap;
                             let error = ResourceError {
@@ -307,7 +308,7 @@ impl Running {
         }
     }
 
-    /// The xDS client has panicked. What it told stays in use until another one says something else.
+    /// The xDS client has panicked. Its resources stay in use until a new one delivers others.
     fn leave_client(&mut self) {
         let now = clock::now();
         let pause = self.rejoins.pause(now.since(self.joined), &mut clock::rng());
@@ -318,7 +319,7 @@ impl Running {
         self.rejoin_at = Some(now + pause);
     }
 
-    /// Asks another xDS client for all that the channel watches.
+    /// Requests all watched resources from a new xDS client.
     fn rejoin(&mut self) {
         let (watches, loads) = (self.history.trace.watched(), self.loads.clone());
         self.rejoin_at = match self.subscriber() {
@@ -333,7 +334,7 @@ impl Running {
         };
     }
 
-    /// The channel's place at the xDS client, or why there is no client.
+    /// The channel's subscription, or the reason why there is no client.
     fn subscriber(&mut self) -> Result<&Subscriber, String> {
         let subscriber = match self.subscriber.take() {
             Some(subscriber) => subscriber,

@@ -1,4 +1,4 @@
-//! One task per connection: connects, reports READY, watches for its end.
+//! One task per connection: connects, reports READY, and waits for its end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::call::RequestBody;
 /// A connection of the data plane.
 pub(crate) type DataConnection = Connection<RequestBody>;
 
-/// What happened to a connection.
+/// An event of a connection.
 pub(crate) struct Report {
     connection: ConnectionId,
     attempt: u64,
@@ -39,7 +39,7 @@ enum Kind {
     Ended(ConnectionEvent),
 }
 
-/// Reports for one attempt; its end in any case, also if the user's connector panics.
+/// Reports for one attempt; in any case its end, even if the user's connector panics.
 struct Reporter {
     reports: UnboundedSender<Report>,
     connection: ConnectionId,
@@ -63,14 +63,14 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        // An attempt that the core has given up is not known any more, and this report passed over.
+        // For an attempt that the core has cancelled, this report is ignored.
         if !self.ended {
             self.ended(ConnectionEvent::Failed("the task of the connection ended unexpectedly".into()));
         }
     }
 }
 
-/// The connections of one channel, by what the core calls them.
+/// The connections of one channel, by the core's ids.
 pub(crate) struct Connections {
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
@@ -140,7 +140,7 @@ impl Connections {
         }
     }
 
-    /// No new calls; those in flight finish.
+    /// Starts no new calls; those in flight finish.
     pub(crate) fn close_gracefully(&mut self, connection: ConnectionId, attempt: u64) {
         if let Some(live) = self.live.remove(&(connection, attempt)) {
             live.task.abort();
@@ -150,13 +150,13 @@ impl Connections {
         }
     }
 
-    /// How many calls are on a live connection.
+    /// The number of calls on a live connection.
     pub(crate) fn streams(&self, connection: ConnectionId, attempt: u64) -> Option<u64> {
         let live = self.live.get(&(connection, attempt))?.connection.as_ref()?;
         u64::try_from(live.streams()).ok()
     }
 
-    /// Takes a report in. `None` if the core has already let go of that attempt.
+    /// Handles a report. `None` if the core has already dropped that attempt.
     pub(crate) fn on_report(&mut self, report: Report) -> Option<(ConnectionId, u64, ConnectionEvent)> {
         let Report { connection, attempt, kind, .. } = report;
         let key = (connection, attempt);
@@ -215,7 +215,7 @@ mod tests {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const PING: u8 = 6;
 
-    /// Opens pipes and hands out their other ends: with no socket, paused time moves only when all tasks wait.
+    /// Opens pipes and returns their other ends: without a socket, paused time advances only when all tasks wait.
     struct Pipes(UnboundedSender<DuplexStream>);
 
     impl Connector for Pipes {
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// When the first PING comes on the connection after one that the server ended by GOAWAY with this code and debug
+    /// The time of the first PING on the connection after one that the server ended by GOAWAY with this code and debug
     /// data. The interval is ten seconds.
     async fn seconds_to_ping_after(code: u8, debug_data: &[u8]) -> u64 {
         seconds_to_ping(10, 1, code, debug_data).await

@@ -1,4 +1,4 @@
-//! Runs the DNS queries of a channel, each as a task. When to ask is the core's business.
+//! Runs the DNS queries of a channel, each as a task. The core schedules them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Lookups {
         }
     }
 
-    /// The next answer; pends while nothing is asked.
+    /// The next answer; pends while there are no queries.
     pub(crate) async fn next(&mut self) -> ChannelInput {
         loop {
             match self.tasks.join_next().await {

@@ -1,4 +1,5 @@
-//! One channel, as its xDS client sees it: told of everything at once, or, while it is slow, of the newest later.
+//! One channel, as seen by its xDS client: it gets all events at once, or, while it is slow, only the latest ones
+//! later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,20 +8,20 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::xds::{EventToken, XdsEvent};
 
-/// Where the events of one channel go.
+/// The destination of one channel's events.
 pub(super) struct Listener {
     events: UnboundedSender<XdsEvent>,
-    /// Events that the channel has not acted on in time. While there are some, it is not waited for.
+    /// Events that the channel has not handled in time. While there are any, the client does not wait for it.
     late: BTreeSet<u64>,
-    /// What it is told when it has caught up: the newest of each watch, so that a channel which is never run again costs
-    /// no more than its resources.
+    /// The events to deliver when it has caught up: the latest of each watch, so that a channel that never runs again
+    /// costs no more than its resources.
     held: BTreeMap<WatchId, Held>,
 }
 
 #[derive(Default)]
 struct Held {
     changed: Option<WatchEvent>,
-    /// What came after the change.
+    /// The latest event after the change.
     ambient: Option<WatchEvent>,
 }
 
@@ -29,10 +30,10 @@ impl Listener {
         Self { events, late: BTreeSet::new(), held: BTreeMap::new() }
     }
 
-    /// Tells the channel something, or keeps it until it has caught up.
+    /// Delivers an event, or keeps it until the channel has caught up.
     pub(super) fn tell(&mut self, watch: WatchId, event: WatchEvent, token: Option<EventToken>) {
         if self.late.is_empty() {
-            // A channel that is gone has said so, or will.
+            // A dropped channel has left, or will.
             let _ = self.events.send(XdsEvent { watch, event, token });
             return;
         }
@@ -43,12 +44,12 @@ impl Listener {
         }
     }
 
-    /// The channel has taken too long to act on this event.
+    /// The channel has taken too long to handle this event.
     pub(super) fn is_late(&mut self, id: u64) {
         self.late.insert(id);
     }
 
-    /// The channel has acted on an event that was no longer waited for, perhaps one of this channel.
+    /// An event was handled late, perhaps one of this channel.
     pub(super) fn caught_up(&mut self, id: u64) {
         if !self.late.remove(&id) || !self.late.is_empty() {
             return;
@@ -90,7 +91,7 @@ mod tests {
         })
     }
 
-    /// What the channel finds in its inbox: the watch, and the reason or the kind.
+    /// The content of the channel's inbox: the watch, and the reason or the kind.
     fn told(inbox: &mut UnboundedReceiver<XdsEvent>) -> Vec<(u64, String)> {
         let mut told = Vec::new();
         while let Ok(XdsEvent { watch, event, .. }) = inbox.try_recv() {

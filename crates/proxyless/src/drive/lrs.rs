@@ -1,4 +1,4 @@
-//! Runs an `LrsCore` beside the `XdsCore` of the same client, in the same loop.
+//! Runs an `LrsCore` next to the `XdsCore` of the same client, in the same loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct LoadReports {
     core: LrsCore,
     streams: Streams,
     events: UnboundedReceiver<StreamEvent>,
-    /// What each channel has registered, to be taken back when it goes.
+    /// The registered stores of each channel, to be unregistered when it leaves.
     registered: BTreeMap<u64, Vec<Arc<LoadStore>>>,
 }
 
@@ -42,14 +42,14 @@ impl LoadReports {
         self.handle(Input::Unregister { store });
     }
 
-    /// The channel is gone, whatever it did not take back itself.
+    /// The channel has left: unregisters its remaining stores.
     pub(super) fn leave(&mut self, channel: u64) {
         for store in self.registered.remove(&channel).unwrap_or_default() {
             self.handle(Input::Unregister { store });
         }
     }
 
-    /// The next thing that a stream reports; pends while there is no stream.
+    /// The next event of a stream; pends while there is none.
     pub(super) async fn next_event(&mut self) -> Input {
         match self.events.recv().await {
             Some(StreamEvent { stream, kind }) => match kind {
@@ -58,7 +58,7 @@ impl LoadReports {
                 StreamEventKind::Message(bytes) => Input::Message { stream, bytes },
                 StreamEventKind::Down { reason, .. } => Input::StreamDown { stream, reason },
             },
-            // Not reached: `streams` holds a sender.
+            // Unreachable: `streams` holds a sender.
             None => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! What a channel's driver answers when someone looks at the channel.
+//! The report of a channel's driver.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::clock;
 use crate::inspect::{CallReport, ChannelReport, ConnectionReport, SocketReport};
 use crate::snapshot::Published;
 
-/// The ids that connections and sockets are shown by; given when they are first shown.
+/// The ids of connections and sockets in reports; assigned when they are first reported.
 #[derive(Default)]
 pub(super) struct Ids {
     connections: BTreeMap<ConnectionId, u64>,

@@ -18,35 +18,35 @@ use tracing::debug;
 use super::panics;
 use crate::server::ServerChannel;
 
-/// How long a stream waits for a place among those that the server allows.
+/// The time that a stream waits for a place among those that the server allows.
 ///
 /// Whoever has waited in vain gets a connection of its own next time: of two streams (ADS and load reports) to a server
 /// that allows one, the other would keep the place for ever.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the status of a stream that has ended is looked for behind the messages that nobody read.
+/// The time to look for the status of an ended stream behind unread messages.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a stream reports; the driver turns it into an input of its core.
+/// An event of a stream; the driver turns it into an input of its core.
 pub(crate) struct StreamEvent {
     pub(crate) stream: u64,
     pub(crate) kind: StreamEventKind,
 }
 
 pub(crate) enum StreamEventKind {
-    /// The connection is there and the call begins.
+    /// The connection is established and the call starts.
     Up,
-    /// HTTP/2 has pulled a request.
+    /// HTTP/2 has taken a request.
     Sent,
     Message(Bytes),
-    /// The stream ended: the server's status code, if it gave one, and why.
+    /// The stream ended: the server's status code, if any, and the reason.
     Down {
         code: Option<i32>,
         reason: String,
     },
 }
 
-/// The stream that is open or being opened. A core asks for one at a time.
+/// The stream that is open or being opened. A core requests one at a time.
 pub(crate) struct Streams {
     server: ServerChannel,
     method: &'static str,
@@ -63,7 +63,7 @@ struct Running {
 }
 
 impl Streams {
-    /// Streams to `method`, and what they report. A message of more than `max_message` bytes ends its stream.
+    /// Streams to `method`, and their events. A message of more than `max_message` bytes ends its stream.
     pub(crate) fn new(
         server: ServerChannel,
         method: &'static str,
@@ -105,7 +105,7 @@ impl Streams {
 
     pub(crate) fn send(&self, stream: u64, bytes: Bytes) {
         if let Some(running) = self.running(stream) {
-            // A stream that just ended says so by its own event.
+            // A stream that just ended reports that by its own event.
             let _ = running.requests.send(bytes);
         }
     }
@@ -133,7 +133,7 @@ impl Drop for Streams {
     }
 }
 
-/// How a stream ended.
+/// The end of a stream.
 struct End {
     code: Option<i32>,
     reason: String,
@@ -151,15 +151,15 @@ impl From<grpc::Status> for End {
     }
 }
 
-/// When to read and how much, and what else may end the wait for that.
+/// The permits to read, and the events that end the wait for them.
 struct Reads {
     permits: UnboundedReceiver<()>,
     max_message: usize,
-    /// An error once HTTP/2 has let go of the requests: the stream was reset, or its connection is gone.
+    /// An error once HTTP/2 has dropped the requests: the stream was reset, or its connection was lost.
     upload_end: oneshot::Receiver<Infallible>,
 }
 
-/// Opens the stream and reads it to its end, one message per permit. Returns why it ended.
+/// Opens the stream and reads it to its end, one message per permit. Returns the reason for its end.
 async fn run(
     server: ServerChannel,
     method: &str,
@@ -172,7 +172,7 @@ async fn run(
         Err(reason) => return reason.into(),
     };
     let request = server.request(method, body);
-    // Up means that requests can go out, so not before the server allows the stream.
+    // Up means that requests can be sent, so not before the server allows the stream.
     let reserved = match timeout(PLACE_TIMEOUT, connection.reserve()).await {
         Ok(Ok(reserved)) => reserved,
         Ok(Err(reason)) => return reason.into(),
@@ -191,8 +191,8 @@ async fn run(
         Err(status) => return status.into(),
     };
     loop {
-        // The core permits no read while its answers cannot be sent, and on a stream that is over they never are: the
-        // end must be noticed without reading up to it.
+        // The core permits no read while its answers cannot be sent, and on an ended stream they never can: the end
+        // must be noticed without reading up to it.
         tokio::select! {
             biased;
             permit = reads.permits.recv() => if permit.is_none() {
@@ -211,7 +211,7 @@ async fn run(
 
 const ENDED: &str = "the server ended the stream";
 
-/// The status behind the messages of a stream that is over. They are passed over: the next stream brings them again.
+/// The status behind the messages of an ended stream, which are skipped: the next stream delivers them again.
 async fn last_words(messages: &mut grpc::MessageReader) -> End {
     let status = async {
         loop {
@@ -226,8 +226,8 @@ async fn last_words(messages: &mut grpc::MessageReader) -> End {
     end.unwrap_or_else(|_| "the stream takes no more requests".to_owned().into())
 }
 
-/// Reports the end of a stream in any case, also if its task panics. A stream that the core has closed is not known any
-/// more, and this report passed over.
+/// Reports the end of a stream in any case, even if its task panics. For a stream that the core has closed, this report
+/// is ignored.
 struct ReportDown {
     reporter: Reporter,
     end: End,
@@ -253,7 +253,7 @@ impl Reporter {
     }
 }
 
-/// The requests of a stream as an HTTP/2 body. A request counts as sent when HTTP/2 pulls it (gRFC A57).
+/// The requests of a stream as an HTTP/2 body. A request counts as sent when HTTP/2 takes it (gRFC A57).
 pub(crate) struct RequestStream {
     requests: UnboundedReceiver<Bytes>,
     reporter: Reporter,

@@ -1,4 +1,4 @@
-//! The last events of a channel: kept as they come, put into words when someone looks.
+//! The latest events of a channel: recorded as they occur, formatted on request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use proxyless_xds::resource::ResourceType;
 use crate::clock;
 use crate::inspect::{Event, Severity};
 
-/// How many events are kept.
+/// The number of events kept.
 const KEPT: usize = 256;
 
 #[derive(Default)]
@@ -73,7 +73,7 @@ enum Entry {
     Past(Severity, String),
 }
 
-/// What became of a connection.
+/// An event of a connection.
 enum Happened {
     Connected,
     Failed(String),
@@ -99,7 +99,7 @@ impl Trace {
         self.push(Entry::Watch { resource_type, name: Arc::clone(name) });
     }
 
-    /// What the channel watches.
+    /// The resources that the channel watches.
     pub(super) fn watched(&self) -> Vec<(WatchId, ResourceType, Arc<str>)> {
         let watches = self.watches.iter();
         watches.map(|(&watch, (resource_type, name))| (watch, *resource_type, Arc::clone(name))).collect()
@@ -163,7 +163,7 @@ impl Trace {
         self.push(Entry::Restarted(times));
     }
 
-    /// What the core is about to be told.
+    /// Records an input of the core.
     pub(super) fn input(&mut self, input: &ChannelInput) {
         match input {
             ChannelInput::Resource { watch, event } => self.resource(watch, event),
@@ -195,7 +195,7 @@ impl Trace {
         self.total
     }
 
-    /// The events in words; `id` gives the number that a connection is shown by.
+    /// The events as text; `id` returns the id of a connection.
     pub(super) fn events(&self, mut id: impl FnMut(ConnectionId) -> Option<u64>) -> Vec<Event> {
         let mut connected = BTreeSet::new();
         let event = |(time, entry): &(Time, Entry)| {
@@ -216,7 +216,7 @@ impl Trace {
 }
 
 impl Entry {
-    /// `connected` has the connections that were established in an earlier entry.
+    /// `connected` has the connections established in earlier entries.
     fn describe(&self, connected: &mut BTreeSet<ConnectionId>) -> (Severity, Option<ConnectionId>, String) {
         let info = |what| (Severity::Info, None, what);
         match self {

@@ -1,4 +1,4 @@
-//! Runs an `XdsCore`, and the load reports beside it, on a thread of their own.
+//! Runs an `XdsCore`, with its load reports, on a separate thread.
 //!
 //! A client is shared by channels of any runtime, so it belongs to none of them: it would die with the first caller's
 //! runtime, and decoding megabytes must not stall user tasks. The thread starts with the first watch and ends with the
@@ -29,13 +29,13 @@ use super::stream::{StreamEvent, StreamEventKind, Streams};
 use crate::clock;
 use crate::server::ServerChannel;
 
-/// How long a channel may take to act on an event before the client reads on without it. A channel whose runtime nobody
-/// runs must not hold up the channels of other runtimes.
+/// The time for a channel to handle an event before the client reads on without it. A channel whose runtime is not
+/// being driven must not delay channels of other runtimes.
 const TOKEN_PATIENCE: Duration = Duration::from_secs(5);
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
-/// A share in a running xDS client. Its thread ends when the last share is dropped.
+/// A reference to a running xDS client. Its thread ends when the last reference is dropped.
 pub(crate) struct XdsClient {
     commands: UnboundedSender<Command>,
     channels: AtomicU64,
@@ -61,15 +61,15 @@ impl Place {
     }
 }
 
-/// One channel's connection to the client; dropping it ends the channel's watches.
+/// One channel's subscription to the client; dropping it ends the channel's watches.
 pub(crate) struct Subscriber {
     client: Arc<XdsClient>,
     channel: u64,
 }
 
-/// What a channel is told.
+/// An event for a channel.
 pub(crate) struct XdsEvent {
-    /// The channel's own name for the watch.
+    /// The channel's id of the watch.
     pub(crate) watch: WatchId,
     pub(crate) event: WatchEvent,
     /// Dropped when the channel has acted on the event. The client reads its next response only then, if the event is
@@ -85,12 +85,12 @@ pub(crate) struct EventToken {
 
 impl Drop for EventToken {
     fn drop(&mut self) {
-        // A client that is gone reads nothing more.
+        // A client that has ended reads nothing more.
         let _ = self.commands.send(Command::TokenReleased { id: self.id });
     }
 }
 
-/// What a client holds, for people.
+/// The state of a client, for inspection.
 pub(crate) struct Dump {
     pub(crate) resources: Vec<ResourceDump>,
     pub(crate) updates: BTreeMap<ResourceType, UpdateCounts>,
@@ -111,7 +111,7 @@ impl XdsClient {
     /// Starts a client for one management server.
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// If the system cannot create a thread.
     pub(crate) fn start(
         config: XdsCoreConfig,
         lrs_config: LrsCoreConfig,
@@ -119,7 +119,7 @@ impl XdsClient {
         place: &Place,
     ) -> std::io::Result<Arc<Self>> {
         let (commands, inbox) = unbounded_channel();
-        // The driver's own sender is weak: the inbox closes with the last handle.
+        // The driver's own sender is weak, so that the inbox closes with the last handle.
         let weak = commands.downgrade();
         let (server_uri, node) = (Arc::clone(&config.server_uri), config.node.clone());
         let run = async move {
@@ -140,7 +140,7 @@ impl XdsClient {
         Ok(Arc::new(Self { commands, channels: AtomicU64::new(0), server_uri, node }))
     }
 
-    /// Joins a channel: its events go to `events`.
+    /// Adds a channel, whose events go to `events`.
     pub(crate) fn join(self: &Arc<Self>, events: UnboundedSender<XdsEvent>) -> Subscriber {
         let channel = self.channels.fetch_add(1, Ordering::Relaxed);
         self.tell(Command::Join { channel, events });
@@ -152,12 +152,12 @@ impl XdsClient {
         &self.server_uri
     }
 
-    /// The encoded `Node`, as the server gets it.
+    /// The encoded `Node`, as sent to the server.
     pub(crate) fn node(&self) -> &Bytes {
         &self.node
     }
 
-    /// Asks for all resources, as they are between two events. There is no answer if the client ends first.
+    /// Requests all resources, as they are between two events. There is no answer if the client ends first.
     pub(crate) fn dump(&self) -> oneshot::Receiver<Dump> {
         let (answer, dump) = oneshot::channel();
         self.tell(Command::Dump { answer });
@@ -170,13 +170,13 @@ impl XdsClient {
     }
 
     fn tell(&self, command: Command) {
-        // The driver runs as long as a handle lives, unless it panics; its channels then look for another client.
+        // The driver runs while a handle exists, unless it panics; its channels then join a new client.
         let _ = self.commands.send(command);
     }
 }
 
 impl Subscriber {
-    /// Completes when the client is gone although this share of it lives: its thread panicked.
+    /// Completes when the client ends while this reference exists, that is, when its thread panicked.
     pub(crate) fn client_ended(&self) -> impl Future<Output = ()> + use<> {
         let commands = self.client.commands.clone();
         async move { commands.closed().await }
@@ -190,7 +190,7 @@ impl Subscriber {
         self.client.tell(Command::Unwatch { channel: self.channel, watch });
     }
 
-    /// Has the load of this store reported (A27-41).
+    /// Starts to report the load of this store (A27-41).
     pub(crate) fn register_load(&self, store: Arc<LoadStore>) {
         self.client.tell(Command::RegisterLoad { channel: self.channel, store });
     }
@@ -206,12 +206,12 @@ impl Drop for Subscriber {
     }
 }
 
-/// An event that a channel has not acted on.
+/// An event that a channel has not handled.
 struct Outstanding {
     channel: u64,
     /// The core's token, if the event is of a response.
     token: Option<u64>,
-    /// How long the channel is waited for.
+    /// The time until which the client waits for the channel.
     until: Time,
 }
 
@@ -222,11 +222,11 @@ struct Driver {
     load_reports: LoadReports,
     tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
     channels: BTreeMap<u64, Listener>,
-    /// Each channel numbers its watches itself; the core needs one numbering.
+    /// Each channel numbers its own watches; the core needs one numbering.
     watches: BTreeMap<(u64, WatchId), WatchId>,
     watchers: BTreeMap<WatchId, (u64, WatchId)>,
     next_watch: u64,
-    /// Events that channels have not acted on. Ids grow with time.
+    /// Events that channels have not handled. Ids are in time order.
     outstanding: BTreeMap<u64, Outstanding>,
     next_token: u64,
 }
@@ -341,16 +341,16 @@ impl Driver {
         }
     }
 
-    /// A channel has acted on an event.
+    /// A channel has handled an event.
     fn release(&mut self, id: u64) {
         match self.outstanding.remove(&id) {
             Some(Outstanding { token, .. }) => self.release_token(token),
-            // It was no longer waited for.
+            // The client was no longer waiting for it.
             None => self.channels.values_mut().for_each(|listener| listener.caught_up(id)),
         }
     }
 
-    /// Stops waiting for channels that took too long, now and until they have caught up: one whose runtime nobody runs
+    /// Stops waiting for channels that took too long, until they have caught up: one whose runtime is not being driven
     /// must not delay every response.
     fn read_on(&mut self) {
         let now = clock::now();
@@ -373,7 +373,7 @@ impl Driver {
     fn notify(&mut self, id: WatchId, event: WatchEvent, token: Option<u64>) {
         let Some(commands) = self.tokens.upgrade() else { return };
         let Some(&(channel, watch)) = self.watchers.get(&id) else {
-            // Nobody listens any more.
+            // The watcher has gone.
             return self.release_token(token);
         };
         // Also what is not of a response: of a channel that nobody runs it must be known that it does not keep up.
@@ -381,7 +381,7 @@ impl Driver {
         let until = clock::now() + TOKEN_PATIENCE;
         self.outstanding.insert(self.next_token, Outstanding { channel, token, until });
         let token = Some(EventToken { id: self.next_token, commands });
-        // Where it cannot be delivered the token is dropped, which releases it.
+        // If it cannot be delivered, the token is dropped, which releases it.
         if let Some(listener) = self.channels.get_mut(&channel) {
             listener.tell(watch, event, token);
         }

@@ -1,4 +1,4 @@
-//! HTTP filters on the data path (gRFC A39): what they do to an RPC between its route and its pick, and to its answer.
+//! HTTP filters on the data path (gRFC A39): they process an RPC between its route and its pick, and its response.
 
 mod stateful_session;
 

@@ -1,8 +1,8 @@
-//! Stateful sessions (gRFC A55, A60, A61): a cookie of the caller names the endpoint of its RPC, and an answer from
-//! another endpoint brings a new cookie.
+//! Stateful sessions (gRFC A55, A60, A61): a cookie in the request names the endpoint of its RPC, and a response from a
+//! different endpoint sets a new cookie.
 //!
-//! The cookie's value is the base64 of `address,address…;cluster`: all addresses of the endpoint, the one that is used
-//! first, and the cluster.
+//! The cookie's value is the base64 of `address,address…;cluster`: all addresses of the endpoint, starting with the one
+//! in use, and the cluster.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use proxyless_mesh::route_table::Selection;
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::CookieSession;
 
-/// Written with padding, read with or without.
+/// Encoded with padding, decoded with or without.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -28,23 +28,23 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub(crate) struct Session {
     config: Arc<CookieSession>,
     cluster: Arc<ClusterRef>,
-    /// What the cookie names, in its order.
+    /// The addresses in the cookie, in order.
     addresses: Arc<[SocketAddr]>,
-    /// Whether the cookie holds exactly these addresses and this cluster.
+    /// Whether the cookie consists of exactly these addresses and this cluster.
     cookie_is_exact: bool,
 }
 
 impl Session {
-    /// The session of an RPC to this path, if its route has sessions for it. The cluster is the one to use.
+    /// The session of an RPC to this path, if its route has sessions for it. Determines the cluster.
     pub(crate) fn begin(selection: &Selection<'_>, path: &str, headers: &HeaderMap) -> Option<Self> {
         let config = selection.session?;
-        // A55: other paths are left alone.
+        // A55: other paths are ignored.
         if !path_matches(&config.path, path) {
             return None;
         }
         let value = cookie(headers, &config.name).and_then(decode);
         let cookie = value.as_deref().map(Cookie::parse).unwrap_or_default();
-        // A60: the cluster of the cookie wins if the route has it.
+        // A60: the cluster of the cookie takes precedence if it is in the route.
         let cluster = selection.cluster_named(cookie.cluster).unwrap_or(selection.cluster);
         Some(Self {
             config: Arc::clone(config),
@@ -59,18 +59,18 @@ impl Session {
         &self.cluster
     }
 
-    /// What pickers are told, with what the pick before for the same attempt left there.
+    /// The input for pickers, with the state of the attempt's previous pick.
     pub(crate) fn override_host(&self, now: Time, waiting: Option<HostWait>) -> OverrideHost {
         OverrideHost { waiting, ..OverrideHost::new(Arc::clone(&self.addresses), now) }
     }
 
-    /// Puts a new cookie into the headers of the answer, unless the RPC went where its cookie said.
+    /// Sets a new cookie in the response headers, unless the RPC went where its cookie said.
     pub(crate) fn answered(&self, actual: &ActualHost, headers: &mut HeaderMap) {
-        // A60, A61: another endpoint, other addresses of it, or another cluster.
+        // A60, A61: a different endpoint, address list or cluster.
         if self.cookie_is_exact && actual.address_list().eq(self.addresses.iter().copied()) {
             return;
         }
-        // A name that cannot stand in a header makes no cookie.
+        // A name that is invalid in a header gets no cookie.
         if let Ok(value) = HeaderValue::try_from(self.set_cookie(actual)) {
             headers.append(SET_COOKIE, value);
         }
@@ -86,19 +86,19 @@ impl Session {
             cookie.push_str(path);
         }
         if !ttl.is_zero() {
-            // Zero would have the caller delete the cookie.
+            // Zero would make the caller delete the cookie.
             cookie.push_str(&format!("; Max-Age={}", ttl.as_secs().max(1)));
         }
         cookie
     }
 }
 
-/// What a cookie says.
+/// The content of a cookie.
 #[derive(Default)]
 struct Cookie<'a> {
     addresses: Vec<SocketAddr>,
     cluster: &'a str,
-    /// Whether all of its addresses could be read, and there is one.
+    /// Whether all of its addresses are valid, and there is at least one.
     is_exact: bool,
 }
 
@@ -109,8 +109,8 @@ impl<'a> Cookie<'a> {
         let addresses: Vec<SocketAddr> = parsed.clone().filter_map(Result::ok).collect();
         let is_exact = parsed.clone().all(|address| address.is_ok());
         if !is_exact {
-            // A55: what is not an address is ignored. Cookies may come from end users, so neither is the log theirs to
-            // fill, nor does it show them.
+            // A55: invalid addresses are ignored. Cookies may come from end users, who must not be able to fill the
+            // log, and the log must not expose them.
             tracing::debug!(target: "stateful_session", length = list.len(), "a session cookie holds something that is not an address");
         }
         Self { addresses, cluster, is_exact }
@@ -129,7 +129,8 @@ fn decode(value: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
 }
 
-/// Whether a cookie for one path goes with requests to another (RFC 6265, section 5.1.4); one without a path always.
+/// Whether a cookie for one path applies to requests to another (RFC 6265, section 5.1.4); one without a path always
+/// does.
 fn path_matches(cookie: &str, request: &str) -> bool {
     match request.strip_prefix(cookie) {
         Some(rest) => cookie.is_empty() || rest.is_empty() || cookie.ends_with('/') || rest.starts_with('/'),
@@ -158,7 +159,7 @@ mod tests {
         fn wake(&self) {}
     }
 
-    /// A route by weight to `a` alone, which also names `b`; a cookie of this path and time.
+    /// A route by weight to `a` alone, which also contains `b`; a cookie with this path and lifetime.
     fn table(path: &str, ttl: u64) -> RouteTable {
         table_with(path, Duration::from_secs(ttl))
     }
@@ -227,7 +228,7 @@ mod tests {
         headers.get(SET_COOKIE).map(|value| value.to_str().unwrap().to_owned())
     }
 
-    /// The text inside a set-cookie header.
+    /// The decoded value of a set-cookie header.
     fn text(set_cookie: &str) -> String {
         let value = set_cookie.strip_prefix("sid=").unwrap().split(';').next().unwrap();
         decode(value).unwrap()

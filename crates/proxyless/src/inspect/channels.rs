@@ -1,4 +1,4 @@
-//! Channels, their connections, and what happened to them.
+//! Channels, their connections and their events.
 
 use std::net::SocketAddr;
 
@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 /// One channel; see [`ClientPool::channels`](crate::ClientPool::channels).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChannelReport {
-    /// Names the channel in this process; connections and sockets have ids of the same kind.
+    /// The id of the channel in this process; connections and sockets have ids of the same kind.
     pub id: u64,
-    /// The target that it was made with.
+    /// The channel's target.
     pub target: String,
-    /// Its state.
+    /// The connectivity state.
     pub state: ConnectivityState,
-    /// When it was made, in seconds since 1970.
+    /// The time of its creation, in seconds since 1970.
     pub created: f64,
     /// How often its task was started again after a panic; `events` say what panicked.
     #[serde(default)]
     pub restarts: u64,
-    /// Its calls.
+    /// The channel's calls.
     pub calls: CallReport,
-    /// Its routes and policies.
+    /// The routes and policies.
     pub tree: ChannelTree,
-    /// Its connections (gRPC calls them subchannels).
+    /// The connections (gRPC calls them subchannels).
     pub connections: Vec<ConnectionReport>,
-    /// What happened last, in order.
+    /// The latest events, in order.
     pub events: Vec<Event>,
-    /// How much happened since the beginning; more than `events` has.
+    /// The number of events since the beginning, which may exceed the length of `events`.
     pub events_total: u64,
 }
 
 impl ChannelReport {
-    /// What RPCs fail with, or a connection failed with: the first error there is.
+    /// The error of RPCs, or of a connection: the first one found.
     pub(crate) fn failure(&self) -> Option<&str> {
         let of_connections = || self.connections.iter().find_map(|connection| connection.error.as_deref());
         let of_policies = || self.tree.root.as_ref().and_then(failure);
@@ -41,7 +41,7 @@ impl ChannelReport {
     }
 }
 
-/// What the policy, or one below it, fails RPCs with.
+/// The error that the policy or a descendant fails RPCs with.
 fn failure(node: &PolicyNode) -> Option<&str> {
     let below = || node.children.iter().find_map(|child| failure(&child.node));
     node.error.as_deref().or_else(below)
@@ -50,11 +50,11 @@ fn failure(node: &PolicyNode) -> Option<&str> {
 /// Calls of a channel, a subchannel or a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallReport {
-    /// Those that ended, and those that are on a connection now. Calls that still wait for a connection are not in it.
+    /// Calls that ended and calls in flight, without those that still wait for a connection.
     pub started: u64,
-    /// Those that ended with status OK.
+    /// Calls that ended with status OK.
     pub succeeded: u64,
-    /// Those that ended otherwise.
+    /// Calls that ended with another status.
     pub failed: u64,
 }
 
@@ -64,28 +64,28 @@ impl CallReport {
         Self { started: ended.ended() + in_flight, succeeded, failed }
     }
 
-    /// Those that are on a connection now.
+    /// Calls in flight on a connection.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.started.saturating_sub(self.succeeded + self.failed)
     }
 }
 
-/// A subchannel: all that is known of connecting to one address.
+/// A subchannel: the connection to one address.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionReport {
     /// Its id.
     pub id: u64,
     /// The address.
     pub address: SocketAddr,
-    /// Its state.
+    /// The connectivity state.
     pub state: ConnectivityState,
-    /// Why it failed.
+    /// The error, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Its calls, over all its connections.
+    /// The calls on all its connections.
     pub calls: CallReport,
-    /// The live connection.
+    /// The live connection, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<SocketReport>,
 }
@@ -99,28 +99,28 @@ pub struct SocketReport {
     pub calls: CallReport,
 }
 
-/// Something that happened to a channel.
+/// An event of a channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub time: f64,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What happened.
+    /// A description of the event.
     pub what: String,
-    /// The subchannel that it happened to.
+    /// The subchannel concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<u64>,
 }
 
-/// How bad an event is.
+/// The severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// Normal operation.
     Info,
-    /// Something is not right.
+    /// A problem.
     Warning,
-    /// RPCs fail for it.
+    /// A problem that makes RPCs fail.
     Error,
 }

@@ -15,15 +15,15 @@ use crate::drive::xds::XdsClient;
 /// One xDS client and its resources; see [`ClientPool::dump`](crate::ClientPool::dump).
 #[derive(Clone, Debug)]
 pub struct ClientDump {
-    /// The target that the client is for; `None` if channels share it.
+    /// The target of the client; `None` if channels share it.
     pub scope: Option<Arc<str>>,
     /// The URI of the management server.
     pub server_uri: Arc<str>,
-    /// The encoded `envoy.config.core.v3.Node`, as the management server gets it (A40-29 to A40-31).
+    /// The encoded `envoy.config.core.v3.Node`, as sent to the management server (A40-29 to A40-31).
     pub node: Bytes,
-    /// Every resource that is watched, by type and name.
+    /// All watched resources, by type and name.
     pub resources: Vec<ResourceDump>,
-    /// How many resources of each type came, and how many of them were rejected.
+    /// The numbers of received and rejected resources of each type.
     pub updates: BTreeMap<ResourceType, UpdateCounts>,
     epoch: SystemTime,
 }
@@ -40,7 +40,7 @@ impl ClientDump {
         }
     }
 
-    /// A time of the dump on the wall's clock.
+    /// A time in the dump as wall-clock time.
     #[must_use]
     pub fn wall_time(&self, time: Time) -> SystemTime {
         self.epoch.checked_add(time.since_epoch()).unwrap_or(self.epoch)

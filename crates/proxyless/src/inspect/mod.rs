@@ -1,7 +1,6 @@
-//! Looking into running clients and channels: what the admin services (`proxyless-admin`) and the command line show.
+//! Inspection of running clients and channels, as shown by the admin services (`proxyless-admin`) and the command line.
 //!
-//! Nothing here costs an RPC anything but the count of its end: answers are made by the drivers, between two events,
-//! when someone asks.
+//! The only cost for an RPC is the count of its end: reports are built by the drivers, between two events, on request.
 
 mod channels;
 mod clients;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 
-/// What process this is, and for how long.
+/// The process and its age.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessReport {
     /// The name of the program.
@@ -13,14 +13,14 @@ pub struct ProcessReport {
     pub pid: u32,
     /// The version of this library.
     pub version: String,
-    /// Since when the process uses the library, in seconds since 1970.
+    /// The time at which the process started to use the library, in seconds since 1970.
     pub started: f64,
-    /// How long that is, in seconds.
+    /// The time since then, in seconds.
     pub uptime: f64,
 }
 
 impl ProcessReport {
-    /// This process.
+    /// A report of this process.
     #[must_use]
     pub fn current() -> Self {
         let program = std::env::current_exe().ok();

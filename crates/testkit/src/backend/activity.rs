@@ -1,4 +1,4 @@
-//! What a backend does with the RPCs that come, and what it remembers of them.
+//! A backend's handling of RPCs, and its log of them.
 
 use std::{
     collections::VecDeque,
@@ -17,10 +17,10 @@ use tower_service::Service;
 
 use crate::{observed::Observed, server::Handler};
 
-/// The calls that a backend remembers at most.
+/// The maximum number of logged calls.
 const LOG_LIMIT: usize = 10_000;
 
-/// One RPC that reached a backend.
+/// An RPC received by a backend.
 #[derive(Clone, Debug)]
 pub struct Call {
     path: String,
@@ -45,12 +45,12 @@ impl Call {
         &self.headers
     }
 
-    /// One value of the metadata, if it is there and is text.
+    /// A metadata value, if it exists and is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The other end of the connection: equal for calls of the same one.
+    /// The client's end of the connection: equal for calls on the same connection.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
@@ -67,7 +67,7 @@ pub(crate) struct Activity {
     pub(crate) calls: VecDeque<Arc<Call>>,
 }
 
-/// Puts the controls of a backend in front of its services.
+/// Applies the controls of a backend in front of its services.
 #[derive(Clone, Debug)]
 pub(crate) struct Controlled {
     pub(crate) name: HeaderValue,
@@ -119,7 +119,7 @@ impl Controlled {
     }
 }
 
-/// Counts an RPC as in flight while it lives.
+/// Counts an RPC as in flight until it is dropped.
 #[derive(Debug)]
 struct InFlight(Arc<Observed<Activity>>);
 
@@ -129,10 +129,10 @@ impl Drop for InFlight {
     }
 }
 
-/// A response body whose RPC is in flight until the body is gone.
+/// A response body whose RPC is in flight until the body is dropped.
 struct CountedBody {
     inner: Body,
-    /// To be added to the trailers.
+    /// Additional trailers.
     trailers: HeaderMap,
     _in_flight: InFlight,
 }

@@ -1,4 +1,4 @@
-//! gRPC backends that tests can hurt in several ways.
+//! gRPC backends with controllable failures.
 
 mod activity;
 #[cfg(test)]
@@ -18,9 +18,9 @@ use crate::{
 };
 use activity::{Activity, Controlled};
 
-/// A gRPC server on a port of the loopback interface. It ends when dropped.
+/// A gRPC server on a loopback port. Dropping it stops it.
 ///
-/// Its name is in the metadata of every response, under `hostname`, unless the service puts another one there.
+/// Every response has its name in the metadata, under `hostname`, unless the service sets another one.
 #[derive(Debug)]
 pub struct Backend {
     name: String,
@@ -32,7 +32,7 @@ impl Backend {
     /// Starts a backend with the [echo service](crate::echo).
     ///
     /// # Errors
-    /// When no port can be bound, or the name cannot be a header's value.
+    /// If no port can be bound, or the name is not a valid header value.
     pub async fn start(name: &str) -> io::Result<Self> {
         Self::serve(name, Routes::new(EchoServer::new(name))).await
     }
@@ -46,10 +46,10 @@ impl Backend {
         Self::serve_on(name, Routes::new(EchoServer::new(name)), Port::reserve_at(address)?)
     }
 
-    /// Starts a backend with services of your own. The controls work for them too.
+    /// Starts a backend with these services. The controls apply to them too.
     ///
     /// # Errors
-    /// When no port can be bound, or the name cannot be a header's value.
+    /// If no port can be bound, or the name is not a valid header value.
     pub async fn serve(name: &str, routes: Routes) -> io::Result<Self> {
         Self::serve_on(name, routes, Port::reserve()?)
     }
@@ -63,12 +63,12 @@ impl Backend {
         Ok(Self { name: name.to_owned(), activity, server: Server::start(controlled, port)? })
     }
 
-    /// The name that it answers with.
+    /// The backend's name in responses.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -83,22 +83,22 @@ impl Backend {
     /// Listens again on the same port after [`kill`](Self::kill).
     ///
     /// # Errors
-    /// When the port cannot be bound.
+    /// If the port cannot be bound.
     pub async fn restart(&self) -> io::Result<()> {
         self.server.restart()
     }
 
-    /// From now on RPCs get no answer, until [`resume`](Self::resume).
+    /// Stops answering RPCs, until [`resume`](Self::resume).
     pub fn hang(&self) {
         self.activity.update(|a| a.hung = true);
     }
 
-    /// Answers the RPCs that hang, and those to come.
+    /// Answers pending and future RPCs.
     pub fn resume(&self) {
         self.activity.update(|a| a.hung = false);
     }
 
-    /// From now on RPCs fail with this code, until [`succeed`](Self::succeed).
+    /// Fails RPCs with this code, until [`succeed`](Self::succeed).
     pub fn fail_with(&self, code: Code) {
         self.activity.update(|a| a.failure = Some(code));
     }
@@ -108,62 +108,62 @@ impl Backend {
         self.activity.update(|a| a.failure = None);
     }
 
-    /// From now on the trailers of every response that succeeds have this entry too.
+    /// Adds this entry to the trailers of all successful responses.
     ///
     /// # Panics
-    /// If name or value cannot be in a header.
+    /// If name or value are invalid in a header.
     pub fn add_trailer(&self, name: &str, value: &str) {
         let name = http::HeaderName::try_from(name).expect("the name of a header");
         let value = HeaderValue::try_from(value).expect("the value of a header");
         self.activity.update(|a| a.trailers.insert(name, value));
     }
 
-    /// Sends a GOAWAY on every connection; each ends when its RPCs have.
+    /// Sends a GOAWAY on every connection; each one closes when its RPCs have ended.
     pub fn goaway(&self) {
         self.server.goaway();
     }
 
-    /// Sends a GOAWAY on every connection that reaches this age, as servers with a maximum connection age do.
+    /// Sends a GOAWAY on every connection that reaches this age, like servers with a maximum connection age.
     pub fn goaway_every(&self, age: Duration) {
         self.server.max_age(Some(age));
     }
 
     // -- observation --------------------------------------------------------
 
-    /// How many RPCs have reached it.
+    /// The number of RPCs received.
     pub fn count(&self) -> u64 {
         self.activity.read(|a| a.count)
     }
 
-    /// How many RPCs it has not finished yet.
+    /// The number of RPCs in flight.
     pub fn in_flight(&self) -> usize {
         self.activity.read(|a| a.in_flight)
     }
 
-    /// The most RPCs that were ever in flight at once.
+    /// The maximum number of RPCs in flight so far.
     pub fn peak(&self) -> usize {
         self.activity.read(|a| a.peak)
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.server.connections().read(|c| c.open)
     }
 
-    /// How many connections were ever accepted.
+    /// The number of connections accepted so far.
     pub fn connections_accepted(&self) -> usize {
         self.server.connections().read(|c| c.accepted)
     }
 
-    /// The last RPCs (10,000 at most), oldest first.
+    /// The latest RPCs (at most 10,000), oldest first.
     pub fn calls(&self) -> Vec<Arc<Call>> {
         self.activity.read(|a| a.calls.iter().cloned().collect())
     }
 
-    /// Waits until at least this many RPCs have reached it.
+    /// Waits until at least this many RPCs were received.
     ///
     /// # Errors
-    /// When that does not happen in 10 seconds.
+    /// If that takes more than 10 seconds.
     pub async fn wait_count(&self, count: u64) -> Result<(), TimedOut> {
         self.wait(&format!("{count} RPCs"), |a| a.count >= count).await
     }
@@ -171,7 +171,7 @@ impl Backend {
     /// Waits until exactly this many RPCs are in flight.
     ///
     /// # Errors
-    /// When that does not happen in 10 seconds.
+    /// If that takes more than 10 seconds.
     pub async fn wait_in_flight(&self, count: usize) -> Result<(), TimedOut> {
         self.wait(&format!("{count} RPCs in flight"), |a| a.in_flight == count).await
     }
@@ -179,17 +179,17 @@ impl Backend {
     /// Waits until exactly this many connections are open.
     ///
     /// # Errors
-    /// When that does not happen in 10 seconds.
+    /// If that takes more than 10 seconds.
     pub async fn wait_connections(&self, count: usize) -> Result<(), TimedOut> {
         let what = format!("{count} connections of {}", self.name);
         let reached = |c: &crate::server::Connections| (c.open == count).then_some(());
         self.server.connections().wait(PATIENCE, what, reached, |c| format!("{} open", c.open)).await
     }
 
-    /// Waits until at least this many connections were ever accepted.
+    /// Waits until at least this many connections were accepted.
     ///
     /// # Errors
-    /// When that does not happen in 10 seconds.
+    /// If that takes more than 10 seconds.
     pub async fn wait_connections_accepted(&self, count: usize) -> Result<(), TimedOut> {
         let what = format!("{count} connections accepted by {}", self.name);
         let reached = |c: &crate::server::Connections| (c.accepted >= count).then_some(());

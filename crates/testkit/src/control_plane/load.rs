@@ -1,4 +1,4 @@
-//! Load reports, as tests ask for them and read them.
+//! Load reports in tests.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tonic::Status;
 use super::{ControlPlane, load_state::LoadState};
 use crate::observed::TimedOut;
 
-/// A `LoadStatsRequest` that arrived.
+/// A received `LoadStatsRequest`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadReport {
     stream: u64,
@@ -20,42 +20,42 @@ impl LoadReport {
         Self { stream, message }
     }
 
-    /// The number of the LRS stream that carried it; the first one is 1.
+    /// The number of its LRS stream; the first one is 1.
     pub fn stream(&self) -> u64 {
         self.stream
     }
 
-    /// What it says of a cluster, if anything.
+    /// The part about a cluster, if any.
     pub fn cluster(&self, name: &str) -> Option<&ClusterStats> {
         self.message.cluster_stats.iter().find(|stats| stats.cluster_name == name)
     }
 
-    /// Everything.
+    /// The complete message.
     pub fn message(&self) -> &LoadStatsRequest {
         &self.message
     }
 }
 
-/// The reports of one cluster, added up.
+/// The sum of the reports of one cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
-    /// How many reports there were.
+    /// The number of reports.
     pub reports: usize,
-    /// Requests that were sent.
+    /// Requests issued.
     pub issued: u64,
-    /// Requests that ended well.
+    /// Requests that succeeded.
     pub succeeded: u64,
-    /// Requests that did not.
+    /// Requests that failed.
     pub failed: u64,
-    /// Requests that had not ended at the time of the last report.
+    /// Requests in progress at the time of the last report.
     pub in_progress: u64,
-    /// Requests that were sent, by the zone of their locality.
+    /// Requests issued, by the zone of their locality.
     pub issued_by_zone: BTreeMap<String, u64>,
-    /// Requests that were dropped.
+    /// Requests dropped.
     pub dropped: u64,
-    /// Requests that were dropped, by category.
+    /// Requests dropped, by category.
     pub dropped_by_category: BTreeMap<String, u64>,
-    /// Named metrics: over how many requests, and their sum.
+    /// Named metrics: the number of requests, and the sum.
     pub metrics: BTreeMap<String, (u64, f64)>,
 }
 
@@ -84,7 +84,7 @@ impl Load {
 }
 
 impl ControlPlane {
-    /// How often load reports are wanted: each second, unless told. Open LRS streams hear of it at once.
+    /// Sets the interval of load reports; one second by default. Applies to open LRS streams at once.
     pub fn set_load_interval(&self, interval: Duration) {
         self.loads.update(|s| {
             s.interval = interval;
@@ -92,7 +92,7 @@ impl ControlPlane {
         });
     }
 
-    /// Which clusters' load is wanted: only these, or with `None` all, as at the start. Open LRS streams hear of it at
+    /// Sets the clusters whose load is requested; `None` requests all, the default. Applies to open LRS streams at
     /// once.
     pub fn set_load_clusters(&self, clusters: Option<&[&str]>) {
         self.loads.update(|s| {
@@ -111,30 +111,30 @@ impl ControlPlane {
         self.loads.update(|s| s.send(&Err(status)));
     }
 
-    /// How many LRS streams are open.
+    /// The number of open LRS streams.
     pub fn open_load_streams(&self) -> usize {
         self.loads.read(LoadState::open_streams)
     }
 
-    /// How many LRS streams were ever opened.
+    /// The number of LRS streams opened so far.
     pub fn load_streams_opened(&self) -> u64 {
         self.loads.read(|s| s.streams_opened)
     }
 
-    /// Every request on LRS streams so far, oldest first. The first of each stream carries the node.
+    /// All requests on LRS streams so far, oldest first. The first of each stream contains the node.
     pub fn load_reports(&self) -> Vec<Arc<LoadReport>> {
         self.loads.read(|s| s.reports.clone())
     }
 
-    /// All that was reported of a cluster so far.
+    /// The sum of all reports of a cluster so far.
     pub fn load(&self, cluster: &str) -> Load {
         self.loads.read(|s| load_of(s, cluster))
     }
 
-    /// Waits for a request on an LRS stream that matches, among those that came and those to come.
+    /// Waits for a matching request on an LRS stream, past or future.
     ///
     /// # Errors
-    /// When none comes in time.
+    /// If there is none in time.
     pub async fn wait_load_report(
         &self,
         mut matches: impl FnMut(&LoadReport) -> bool,
@@ -143,10 +143,10 @@ impl ControlPlane {
         self.loads.wait(self.patience, "a matching load report", find, describe).await
     }
 
-    /// Waits until what was reported of a cluster is as it should be.
+    /// Waits until the reported load of a cluster matches.
     ///
     /// # Errors
-    /// When that does not happen in time.
+    /// If that does not happen in time.
     pub async fn wait_load(
         &self,
         cluster: &str,
@@ -160,7 +160,7 @@ impl ControlPlane {
     /// Waits until this many LRS streams are open.
     ///
     /// # Errors
-    /// When that does not happen in time.
+    /// If that does not happen in time.
     pub async fn wait_open_load_streams(&self, count: usize) -> Result<(), TimedOut> {
         let find = |s: &LoadState| (s.open_streams() == count).then_some(());
         self.loads.wait(self.patience, format!("{count} open LRS streams"), find, describe).await

@@ -34,7 +34,7 @@ impl StreamingService<LoadStatsRequest> for Lrs {
     }
 }
 
-/// One stream. Polling for responses also takes the requests in.
+/// One stream. Polling for responses also handles requests.
 #[derive(Debug)]
 pub(super) struct LrsStream {
     number: u64,

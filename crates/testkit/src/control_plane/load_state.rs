@@ -1,4 +1,4 @@
-//! What a control plane hears of load: its wishes, the open LRS streams, and every report.
+//! The state of LRS: the server's request, the open streams, and all reports.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{load::LoadReport, state::Outgoing};
 #[derive(Debug)]
 pub(crate) struct LoadState {
     pub(crate) interval: Duration,
-    /// The clusters that are asked for; all of them unless told.
+    /// The requested clusters; all of them by default.
     pub(crate) clusters: Option<Vec<String>>,
     pub(crate) reports: Vec<Arc<LoadReport>>,
     pub(crate) streams_opened: u64,
@@ -49,7 +49,7 @@ impl LoadState {
         self.streams.len()
     }
 
-    /// The first request of a stream is answered with what is wanted.
+    /// Answers the first request of a stream with the server's request.
     pub(crate) fn on_request(&mut self, stream: u64, message: LoadStatsRequest) {
         let is_first = !self.reports.iter().any(|report| report.stream() == stream);
         self.reports.push(Arc::new(LoadReport::new(stream, message)));
@@ -59,12 +59,12 @@ impl LoadState {
         }
     }
 
-    /// Tells every stream what is wanted.
+    /// Sends the server's request to every stream.
     pub(crate) fn tell_wishes(&self) {
         self.send(&self.wishes());
     }
 
-    /// Puts this on every stream.
+    /// Sends this on every stream.
     pub(crate) fn send(&self, outgoing: &Outgoing) {
         for outbox in self.streams.values() {
             let _ = outbox.send(outgoing.clone());
@@ -77,7 +77,7 @@ impl LoadState {
             send_all_clusters: self.clusters.is_none(),
             load_reporting_interval: Some(WireDuration {
                 seconds: self.interval.as_secs().try_into().unwrap_or(i64::MAX),
-                // Below a billion by its type's own promise.
+                // `subsec_nanos` is below a billion.
                 nanos: self.interval.subsec_nanos().cast_signed(),
             }),
             report_endpoint_granularity: false,

@@ -1,4 +1,4 @@
-//! A scripted xDS management server: tests set its resources, hurt its streams and read back what clients asked.
+//! A scripted xDS management server: tests set its resources, disturb its streams and inspect the clients' requests.
 
 mod load;
 mod load_service;
@@ -30,11 +30,11 @@ use load_state::LoadState;
 use service::{Ads, Services};
 use state::{Change, State};
 
-/// An ADS server (state of the world), which also takes load reports (LRS), on a port of the loopback interface. It ends when dropped.
+/// An ADS server (state of the world) with load reporting (LRS) on a loopback port. Dropping it stops it.
 ///
-/// A response of listeners or clusters holds all that the stream subscribes to, so leaving one out deletes it; of
-/// other types it holds what changed. Each type has one version, which grows with every change; each response has a
-/// nonce of its own. A name that is not known is not answered.
+/// A response of listeners or clusters contains all that the stream subscribes to, so leaving one out deletes it; of
+/// other types it contains what changed. Each type has one version, which grows with every change; each response has
+/// its own nonce. Requests for unknown names are not answered.
 #[derive(Debug)]
 pub struct ControlPlane {
     state: Arc<Observed<State>>,
@@ -47,7 +47,7 @@ impl ControlPlane {
     /// Starts an empty server on a free port.
     ///
     /// # Errors
-    /// When no port can be bound.
+    /// If no port can be bound.
     pub async fn start() -> io::Result<Self> {
         Self::start_on(Port::reserve()?)
     }
@@ -68,14 +68,14 @@ impl ControlPlane {
         Ok(Self { state, loads, server, patience: PATIENCE })
     }
 
-    /// Sets how long the `wait_` functions wait at most: 10 seconds unless told.
+    /// Sets the time limit of the `wait_` functions; 10 seconds by default.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -114,7 +114,7 @@ impl ControlPlane {
         self.state.update(|s| s.change(changes));
     }
 
-    /// Removes a resource. Clients learn of it by its absence from the next list, for types where that says something.
+    /// Removes a resource. Clients notice its absence from the next response, for types where that means deletion.
     pub fn remove(&self, type_url: &str, name: &str) {
         self.change(|batch| batch.remove(type_url, name));
     }
@@ -149,30 +149,30 @@ impl ControlPlane {
         self.state.read(|s| s.version(type_url))
     }
 
-    /// Hides changes until [`release`](Self::release): a type gets no response at all, a single resource stays as it
-    /// is now (which may be: unknown).
+    /// Hides changes until [`release`](Self::release): a type gets no responses, a single resource keeps its current
+    /// value (or stays unknown).
     pub fn withhold(&self, selector: impl Into<Selector>) {
         self.state.update(|s| s.withhold(selector.into()));
     }
 
-    /// Ends [`withhold`](Self::withhold) and sends what was kept back.
+    /// Ends [`withhold`](Self::withhold) and sends the hidden changes.
     pub fn release(&self, selector: impl Into<Selector>) {
         self.state.update(|s| s.release(selector.into()));
     }
 
     // -- streams ------------------------------------------------------------
 
-    /// Sends these resources on every open stream, whatever the streams subscribe to. Returns their nonces.
+    /// Sends these resources on every open stream, whatever it subscribes to. Returns the nonces.
     pub fn send(&self, type_url: &str, resources: &[Any]) -> Vec<String> {
         self.state.update(|s| s.send(type_url, resources))
     }
 
-    /// Sends a response as it is on every open stream.
+    /// Sends a response unchanged on every open stream.
     pub fn send_response(&self, response: &DiscoveryResponse) {
         self.state.update(|s| s.send_response(response));
     }
 
-    /// Sends bytes on every open stream, which need not be a response.
+    /// Sends arbitrary bytes on every open stream.
     pub fn send_bytes(&self, bytes: impl Into<Bytes>) {
         let bytes = bytes.into();
         self.state.update(|s| s.send_outgoing(&Ok(Some(bytes))));
@@ -188,7 +188,7 @@ impl ControlPlane {
         self.state.update(|s| s.send_outgoing(&Err(status)));
     }
 
-    /// From now on new streams fail at once with this status; open ones go on.
+    /// Fails new streams with this status; open ones continue.
     pub fn refuse_streams(&self, status: Status) {
         self.state.update(|s| s.refusal = Some(status));
     }
@@ -203,7 +203,7 @@ impl ControlPlane {
         self.server.goaway();
     }
 
-    /// Closes the port and resets every connection. Resources and log stay.
+    /// Closes the port and resets every connection. Resources and log are kept.
     pub async fn stop(&self) {
         self.server.stop().await;
     }
@@ -211,24 +211,24 @@ impl ControlPlane {
     /// Listens again on the same port after [`stop`](Self::stop).
     ///
     /// # Errors
-    /// When the port cannot be bound.
+    /// If the port cannot be bound.
     pub async fn restart(&self) -> io::Result<()> {
         self.server.restart()
     }
 
     // -- observation --------------------------------------------------------
 
-    /// How many streams are open.
+    /// The number of open streams.
     pub fn open_streams(&self) -> usize {
         self.state.read(State::open_streams)
     }
 
-    /// How many streams were ever opened, refused ones included.
+    /// The number of streams opened so far, including refused ones.
     pub fn streams_opened(&self) -> u64 {
         self.state.read(|s| s.streams_opened)
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.server.connections().read(|c| c.open)
     }
@@ -238,15 +238,15 @@ impl ControlPlane {
         self.state.read(|s| s.subscriptions(type_url))
     }
 
-    /// Every request so far, oldest first.
+    /// All requests so far, oldest first.
     pub fn requests(&self) -> Vec<Arc<Request>> {
         self.state.read(|s| s.requests.clone())
     }
 
-    /// Waits for a request that matches, among those that came and those to come.
+    /// Waits for a matching request, past or future.
     ///
     /// # Errors
-    /// When none comes in time.
+    /// If there is none in time.
     pub async fn wait_for_request(
         &self,
         matches: impl FnMut(&Request) -> bool,
@@ -254,10 +254,10 @@ impl ControlPlane {
         self.wait_for_request_after(0, matches).await
     }
 
-    /// Like [`wait_for_request`](Self::wait_for_request), but passes over the first `skip` requests of the log.
+    /// Like [`wait_for_request`](Self::wait_for_request), but ignores the first `skip` requests of the log.
     ///
     /// # Errors
-    /// When none comes in time.
+    /// If there is none in time.
     pub async fn wait_for_request_after(
         &self,
         skip: usize,
@@ -281,18 +281,18 @@ impl ControlPlane {
         }
     }
 
-    /// Waits until the newest response of this type is accepted on every stream that got one.
+    /// Waits until the latest response of this type is accepted on every stream that received one.
     ///
     /// # Errors
-    /// When that does not happen in time.
+    /// If that does not happen in time.
     pub async fn wait_ack(&self, type_url: &str) -> Result<Arc<Request>, TimedOut> {
         self.wait(&format!("an ACK of {type_url}"), |s| s.ack(type_url)).await
     }
 
-    /// Waits until the newest response of this type is rejected on some stream.
+    /// Waits until the latest response of this type is rejected on some stream.
     ///
     /// # Errors
-    /// When that does not happen in time.
+    /// If that does not happen in time.
     pub async fn wait_nack(&self, type_url: &str) -> Result<Arc<Request>, TimedOut> {
         self.wait(&format!("a NACK of {type_url}"), |s| s.nack(type_url)).await
     }
@@ -300,7 +300,7 @@ impl ControlPlane {
     /// Waits until exactly these names of a type are subscribed to.
     ///
     /// # Errors
-    /// When that does not happen in time.
+    /// If that does not happen in time.
     pub async fn wait_subscriptions(&self, type_url: &str, names: &[&str]) -> Result<(), TimedOut> {
         let wanted: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
         let what = format!("subscriptions to {wanted:?} of {type_url}");
@@ -310,15 +310,15 @@ impl ControlPlane {
     /// Waits until this many streams are open.
     ///
     /// # Errors
-    /// When that does not happen in time.
+    /// If that does not happen in time.
     pub async fn wait_open_streams(&self, count: usize) -> Result<(), TimedOut> {
         self.wait(&format!("{count} open streams"), |s| (s.open_streams() == count).then_some(())).await
     }
 
-    /// Waits until at least this many streams were opened since the start, refused ones included.
+    /// Waits until at least this many streams were opened, including refused ones.
     ///
     /// # Errors
-    /// When that does not happen in time.
+    /// If that does not happen in time.
     pub async fn wait_streams_opened(&self, count: u64) -> Result<(), TimedOut> {
         self.wait(&format!("{count} streams"), |s| (s.streams_opened >= count).then_some(())).await
     }
@@ -328,7 +328,7 @@ impl ControlPlane {
     }
 }
 
-/// Changes that are applied at once; see [`ControlPlane::change`].
+/// Changes applied at once; see [`ControlPlane::change`].
 #[derive(Debug)]
 pub struct Batch {
     changes: Vec<Change>,
@@ -346,7 +346,7 @@ impl Batch {
     }
 }
 
-/// What a wait that failed says of the state.
+/// The state in the message of a failed wait.
 fn describe(state: &State) -> String {
     let last: Vec<String> = state
         .requests

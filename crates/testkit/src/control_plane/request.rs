@@ -1,8 +1,8 @@
-//! One request of a client, as the log keeps it.
+//! A request of a client in the log.
 
 use envoy_types::pb::{envoy::service::discovery::v3::DiscoveryRequest, google::rpc::Status};
 
-/// A `DiscoveryRequest` that arrived.
+/// A received `DiscoveryRequest`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     stream: u64,
@@ -14,17 +14,17 @@ impl Request {
         Self { stream, message }
     }
 
-    /// The number of the stream that carried it; the first one is 1.
+    /// The number of its stream; the first one is 1.
     pub fn stream(&self) -> u64 {
         self.stream
     }
 
-    /// The type that it is about.
+    /// The resource type.
     pub fn type_url(&self) -> &str {
         &self.message.type_url
     }
 
-    /// The names that the client subscribes to, as they came.
+    /// The names that the client subscribes to, as received.
     pub fn names(&self) -> &[String] {
         &self.message.resource_names
     }
@@ -34,12 +34,12 @@ impl Request {
         &self.message.version_info
     }
 
-    /// The nonce of the response that it answers; empty in the first request of a stream and type.
+    /// The nonce of the response that it answers; empty in the first request of a type on a stream.
     pub fn nonce(&self) -> &str {
         &self.message.response_nonce
     }
 
-    /// Why the client rejects that response, if it does.
+    /// The error of a NACK.
     pub fn error(&self) -> Option<&Status> {
         self.message.error_detail.as_ref()
     }
@@ -49,7 +49,7 @@ impl Request {
         self.message.error_detail.is_some()
     }
 
-    /// Everything.
+    /// The complete message.
     pub fn message(&self) -> &DiscoveryRequest {
         &self.message
     }

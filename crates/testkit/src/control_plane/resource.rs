@@ -1,4 +1,4 @@
-//! What a control plane holds: a resource with its type and name, and what selects some of them.
+//! The resources of a control plane, and selectors of resources.
 
 use envoy_types::pb::{
     envoy::{
@@ -23,8 +23,8 @@ pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadA
 /// Type URL of the list of children of an aggregate cluster (A99).
 pub const AGGREGATE: &str = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";
 
-/// One resource of a control plane. Listeners, route configurations, clusters and endpoint assignments turn into one
-/// by themselves; everything else comes from the functions here.
+/// A resource of a control plane. Listeners, route configurations, clusters and endpoint assignments convert into one;
+/// the functions here create all others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
     pub(crate) type_url: String,
@@ -33,41 +33,41 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// A message of any type, under this name.
+    /// A resource of any message type, with this name.
     pub fn new<M: Name>(name: impl Into<String>, message: &M) -> Self {
         Self::raw(M::type_url(), name, pack(message))
     }
 
-    /// A message inside a discovery `Resource`, which carries the name. Types without a name field need it.
+    /// A message inside a discovery `Resource`, which has the name. Required for types without a name field.
     pub fn wrapped<M: Name>(name: impl Into<String>, message: &M) -> Self {
         let name = name.into();
         let wrapper = Wrapper { name: name.clone(), resource: Some(pack(message)), ..Default::default() };
         Self::raw(M::type_url(), name, pack(&wrapper))
     }
 
-    /// Any content at all, given to those who subscribe to this type and name.
+    /// A resource with any content, sent to subscribers of this type and name.
     pub fn raw(type_url: impl Into<String>, name: impl Into<String>, value: Any) -> Self {
         Self { type_url: type_url.into(), name: name.into(), value }
     }
 
-    /// A resource that nobody can decode.
+    /// A resource that cannot be decoded.
     pub fn garbage(type_url: impl Into<String>, name: impl Into<String>) -> Self {
         let type_url = type_url.into();
         let value = Any { type_url: type_url.clone(), value: vec![0xff; 4] };
         Self::raw(type_url, name, value)
     }
 
-    /// The type URL by which it is asked for.
+    /// The type URL of subscriptions.
     pub fn type_url(&self) -> &str {
         &self.type_url
     }
 
-    /// The name by which it is asked for.
+    /// The name of subscriptions.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What is sent.
+    /// The content.
     pub fn value(&self) -> &Any {
         &self.value
     }

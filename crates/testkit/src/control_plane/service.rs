@@ -1,4 +1,4 @@
-//! What the server serves, and the ADS service: maps streams to inputs of [`State`] and its outboxes to streams.
+//! The services of the server, and the ADS service: maps streams to inputs of [`State`] and its outboxes to streams.
 
 use std::{
     future::{Future, Ready, ready},
@@ -33,7 +33,7 @@ use crate::{observed::Observed, server::Handler};
 const STATE_OF_THE_WORLD: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
-/// All that the server serves.
+/// All services of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
     pub(super) ads: Ads,
@@ -72,8 +72,8 @@ impl StreamingService<DiscoveryRequest> for Ads {
     }
 }
 
-/// Takes the requests in, until there are no more. A task of its own: a client that does not read must not be unheard,
-/// or both sides may wait for each other for ever.
+/// Handles requests until the stream ends. A separate task: requests of a client that does not read must be handled, or
+/// both sides could wait for each other for ever.
 async fn read(
     mut requests: Streaming<DiscoveryRequest>,
     number: u64,
@@ -104,7 +104,7 @@ impl Stream for AdsStream {
             Poll::Ready(Some(Ok(None)) | None) => return Poll::Ready(None),
             Poll::Pending => {}
         }
-        // Nobody polls again after the end or an error.
+        // Not polled again after the end or an error.
         let ended = ready_or_pending!(Pin::new(&mut self.reader).poll(cx));
         Poll::Ready(ended.ok().and_then(Result::err).map(Err))
     }
@@ -117,7 +117,7 @@ impl Drop for AdsStream {
     }
 }
 
-/// Takes requests apart and leaves responses as they are, so that they can be anything.
+/// Decodes requests but passes responses through, so that they can be arbitrary bytes.
 #[derive(Debug)]
 struct RawCodec<M>(PhantomData<fn() -> M>);
 

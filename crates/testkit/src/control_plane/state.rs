@@ -1,5 +1,5 @@
-//! What a control plane knows: its resources, its streams with what each was sent, and the log. All of it is plain
-//! data, and what to send follows from it: [`State::push`] compares a stream with the resources and sends what differs.
+//! The state of a control plane: its resources, its streams with what each was sent, and the log. It is plain data,
+//! from which the responses follow: [`State::push`] compares a stream with the resources and sends the difference.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use super::{
     resource::{CDS, LDS, Resource, Selector},
 };
 
-/// What goes out on a stream: an encoded response, or the end. `Ok(None)` ends it with status OK.
+/// The output of a stream: an encoded response, or the end. `Ok(None)` ends it with status OK.
 pub(crate) type Outgoing = Result<Option<Bytes>, Status>;
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ struct ResourceType {
     version: u64,
     withheld: bool,
     resources: BTreeMap<String, Entry>,
-    /// What clients see of withheld names: the state from when the withholding began.
+    /// What clients see of withheld names: the state when withholding started.
     frozen: BTreeMap<String, Option<Entry>>,
 }
 
@@ -54,7 +54,7 @@ impl ResourceType {
 #[derive(Clone, Debug)]
 struct Entry {
     value: Any,
-    /// The version of the type that brought it.
+    /// The version of the type at its last change.
     version: u64,
 }
 
@@ -69,17 +69,17 @@ struct Stream {
 struct Subscription {
     names: BTreeSet<String>,
     wildcard: bool,
-    /// Versions of what the client has by now; a name that it drops is forgotten here too.
+    /// The versions of what the client has; names that it unsubscribes are removed.
     sent: BTreeMap<String, u64>,
     last: Option<Response>,
 }
 
-/// The newest response of a type on a stream.
+/// The latest response of a type on a stream.
 #[derive(Debug)]
 struct Response {
     version: String,
     nonce: String,
-    /// The request that accepted or rejected it.
+    /// The ACK or NACK.
     verdict: Option<Arc<Request>>,
 }
 
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// Sends what this stream should have of this type and has not.
+    /// Sends the difference between this stream's state and the resources of a type.
     fn push(&mut self, stream: u64, type_url: &str) {
         let Some(resource_type) = self.types.get(type_url).filter(|t| !t.withheld) else { return };
         let Some(stream) = self.streams.get_mut(&stream) else { return };
@@ -162,7 +162,7 @@ impl State {
         let is_new =
             |(name, entry): &&(&String, &Entry)| subscription.sent.get(*name) != Some(&entry.version);
         let gone = subscription.sent.keys().any(|name| resource_type.visible(name).is_none());
-        // State of the world: a response of these two types is the whole list, and leaving out is deleting.
+        // State of the world: a response of these two types is the complete list, and absence means deletion.
         let whole_list = type_url == LDS || type_url == CDS;
         let resources: Vec<Any> = if whole_list {
             if !gone && !known.iter().any(|entry| is_new(&entry)) {
@@ -188,9 +188,9 @@ impl State {
         stream.send(&response);
     }
 
-    // -- past the bookkeeping -----------------------------------------------
+    // -- bypassing the bookkeeping ------------------------------------------
 
-    /// Sends these resources of a type on every stream, whatever was asked for. Returns the nonces, one per stream.
+    /// Sends these resources of a type on every stream, whatever it subscribes to. Returns the nonces, one per stream.
     pub(crate) fn send(&mut self, type_url: &str, resources: &[Any]) -> Vec<String> {
         let resource_type = self.types.entry(type_url.to_owned()).or_default();
         resource_type.version += 1;
@@ -211,12 +211,12 @@ impl State {
         nonces
     }
 
-    /// Sends a response as it is on every stream.
+    /// Sends a response unchanged on every stream.
     pub(crate) fn send_response(&mut self, response: &DiscoveryResponse) {
         self.streams.values_mut().for_each(|stream| stream.send(response));
     }
 
-    /// Puts this on every stream.
+    /// Sends this on every stream.
     pub(crate) fn send_outgoing(&mut self, outgoing: &Outgoing) {
         for stream in self.streams.values() {
             // A closed outbox means that the stream has just ended.
@@ -260,7 +260,7 @@ impl State {
                 last.verdict = Some(request.clone());
             }
         }
-        // Naming nothing is a wildcard in the first request only; later it unsubscribes from everything.
+        // An empty list is a wildcard in the first request only; later it unsubscribes from everything.
         let may_be_wildcard = type_url == LDS || type_url == CDS;
         let names = request.names();
         if may_be_wildcard && ((is_first && names.is_empty()) || names.iter().any(|n| n == "*")) {
@@ -283,7 +283,7 @@ impl State {
         self.subscriptions_of(type_url).flat_map(|s| s.names.iter().cloned()).collect()
     }
 
-    /// The request by which the newest response of a type was accepted, once all open streams that got one did that.
+    /// The ACK of the latest response of a type, once all open streams that received one have accepted it.
     pub(crate) fn ack(&self, type_url: &str) -> Option<Arc<Request>> {
         let mut ack = None;
         for last in self.subscriptions_of(type_url).filter_map(|s| s.last.as_ref()) {
@@ -292,7 +292,7 @@ impl State {
         ack.cloned()
     }
 
-    /// The request by which a stream rejected the newest response of a type.
+    /// A NACK of the latest response of a type.
     pub(crate) fn nack(&self, type_url: &str) -> Option<Arc<Request>> {
         let mut verdicts = self.subscriptions_of(type_url).filter_map(|s| s.last.as_ref()?.verdict.as_ref());
         verdicts.find(|verdict| verdict.is_nack()).cloned()

@@ -22,15 +22,15 @@ where
     T::ResponseBody: http_body::Body<Data = Bytes> + Send + 'static,
     <T::ResponseBody as http_body::Body>::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
 {
-    /// A client over this channel.
+    /// Creates a client over this channel.
     pub fn new(channel: T) -> Self {
         Self { grpc: Grpc::new(channel) }
     }
 
-    /// One request, one answer.
+    /// Sends one request and receives one response.
     ///
     /// # Errors
-    /// When the RPC fails.
+    /// If the RPC fails.
     pub async fn unary(
         &mut self,
         request: impl IntoRequest<EchoRequest>,
@@ -40,10 +40,10 @@ where
         self.grpc.unary(request, PathAndQuery::from_static(UNARY), ProstCodec::default()).await
     }
 
-    /// One request, [`EchoRequest::repeat`] answers.
+    /// Sends one request and receives [`EchoRequest::repeat`] responses.
     ///
     /// # Errors
-    /// When the RPC fails before the first answer.
+    /// If the RPC fails before the first response.
     pub async fn repeat(
         &mut self,
         request: impl IntoRequest<EchoRequest>,
@@ -53,10 +53,10 @@ where
         self.grpc.server_streaming(request, PathAndQuery::from_static(REPEAT), ProstCodec::default()).await
     }
 
-    /// An answer for each request.
+    /// Receives a response for each request.
     ///
     /// # Errors
-    /// When the RPC fails before the first answer.
+    /// If the RPC fails before the first response.
     pub async fn chat(
         &mut self,
         requests: impl IntoStreamingRequest<Message = EchoRequest>,

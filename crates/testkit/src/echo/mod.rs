@@ -1,4 +1,4 @@
-//! A small service for tests, written out by hand: unary, server streaming and both ways.
+//! A small hand-written service for tests: unary, server streaming and bidirectional streaming.
 //!
 //! ```proto
 //! package proxyless.testkit;
@@ -20,31 +20,31 @@ const UNARY: &str = "/proxyless.testkit.Echo/Unary";
 const REPEAT: &str = "/proxyless.testkit.Echo/Repeat";
 const CHAT: &str = "/proxyless.testkit.Echo/Chat";
 
-/// What the echo service is asked.
+/// The request of the echo service.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct EchoRequest {
-    /// Comes back in the answer.
+    /// Returned in the response.
     #[prost(string, tag = "1")]
     pub message: String,
-    /// How many answers `Repeat` sends.
+    /// The number of responses of `Repeat`.
     #[prost(uint32, tag = "2")]
     pub repeat: u32,
 }
 
 impl EchoRequest {
-    /// A request with this message.
+    /// Creates a request with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), repeat: 0 }
     }
 }
 
-/// What the echo service answers.
+/// The response of the echo service.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct EchoResponse {
     /// The message of the request.
     #[prost(string, tag = "1")]
     pub message: String,
-    /// The name of the backend that answers.
+    /// The name of the backend.
     #[prost(string, tag = "2")]
     pub backend: String,
 }

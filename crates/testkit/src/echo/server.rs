@@ -20,14 +20,14 @@ use super::{CHAT, EchoRequest, EchoResponse, REPEAT, UNARY};
 
 type Answers = Pin<Box<dyn Stream<Item = Result<EchoResponse, Status>> + Send>>;
 
-/// The echo service, to be mounted in any tonic server.
+/// The echo service, for any tonic server.
 #[derive(Clone, Debug)]
 pub struct EchoServer {
     backend: Arc<str>,
 }
 
 impl EchoServer {
-    /// A service that gives this as the name of its backend.
+    /// Creates a service with this backend name.
     pub fn new(backend: &str) -> Self {
         Self { backend: backend.into() }
     }

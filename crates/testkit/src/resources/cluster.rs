@@ -22,7 +22,7 @@ use prost::Name;
 use super::{ads_source, endpoint::named_endpoint, pack};
 use crate::control_plane::Resource;
 
-/// A cluster with its endpoints by EDS, under the cluster's name unless [`ClusterExt::eds_service_name`] is used.
+/// A cluster with endpoints from EDS, by the cluster's name unless [`ClusterExt::eds_service_name`] is used.
 pub fn eds_cluster(name: &str) -> Cluster {
     Cluster {
         name: name.into(),
@@ -32,7 +32,7 @@ pub fn eds_cluster(name: &str) -> Cluster {
     }
 }
 
-/// A cluster whose one endpoint is a name that DNS resolves.
+/// A cluster with a single endpoint that is resolved by DNS.
 pub fn logical_dns_cluster(name: &str, host: &str, port: u16) -> Cluster {
     let endpoints =
         LocalityLbEndpoints { lb_endpoints: vec![named_endpoint(host, port)], ..Default::default() };
@@ -44,20 +44,20 @@ pub fn logical_dns_cluster(name: &str, host: &str, port: u16) -> Cluster {
     }
 }
 
-/// A cluster made of others, the first ones preferred (A37).
+/// An aggregate of other clusters, in order of preference (A37).
 pub fn aggregate_cluster<'a>(name: &str, children: impl IntoIterator<Item = &'a str>) -> Cluster {
     custom_cluster(name, "envoy.clusters.aggregate", &cluster_config(children))
 }
 
-/// A cluster made of others that are listed in an [`aggregate_resource`] (A99).
+/// An aggregate of the clusters listed in an [`aggregate_resource`] (A99).
 pub fn aggregate_resource_cluster(name: &str, resource_name: &str) -> Cluster {
     let config =
         AggregateClusterResource { config_source: Some(ads_source()), resource_name: resource_name.into() };
     custom_cluster(name, "envoy.clusters.aggregate_resource", &config)
 }
 
-/// The children of an [`aggregate_resource_cluster`] as a resource of its own (A99). The message has no name, so it
-/// comes inside a discovery `Resource`.
+/// The children of an [`aggregate_resource_cluster`] as a separate resource (A99). The message has no name, so it is
+/// wrapped in a discovery `Resource`.
 pub fn aggregate_resource<'a>(name: &str, children: impl IntoIterator<Item = &'a str>) -> Resource {
     Resource::wrapped(name, &cluster_config(children))
 }
@@ -77,22 +77,22 @@ fn custom_cluster<M: Name>(name: &str, type_name: &str, config: &M) -> Cluster {
 
 /// Further settings of a cluster.
 pub trait ClusterExt {
-    /// The name of its endpoint assignment.
+    /// Sets the name of its endpoint assignment.
     #[must_use]
     fn eds_service_name(self, name: &str) -> Self;
-    /// A load balancing policy; a client uses the first that it knows.
+    /// Adds a load balancing policy; a client uses the first one that it supports.
     #[must_use]
     fn lb_policy(self, policy: TypedExtensionConfig) -> Self;
-    /// The most RPCs at once (circuit breaking).
+    /// Sets the maximum number of concurrent RPCs (circuit breaking).
     #[must_use]
     fn max_requests(self, limit: u32) -> Self;
-    /// Ejection of endpoints that fail.
+    /// Enables outlier detection.
     #[must_use]
     fn outlier_detection(self, config: OutlierDetection) -> Self;
-    /// The health that endpoints must have to serve their sessions (A55).
+    /// Sets the health statuses in which endpoints serve their sessions (A55).
     #[must_use]
     fn override_host_status(self, statuses: impl IntoIterator<Item = HealthStatus>) -> Self;
-    /// Load reports to the same server.
+    /// Enables load reports to the same server.
     #[must_use]
     fn report_load(self) -> Self;
 }

@@ -30,7 +30,7 @@ pub fn assignment(
     }
 }
 
-/// An assignment with one locality per priority, from the highest down.
+/// An assignment with one locality per priority, in descending order.
 pub fn priorities<G>(name: &str, groups: impl IntoIterator<Item = G>) -> ClusterLoadAssignment
 where
     G: IntoIterator,
@@ -44,7 +44,7 @@ where
 
 /// Further settings of an assignment.
 pub trait AssignmentExt {
-    /// Drops this share of the requests, under this category.
+    /// Drops this fraction of the requests, under this category.
     #[must_use]
     fn drops(self, category: &str, per_million: u32) -> Self;
 }
@@ -59,7 +59,7 @@ impl AssignmentExt for ClusterLoadAssignment {
     }
 }
 
-/// Endpoints of one zone, of weight 1 and priority 0.
+/// A locality with this zone and these endpoints, with weight 1 and priority 0.
 pub fn locality<E: IntoEndpoint>(zone: &str, endpoints: impl IntoIterator<Item = E>) -> LocalityLbEndpoints {
     LocalityLbEndpoints {
         locality: Some(Locality { region: "region".into(), zone: zone.into(), sub_zone: String::new() }),
@@ -71,16 +71,16 @@ pub fn locality<E: IntoEndpoint>(zone: &str, endpoints: impl IntoIterator<Item =
 
 /// Further settings of a locality.
 pub trait LocalityExt {
-    /// Its weight among the localities of its priority.
+    /// Sets the weight among the localities of its priority.
     #[must_use]
     fn weight(self, weight: u32) -> Self;
-    /// No weight, which takes the locality out.
+    /// Removes the weight, which disables the locality.
     #[must_use]
     fn without_weight(self) -> Self;
-    /// Its priority; 0 is the highest.
+    /// Sets the priority; 0 is the highest.
     #[must_use]
     fn priority(self, priority: u32) -> Self;
-    /// Its region.
+    /// Sets the region.
     #[must_use]
     fn region(self, region: &str) -> Self;
 }
@@ -107,20 +107,20 @@ impl LocalityExt for LocalityLbEndpoints {
     }
 }
 
-/// An endpoint; [`EndpointExt`] says more of it.
+/// An endpoint; [`EndpointExt`] has further settings.
 pub fn endpoint(address: impl IntoEndpoint) -> LbEndpoint {
     address.into_endpoint()
 }
 
 /// Further settings of an endpoint.
 pub trait EndpointExt {
-    /// Its weight within the locality.
+    /// Sets the weight within the locality.
     #[must_use]
     fn weight(self, weight: u32) -> Self;
-    /// What the control plane says of its health.
+    /// Sets the health.
     #[must_use]
     fn health(self, health: HealthStatus) -> Self;
-    /// Another address of it.
+    /// Adds an address.
     #[must_use]
     fn additional_address(self, address: SocketAddr) -> Self;
 }
@@ -145,9 +145,9 @@ impl EndpointExt for LbEndpoint {
     }
 }
 
-/// What can stand as an endpoint in a locality.
+/// A value that converts to an endpoint.
 pub trait IntoEndpoint {
-    /// The endpoint as a message.
+    /// Converts it to an endpoint.
     fn into_endpoint(self) -> LbEndpoint;
 }
 

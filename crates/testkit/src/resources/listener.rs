@@ -15,13 +15,13 @@ use prost::Name;
 
 use super::{ads_source, pack};
 
-/// Where a listener has its routes from.
+/// The source of a listener's routes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RouteSource {
-    /// A route configuration of this name, by RDS.
+    /// A route configuration of this name, from RDS.
     Rds(String),
-    /// These.
+    /// Inline routes.
     Inline(Box<RouteConfiguration>),
 }
 
@@ -72,7 +72,7 @@ pub fn connection_manager(routes: impl Into<RouteSource>) -> HttpConnectionManag
     }
 }
 
-/// An HTTP filter. The router must stay the last one of a connection manager.
+/// An HTTP filter. The router must be the last one of a connection manager.
 pub fn http_filter<M: Name>(name: &str, config: &M) -> HttpFilter {
     HttpFilter {
         name: name.into(),

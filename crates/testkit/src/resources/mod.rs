@@ -1,7 +1,7 @@
-//! Builders for xDS resources: short calls in tests, full messages out.
+//! Builders for xDS resources: short calls for tests that return complete messages.
 //!
-//! Functions make messages that a gRPC client accepts; the `…Ext` traits change one aspect of them. What these do not
-//! cover is set on the message itself.
+//! Functions create messages that a gRPC client accepts; the `…Ext` traits change one aspect of them. Set everything
+//! else on the message itself.
 //!
 //! ```
 //! use proxyless_testkit::resources::*;
@@ -53,7 +53,7 @@ pub use route::{
 };
 pub use session::{ConnectionManagerExt, no_stateful_session, stateful_session, stateful_session_with};
 
-/// The config source that says: by the same ADS stream.
+/// A config source for the same ADS stream.
 pub fn ads_source() -> ConfigSource {
     ConfigSource {
         config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
@@ -61,12 +61,12 @@ pub fn ads_source() -> ConfigSource {
     }
 }
 
-/// A share, in millionths.
+/// A fraction in millionths.
 pub fn per_million(numerator: u32) -> FractionalPercent {
     FractionalPercent { numerator, denominator: DenominatorType::Million.into() }
 }
 
-/// A duration as protobuf has it; the longest of its kind when it does not fit.
+/// A protobuf duration, capped at the maximum.
 pub fn duration(duration: Duration) -> protobuf::Duration {
     protobuf::Duration {
         seconds: duration.as_secs().try_into().unwrap_or(i64::MAX),

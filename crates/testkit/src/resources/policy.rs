@@ -32,7 +32,7 @@ pub fn pick_first() -> TypedExtensionConfig {
     extension("pick_first", &PickFirst::default())
 }
 
-/// The policy `ring_hash` with rings of these sizes.
+/// The policy `ring_hash` with ring sizes in this range.
 pub fn ring_hash(sizes: std::ops::RangeInclusive<u64>) -> TypedExtensionConfig {
     let config = RingHash {
         hash_function: HashFunction::XxHash.into(),
@@ -49,12 +49,12 @@ pub fn least_request(choices: u32) -> TypedExtensionConfig {
     extension("least_request", &config)
 }
 
-/// Localities by their weights, and this policy in each.
+/// The policy `wrr_locality` with this child policy.
 pub fn wrr_locality(child: TypedExtensionConfig) -> TypedExtensionConfig {
     extension("wrr_locality", &WrrLocality { endpoint_picking_policy: Some(one_policy(child)) })
 }
 
-/// Outlier detection that runs this often and ejects for this long; what ejects is set on the message.
+/// Outlier detection with this interval and ejection time; the algorithms are set on the message.
 pub fn outlier_detection(interval: Duration, ejection: Duration) -> OutlierDetection {
     OutlierDetection {
         interval: Some(duration(interval)),
@@ -63,13 +63,13 @@ pub fn outlier_detection(interval: Duration, ejection: Duration) -> OutlierDetec
     }
 }
 
-/// What outlier detection ejects.
+/// The algorithms of outlier detection.
 pub trait OutlierDetectionExt {
-    /// Endpoints that fail more than `threshold` percent of at least `volume` RPCs in an interval, if at least `hosts`
-    /// endpoints had that many. The comparison of success rates, which is on by default, is turned off.
+    /// Ejects endpoints that fail more than `threshold` percent of at least `volume` RPCs in an interval, if at least
+    /// `hosts` endpoints had that many. Disables the success rate algorithm, which is enabled by default.
     #[must_use]
     fn failure_percentage(self, threshold: u32, hosts: u32, volume: u32) -> Self;
-    /// No more than this share of the endpoints.
+    /// Limits the fraction of ejected endpoints.
     #[must_use]
     fn max_ejection_percent(self, percent: u32) -> Self;
 }

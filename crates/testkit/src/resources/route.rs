@@ -45,12 +45,12 @@ pub fn virtual_host<'a>(
     }
 }
 
-/// A route of everything to this cluster; [`RouteExt`] narrows it.
+/// A route to this cluster that matches everything; [`RouteExt`] narrows it.
 pub fn route(cluster: &str) -> Route {
     route_by(ClusterSpecifier::Cluster(cluster.into()))
 }
 
-/// A route of everything to clusters by weight.
+/// A route to weighted clusters that matches everything.
 pub fn weighted_route<'a>(clusters: impl IntoIterator<Item = (&'a str, u32)>) -> Route {
     let clusters = clusters.into_iter().map(|(name, value)| ClusterWeight {
         name: name.into(),
@@ -66,27 +66,27 @@ fn route_by(specifier: ClusterSpecifier) -> Route {
     Route { action: Some(Action::Route(action)), ..Default::default() }.prefix("")
 }
 
-/// What a route matches.
+/// The conditions of a route.
 pub trait RouteExt {
-    /// Paths that begin with this.
+    /// Matches paths with this prefix.
     #[must_use]
     fn prefix(self, prefix: &str) -> Self;
-    /// This path only.
+    /// Matches this path.
     #[must_use]
     fn path(self, path: &str) -> Self;
-    /// Paths that match this expression as a whole.
+    /// Matches paths that match this expression as a whole.
     #[must_use]
     fn regex(self, regex: &str) -> Self;
-    /// Without regard to upper and lower case in the path.
+    /// Ignores case in the path.
     #[must_use]
     fn ignore_case(self) -> Self;
-    /// Only with this header; all of several must match.
+    /// Requires this header; with several, all must match.
     #[must_use]
     fn header(self, matcher: HeaderMatcher) -> Self;
-    /// Only this share of the requests.
+    /// Matches only this fraction of the requests.
     #[must_use]
     fn fraction(self, per_million: u32) -> Self;
-    /// The endpoint's host name becomes the authority (A81).
+    /// Rewrites the authority to the endpoint's host name (A81).
     #[must_use]
     fn auto_host_rewrite(self) -> Self;
 }
@@ -132,7 +132,7 @@ fn change_match(mut route: Route, change: impl FnOnce(&mut RouteMatch)) -> Route
     route
 }
 
-/// A matcher of a header that must be there; [`HeaderExt`] says more of it.
+/// A matcher of a header that must be present; [`HeaderExt`] has further conditions.
 pub fn header(name: &str) -> HeaderMatcher {
     HeaderMatcher {
         name: name.into(),
@@ -141,30 +141,30 @@ pub fn header(name: &str) -> HeaderMatcher {
     }
 }
 
-/// What a header must be.
+/// The conditions on a header.
 pub trait HeaderExt {
-    /// This value.
+    /// The value equals this.
     #[must_use]
     fn exact(self, value: &str) -> Self;
-    /// A value that begins with this.
+    /// The value starts with this.
     #[must_use]
     fn starts_with(self, prefix: &str) -> Self;
-    /// A value that ends with this.
+    /// The value ends with this.
     #[must_use]
     fn ends_with(self, suffix: &str) -> Self;
-    /// A value that has this in it.
+    /// The value contains this.
     #[must_use]
     fn contains(self, part: &str) -> Self;
-    /// A value that matches this expression as a whole.
+    /// The value matches this expression as a whole.
     #[must_use]
     fn regex(self, regex: &str) -> Self;
-    /// A number in this range.
+    /// The value is a number in this range.
     #[must_use]
     fn range(self, range: std::ops::Range<i64>) -> Self;
-    /// Not there at all.
+    /// The header is absent.
     #[must_use]
     fn absent(self) -> Self;
-    /// The opposite.
+    /// Inverts the condition.
     #[must_use]
     fn inverted(self) -> Self;
 }

@@ -19,12 +19,12 @@ use envoy_types::pb::{
 
 use super::{duration, http_filter, pack};
 
-/// The filter that keeps sessions by a cookie of this name, under the name `stateful_session` (A55).
+/// The session filter with a cookie of this name, under the filter name `stateful_session` (A55).
 pub fn stateful_session(cookie: &str) -> HttpFilter {
     stateful_session_with(cookie, "", Duration::ZERO)
 }
 
-/// The same, with the cookie's path and time to live.
+/// Like [`stateful_session`], with the cookie's path and lifetime.
 pub fn stateful_session_with(cookie: &str, path: &str, ttl: Duration) -> HttpFilter {
     let cookie = Cookie {
         name: cookie.into(),
@@ -39,14 +39,14 @@ pub fn stateful_session_with(cookie: &str, path: &str, ttl: Duration) -> HttpFil
     http_filter("stateful_session", &StatefulSession { session_state: Some(state), ..Default::default() })
 }
 
-/// What turns sessions off in a `typed_per_filter_config`, under the name `stateful_session`.
+/// An override for `typed_per_filter_config` that disables sessions, for the filter name `stateful_session`.
 pub fn no_stateful_session() -> Any {
     pack(&StatefulSessionPerRoute { r#override: Some(Override::Disabled(true)) })
 }
 
 /// Further settings of a connection manager.
 pub trait ConnectionManagerExt {
-    /// One more filter, before the router.
+    /// Adds a filter before the router.
     #[must_use]
     fn filter(self, filter: HttpFilter) -> Self;
 }

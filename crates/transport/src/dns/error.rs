@@ -1,4 +1,4 @@
-//! Why a name could not be resolved.
+//! Errors of name resolution.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 
-/// Why a name could not be resolved, and who was asked.
+/// A name could not be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolveError {
     host: String,
@@ -18,30 +18,30 @@ pub struct ResolveError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveErrorKind {
-    /// There is no such name.
+    /// The name does not exist.
     #[error("the name does not exist (NXDOMAIN)")]
     NotFound,
     /// The name exists, but has no addresses.
     #[error("the name has neither A nor AAAA records")]
     NoAddresses,
-    /// A server answered with an error, SERVFAIL for example.
+    /// A server answered with an error, such as SERVFAIL.
     #[error("the DNS server answered {0}")]
     Answered(String),
     /// No server answered in time.
     #[error("no DNS server answered in time")]
     TimedOut,
-    /// Something else went wrong.
+    /// Another error.
     #[error("{0}")]
     Failed(String),
 }
 
 impl ResolveError {
-    /// An error of one's own resolver.
+    /// Creates an error, for custom resolvers.
     pub fn new(host: &str, kind: ResolveErrorKind) -> Self {
         Self { host: host.to_owned(), servers: Vec::new(), kind }
     }
 
-    /// What went wrong.
+    /// The kind of error.
     #[must_use]
     pub fn kind(&self) -> &ResolveErrorKind {
         &self.kind

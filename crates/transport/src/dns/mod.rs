@@ -1,7 +1,7 @@
-//! Host names to addresses.
+//! Name resolution.
 //!
-//! In: a host and a port. Out: socket addresses and how long they are good for. When to ask, and how often, is not
-//! decided here: a [`Resolve`] answers each question afresh, and its caller spaces the questions.
+//! Input: a host and a port. Output: socket addresses and their time to live. A [`Resolve`] performs each query without
+//! caching; its caller schedules the queries.
 
 mod error;
 mod order;
@@ -16,20 +16,20 @@ pub use error::{ResolveError, ResolveErrorKind};
 pub use order::by_preference;
 pub use system::SystemResolver;
 
-/// Resolves host names. Bring your own to use another service than DNS, or a test's list of names.
+/// Resolves host names. Implement it to use a service other than DNS, or a list of names in tests.
 pub trait Resolve: Send + Sync + 'static {
-    /// Looks `host` up; the addresses shall have `port`. Dropping the future gives up.
+    /// Resolves `host`; the addresses have `port`. Dropping the future cancels the query.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Resolving<'a>;
 }
 
-/// What [`Resolve::resolve`] returns.
+/// The future of [`Resolve::resolve`].
 pub type Resolving<'a> = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send + 'a>>;
 
-/// What a host name stands for.
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The addresses, the preferred ones first.
+    /// The addresses, in order of preference.
     pub addresses: Vec<SocketAddr>,
-    /// How long they are good for, if known.
+    /// The time to live, if known.
     pub ttl: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! Which addresses of a name to prefer.
+//! The order of preference of addresses.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 /// server lists beyond that counts as reachable.
 const MAX_PROBES: usize = 64;
 
-/// RFC 6724, in short: what cannot be reached goes last, IPv6 comes before IPv4, and otherwise the server's order
-/// stays. Each address is there once.
+/// A subset of RFC 6724: unreachable addresses last, IPv6 before IPv4, and otherwise the server's order. Without
+/// duplicates.
 pub fn by_preference(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     ordered_by(addresses, has_route)
 }
@@ -29,7 +29,7 @@ fn ordered_by(
     found.into_iter().map(|(_, address)| address).collect()
 }
 
-/// Whether the system knows a way there. Connecting a UDP socket asks its routing table and sends nothing.
+/// Whether the system has a route to the address. Connecting a UDP socket consults the routing table and sends nothing.
 fn has_route(address: &SocketAddr) -> bool {
     let any: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

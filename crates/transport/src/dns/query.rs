@@ -1,4 +1,4 @@
-//! Questions to DNS servers: both families, every name of the search list, every server.
+//! DNS queries: for both families, every name of the search list, and every server.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -12,14 +12,14 @@ use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, Record, RecordType};
 use tokio::time::timeout;
 
-/// How long the other family is waited for when one has addresses (RFC 8305, section 3: the Resolution Delay). Longer
-/// than the 50 ms that browsers are advised to wait: what comes later is not looked at before the next lookup.
+/// The time to wait for the other family when one has addresses (RFC 8305, section 3: the Resolution Delay). Longer
+/// than the 50 ms recommended for browsers, because a later answer is not used until the next query.
 const RESOLUTION_DELAY: Duration = Duration::from_millis(500);
 
-/// Who is asked, and how.
+/// The client and its servers.
 pub(super) struct DnsClient {
     servers: Vec<SocketAddr>,
-    /// One that asks all servers at a time and, if there are several, one for each of them.
+    /// A resolver that queries all servers in parallel and, if there are several, one for each of them.
     resolvers: Vec<TokioResolver>,
     search: Vec<Name>,
     ndots: usize,
@@ -48,7 +48,7 @@ impl DnsClient {
         self.servers
     }
 
-    /// All records on the way to the addresses of the first of the names in question that has some.
+    /// All records that lead to the addresses of the first candidate name that has any.
     pub(super) async fn addresses(&self, name: Name) -> Result<Vec<Record>, NetError> {
         let mut failure = None;
         for name in candidates(name, &self.search, self.ndots) {
@@ -56,7 +56,7 @@ impl DnsClient {
                 Ok(records) => return Ok(records),
                 Err(failure) => failure,
             };
-            // Where nobody answers, another name will not be answered either.
+            // If no server answers, other names will not be answered either.
             if !answered {
                 return Err(error);
             }
@@ -68,8 +68,8 @@ impl DnsClient {
         Err(failure.unwrap_or(NetError::NoConnections))
     }
 
-    /// The records of both families. Some networks never answer for one of them, and nobody waits long for it if the
-    /// other has said enough.
+    /// The records of both families. Some networks never answer for one of them, so the wait for it is short if the
+    /// other has sufficed.
     async fn both_families(&self, name: &Name) -> Result<Vec<Record>, Failure> {
         let mut v6 = pin!(self.records(name, RecordType::AAAA));
         let mut v4 = pin!(self.records(name, RecordType::A));
@@ -79,7 +79,8 @@ impl DnsClient {
                 (of_v6, within(limit, v4).await)
             }
             of_v4 = &mut v4 => {
-                // NXDOMAIN is about the name, not the family. (Some servers say so to AAAA although there are A records.)
+                // NXDOMAIN applies to the name, not the family. (Some servers return it for AAAA although there are A
+                // records.)
                 let enough = has_addresses(&of_v4) || of_v4.as_ref().is_err_and(is_no_name);
                 (within(enough.then_some(RESOLUTION_DELAY), v6).await, of_v4)
             }
@@ -100,7 +101,7 @@ impl DnsClient {
         for resolver in &self.resolvers {
             match resolver.lookup(name.clone(), kind).await {
                 Ok(lookup) => return Ok(lookup.answers().to_vec()),
-                // The first answer counts for hickory, but where one server is broken others may be well.
+                // hickory uses the first answer, but where one server is broken, others may work.
                 Err(error @ NetError::Dns(DnsError::ResponseCode(_))) => failure = error,
                 Err(error) => return Err(error),
             }
@@ -109,7 +110,7 @@ impl DnsClient {
     }
 }
 
-/// Why a name has no addresses.
+/// The reason why a name has no addresses.
 struct Failure {
     error: NetError,
     /// Whether a server has answered.
@@ -118,7 +119,7 @@ struct Failure {
 
 type Records = Result<Vec<Record>, NetError>;
 
-/// Waits for the records of a family, if there is a limit not longer than that.
+/// Waits for the records of a family, up to the limit if there is one.
 async fn within(limit: Option<Duration>, family: impl Future<Output = Records>) -> Records {
     match limit {
         Some(limit) => timeout(limit, family).await.unwrap_or(Err(NetError::Timeout)),
@@ -130,7 +131,7 @@ fn has_addresses(records: &Records) -> bool {
     records.as_ref().is_ok_and(|records| records.iter().any(|record| record.data.ip_addr().is_some()))
 }
 
-/// Whether the server said NXDOMAIN.
+/// Whether the server returned NXDOMAIN.
 fn is_no_name(error: &NetError) -> bool {
     match error {
         NetError::Dns(DnsError::ResponseCode(code)) => *code == ResponseCode::NXDomain,
@@ -139,7 +140,7 @@ fn is_no_name(error: &NetError) -> bool {
     }
 }
 
-/// What `resolv.conf` makes of a name, in order: a name with enough dots is tried as it is first, others last.
+/// The candidates of a name by `resolv.conf`, in order: a name with enough dots is tried as it is first, others last.
 fn candidates(name: Name, search: &[Name], ndots: usize) -> Vec<Name> {
     if name.is_fqdn() {
         return vec![name];
@@ -153,7 +154,7 @@ fn candidates(name: Name, search: &[Name], ndots: usize) -> Vec<Name> {
     names
 }
 
-/// That there is nothing says less than that something went wrong.
+/// Prefers errors over empty results.
 fn more_telling(first: NetError, second: NetError) -> NetError {
     if first.is_no_records_found() && !second.is_no_records_found() { second } else { first }
 }

@@ -1,4 +1,4 @@
-//! DNS as the system is set up: `resolv.conf` and the hosts file.
+//! DNS as configured in the system: `resolv.conf` and the hosts file.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::order::by_preference;
 use super::query::DnsClient;
 use super::{Answer, Resolve, ResolveError, ResolveErrorKind, Resolving};
 
-/// Asks the hosts file, then DNS servers for A and AAAA records.
+/// Queries the hosts file, then DNS servers for A and AAAA records.
 ///
-/// Servers, search list and options come from the system's configuration, which is read anew for every name, so that a
-/// change needs no restart. Nothing is cached.
+/// Servers, search list and options come from the system's configuration, which is read for every query, so that
+/// changes need no restart. Nothing is cached.
 #[derive(Clone, Debug, Default)]
 pub struct SystemResolver {
     servers: Vec<SocketAddr>,
@@ -29,28 +29,27 @@ pub struct SystemResolver {
 }
 
 impl SystemResolver {
-    /// A resolver with the system's configuration.
+    /// Creates a resolver with the system's configuration.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks these servers, and uses no search list; nothing but the hosts file is read from the system.
+    /// Queries these servers, without a search list; only the hosts file is read from the system.
     #[must_use]
     pub fn servers(mut self, servers: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.servers = servers.into_iter().collect();
         self
     }
 
-    /// How long a server may take to answer, if not as long as the system says (5 seconds if it says nothing).
+    /// The time for a server to answer; by default the system's setting, or 5 seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How often servers are asked again after a failure, if not as often as the system says (twice if it says
-    /// nothing).
+    /// The number of retries after a failure; by default the system's setting, or two.
     #[must_use]
     pub fn retries(mut self, retries: usize) -> Self {
         self.attempts = Some(retries);
@@ -82,13 +81,13 @@ impl SystemResolver {
         if addresses.is_empty() {
             return Err(ResolveError::new(host, ResolveErrorKind::NoAddresses));
         }
-        // Those of aliases on the way count too.
+        // Includes those of aliases.
         let ttl = records.iter().map(|record| record.ttl).min();
         debug!(target: "dns_resolver", %host, ?addresses, ?ttl, "resolved");
         Ok(Answer { addresses, ttl: ttl.map(|ttl| Duration::from_secs(ttl.into())) })
     }
 
-    /// Reads the system's files, off the tasks of the runtime.
+    /// Reads the system's files, on a blocking thread.
     async fn set_up(self) -> Result<Setup, String> {
         let read = move || Setup {
             hosts: Hosts::from_system().unwrap_or_default(),
@@ -127,13 +126,13 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// What the system's files say.
+/// The configuration in the system's files.
 struct Setup {
     hosts: Hosts,
     dns: Result<DnsClient, NetError>,
 }
 
-/// An address with a scope. Only the system knows which number a named scope has.
+/// An address with a scope. Only the system knows the numbers of named scopes.
 async fn scoped(host: &str, port: u16) -> Result<Answer, ResolveError> {
     let found = tokio::net::lookup_host((host, port)).await;
     let addresses = found.map_err(|error| ResolveError::failed(host, error))?.collect();

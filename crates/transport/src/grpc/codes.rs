@@ -1,6 +1,6 @@
-//! gRPC status codes of things that have none.
+//! gRPC status codes for HTTP and HTTP/2 errors.
 
-/// The gRPC code for a response that has an HTTP status but no gRPC status (`http-grpc-status-mapping`).
+/// The gRPC code for a response with an HTTP status but no gRPC status (`http-grpc-status-mapping`).
 pub fn code_of_http_status(status: u16) -> i32 {
     match status {
         400 => INTERNAL,
@@ -12,7 +12,7 @@ pub fn code_of_http_status(status: u16) -> i32 {
     }
 }
 
-/// The gRPC code for a stream that was reset with an HTTP/2 error code (`PROTOCOL-HTTP2`, "Errors").
+/// The gRPC code for a stream reset with an HTTP/2 error code (`PROTOCOL-HTTP2`, "Errors").
 pub fn code_of_reset(code: u32) -> i32 {
     match h2::Reason::from(code) {
         h2::Reason::REFUSED_STREAM => UNAVAILABLE,

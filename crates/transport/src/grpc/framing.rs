@@ -12,7 +12,7 @@ use crate::body::{Body, BodyError};
 
 const PREFIX: usize = 5;
 
-/// A message with its prefix: not compressed, and its length.
+/// Frames an uncompressed message with its length prefix.
 ///
 /// A message is at most 4 GiB long; the length of a longer one does not fit.
 pub fn frame(message: &[u8]) -> Bytes {
@@ -23,17 +23,17 @@ pub fn frame(message: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-/// The messages of a response. Reads no further than it is asked to, so that HTTP/2 flow control reaches the server.
+/// The messages of a response. Reads only on request, so that HTTP/2 flow control reaches the server.
 #[derive(Debug)]
 pub struct MessageReader<T = Body> {
     body: T,
-    /// What has arrived and was not used yet.
+    /// Received bytes that have not been consumed.
     chunk: Bytes,
-    /// The beginning of a message that spans chunks, with its prefix.
+    /// The start of a message that spans chunks, with its prefix.
     partial: BytesMut,
     /// The result, once the stream has ended.
     end: Option<Result<(), Status>>,
-    /// How long a message may be.
+    /// The maximum length of a message.
     max_message: usize,
 }
 
@@ -41,10 +41,10 @@ impl<T> MessageReader<T>
 where
     T: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
 {
-    /// Reads the messages of `response`. One that is longer than `max_message` bytes ends the stream.
+    /// Reads the messages of `response`. A message longer than `max_message` bytes ends the stream.
     ///
     /// # Errors
-    /// The response is not a gRPC response, or it is over already with a status other than OK.
+    /// If the response is not a gRPC response, or it has ended with a status other than OK.
     pub fn new(response: Response<T>, max_message: usize) -> Result<Self, Status> {
         let (head, body) = response.into_parts();
         let status = Status::from_headers(&head.headers);
@@ -69,7 +69,7 @@ where
     /// The next message; `None` when the stream has ended with status OK.
     ///
     /// # Errors
-    /// The stream has ended otherwise.
+    /// If the stream has ended with another status.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -114,7 +114,7 @@ where
         }
     }
 
-    /// A message, if all of it has arrived.
+    /// A message, if it is complete.
     fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if self.partial.is_empty() {
@@ -133,7 +133,7 @@ where
             let part = self.chunk.split_to(missing.min(self.chunk.len()));
             self.partial.extend_from_slice(&part);
             if self.partial.len() >= PREFIX && self.partial.len() == self.wanted(&self.partial)? {
-                // All of it: `split` would leave a reference to the allocation, however large, until the stream ends.
+                // All of it: `split` would keep a reference to the allocation, however large, until the stream ends.
                 let mut message = std::mem::take(&mut self.partial).freeze();
                 let _prefix = message.split_to(PREFIX);
                 return Ok(Some(message));
@@ -141,7 +141,8 @@ where
         }
     }
 
-    /// How long the message that begins with `start` is with its prefix, or the prefix alone while that is incomplete.
+    /// The length of the message that starts with `start`, including its prefix; only that of the prefix while it is
+    /// incomplete.
     fn wanted(&self, start: &[u8]) -> Result<usize, Status> {
         let Some((&[compressed, a, b, c, d], _)) = start.split_first_chunk::<PREFIX>() else {
             return Ok(PREFIX);

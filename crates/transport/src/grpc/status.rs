@@ -1,4 +1,4 @@
-//! How a gRPC stream ended.
+//! The final status of a gRPC stream.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use http::HeaderMap;
 use super::codes;
 use crate::body::BodyError;
 
-/// How a gRPC stream ended.
+/// The final status of a gRPC stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
     /// The gRPC status code.
     pub code: i32,
-    /// The explanation, percent-decoded.
+    /// The status message, percent-decoded.
     pub message: String,
 }
 
 impl Status {
-    /// A status.
+    /// Creates a status.
     pub fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
@@ -26,7 +26,7 @@ impl Status {
     /// The status in trailers, or in the headers of a trailers-only response; `None` if there is none.
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let code = headers.get("grpc-status")?;
-        // What is no number is no code we know.
+        // Invalid numbers count as UNKNOWN.
         let code = code.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(codes::UNKNOWN);
         let message = headers.get("grpc-message").map(|message| percent_decode(message.as_bytes()));
         Some(Self { code, message: message.unwrap_or_default() })
@@ -56,7 +56,7 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// Undoes `Percent-Byte-Encoded`; what is not valid stays as it is.
+/// Decodes `Percent-Byte-Encoded`; invalid sequences are left as they are.
 fn percent_decode(text: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! A bootstrap made in code.
+//! Building a bootstrap in code.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::node::NodeConfig;
 use super::server::{ChannelCreds, ServerConfig, ServerFeatures, ServerTarget};
 use crate::resource::Locality;
 
-/// Gathers what a bootstrap needs; problems are told by [`Self::build`], all at once.
+/// Builds a [`Bootstrap`] in code. [`Self::build`] reports all problems at once.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct BootstrapBuilder {
@@ -18,7 +18,7 @@ pub struct BootstrapBuilder {
 }
 
 impl BootstrapBuilder {
-    /// Adds a management server, spoken to without TLS; the first one is used.
+    /// Adds a management server, reached without TLS. The first one is used.
     pub fn server(self, uri: impl Into<String>) -> Self {
         self.server_with_features(uri, ServerFeatures::default())
     }
@@ -29,7 +29,7 @@ impl BootstrapBuilder {
         self
     }
 
-    /// Sets the node's id.
+    /// Sets the node id.
     pub fn node_id(mut self, id: impl Into<String>) -> Self {
         self.node.id = id.into();
         self
@@ -41,7 +41,7 @@ impl BootstrapBuilder {
         self
     }
 
-    /// Sets where the node runs.
+    /// Sets the node's locality.
     pub fn locality(mut self, locality: Locality) -> Self {
         self.node.locality = Some(locality);
         self
@@ -53,11 +53,11 @@ impl BootstrapBuilder {
         self
     }
 
-    /// The bootstrap.
+    /// Builds the bootstrap.
     ///
     /// # Errors
     ///
-    /// Lists every problem, by the paths that the JSON form would have.
+    /// Lists every problem, by the path that the field has in the JSON form.
     pub fn build(self) -> Result<Bootstrap, BootstrapError> {
         let mut problems = Vec::new();
         let mut servers = Vec::new();

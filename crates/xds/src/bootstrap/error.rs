@@ -1,20 +1,20 @@
-//! What is wrong with a bootstrap.
+//! Errors in a bootstrap.
 
 use std::fmt;
 
-/// Every problem of one bootstrap.
+/// Every problem found in a bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootstrapError {
     source: String,
     problems: Vec<BootstrapProblem>,
 }
 
-/// One problem, and where.
+/// One problem and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootstrapProblem {
-    /// The JSON path: `xds_servers[0].server_uri`; empty for the whole text.
+    /// The JSON path, such as `xds_servers[0].server_uri`; empty if the text as a whole is invalid.
     pub path: String,
-    /// What is wrong.
+    /// The description of the problem.
     pub why: String,
 }
 
@@ -29,7 +29,7 @@ impl BootstrapError {
         Self { source: source.into(), problems }
     }
 
-    /// Where the bootstrap came from, for people.
+    /// The source of the bootstrap, human-readable.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.source

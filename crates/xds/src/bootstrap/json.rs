@@ -1,12 +1,12 @@
-//! Walking JSON with its path, noting every problem on the way.
+//! Navigation of JSON values that tracks paths and records every problem.
 //!
-//! By the proto JSON rules `null` counts as absent everywhere.
+//! As in proto JSON, `null` counts as absent everywhere.
 
 use serde_json::{Map, Value};
 
 use super::error::BootstrapProblem;
 
-/// A JSON value and where it stands.
+/// A JSON value and its path.
 #[derive(Clone)]
 pub(super) struct Place<'a> {
     path: String,
@@ -40,7 +40,7 @@ impl<'a> Place<'a> {
         self.value
     }
 
-    /// Where a field stands, whether it is there or not.
+    /// The path of a field, whether it is present or not.
     pub(super) fn path_of(&self, field: &str) -> String {
         match self.path.as_str() {
             "" => field.to_owned(),
@@ -74,7 +74,7 @@ impl<'a> Place<'a> {
         Some(list.iter().enumerate().map(element).collect())
     }
 
-    /// The entries of an object whose keys are names.
+    /// The entries of an object that is used as a map.
     pub(super) fn entries(&self, problems: &mut Problems) -> Vec<(&'a str, Place<'a>)> {
         let Some(object) = self.object(problems) else { return Vec::new() };
         let entry = |(key, value): (&'a String, &'a Value)| {
@@ -83,7 +83,7 @@ impl<'a> Place<'a> {
         object.iter().map(entry).collect()
     }
 
-    /// A field, if this is an object that has it.
+    /// A field, if this is an object that contains it.
     pub(super) fn field(&self, name: &str) -> Option<Place<'a>> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
         Some(Place { path: self.path_of(name), value })
@@ -104,7 +104,7 @@ impl<'a> Place<'a> {
         self.field(name)?.string(problems).map(str::to_owned)
     }
 
-    /// A hint at a key of this object that may be meant for the one that is missing; empty if there is none.
+    /// A hint at a key that may be a misspelling of the missing `name`; empty if there is none.
     pub(super) fn misspelt(&self, name: &str) -> String {
         let keys = self.value.as_object().into_iter().flat_map(Map::keys);
         let closest = keys.filter(|key| *key != name).map(|key| (distance(key, name), key)).min();
@@ -114,7 +114,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A string field that must be there and not be empty.
+    /// A string field that must be present and not empty.
     pub(super) fn required_string(&self, name: &str, problems: &mut Problems) -> Option<&'a str> {
         let Some(field) = self.field(name) else {
             problems.add(&self.path_of(name), format!("is missing{}", self.misspelt(name)));
@@ -129,14 +129,14 @@ impl<'a> Place<'a> {
     }
 }
 
-/// How many letters two keys may differ by if one is to be a misspelling of the other.
+/// The largest edit distance at which one key counts as a misspelling of another.
 const MAX_TYPOS: usize = 2;
 
-/// How many letters must be put in, left out or replaced to make one key of the other; case does not count.
+/// The case-insensitive edit distance of two keys.
 #[allow(clippy::indexing_slicing, reason = "`row` has one more element than `b`")]
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().map(|c| c.to_ascii_lowercase()).collect();
-    // The distances of what was read of `a` so far to each beginning of `b`.
+    // The distance of the prefix of `a` read so far to each prefix of `b`.
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, a) in a.chars().map(|c| c.to_ascii_lowercase()).enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);

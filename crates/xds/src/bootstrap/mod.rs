@@ -1,7 +1,7 @@
-//! The bootstrap: which management servers to talk to, and as whom (gRFC A27).
+//! The bootstrap: the management servers to use, and the identity of this node (gRFC A27).
 //!
-//! Comes from JSON text, from the environment (a file or inline), or from a builder. A bootstrap that exists is
-//! valid: every problem of a bad one is in the one [`BootstrapError`].
+//! It is read from JSON text, from the environment (a file or inline) or made by a builder. Every `Bootstrap` value is
+//! valid: an invalid one is reported as a [`BootstrapError`] that lists all problems.
 
 mod builder;
 mod error;
@@ -23,9 +23,9 @@ pub use error::{BootstrapError, BootstrapProblem};
 pub use node::NodeConfig;
 pub use server::{ChannelCreds, ServerConfig, ServerFeatures, ServerTarget};
 
-/// The variable that names the bootstrap file.
+/// The environment variable that names the bootstrap file.
 pub const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
-/// The variable that holds the bootstrap itself.
+/// The environment variable that holds the bootstrap itself.
 pub const INLINE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
 
 /// A valid bootstrap.
@@ -40,7 +40,7 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Reads a bootstrap from its JSON text.
+    /// Parses a bootstrap from its JSON text.
     ///
     /// # Errors
     ///
@@ -49,12 +49,12 @@ impl Bootstrap {
         parse::bootstrap(text).map_err(|problems| BootstrapError::new("JSON text", problems))
     }
 
-    /// Reads the bootstrap that the environment gives: `variable` looks a variable up, `read_file` reads a file.
+    /// Reads the bootstrap from the environment: `variable` looks up a variable, `read_file` reads a file.
     ///
     /// # Errors
     ///
-    /// As [`Self::from_json`], with the file or variable that the text came from; or that neither variable is set, or
-    /// that the file cannot be read.
+    /// As [`Self::from_json`], with the file or variable that the text came from; also if neither variable is set or
+    /// the file cannot be read.
     pub fn from_env(
         variable: impl Fn(&str) -> Option<String>,
         read_file: impl Fn(&Path) -> io::Result<String>,
@@ -65,7 +65,7 @@ impl Bootstrap {
             let source = format!("file {path} (named by {FILE_VARIABLE})");
             match read_file(Path::new(&path)) {
                 Ok(text) => (source, text),
-                // A27-12: a file that is missing is an error, whatever the other variable says.
+                // A27-12: a missing file is an error, even if the other variable is set.
                 Err(error) => {
                     let why = format!("cannot be read: {error}");
                     return Err(BootstrapError::new(source, vec![BootstrapProblem::new("", why)]));
@@ -82,57 +82,57 @@ impl Bootstrap {
         parse::bootstrap(&text).map_err(|problems| BootstrapError::new(source, problems))
     }
 
-    /// Begins a bootstrap in code.
+    /// Starts building a bootstrap in code.
     pub fn builder() -> BootstrapBuilder {
         BootstrapBuilder::default()
     }
 
-    /// The server to use: the first of the list (A27-14; the fallback list of gRFC A71 comes later).
+    /// The server to use: the first of the list (A27-14). The fallback list of gRFC A71 is not supported yet.
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "both ways to make a bootstrap refuse an empty list (A27-13)")]
     pub fn server(&self) -> &ServerConfig {
         &self.servers[0]
     }
 
-    /// All servers, all valid, in order; never empty.
+    /// All servers, in order; never empty.
     #[must_use]
     pub fn servers(&self) -> &[ServerConfig] {
         &self.servers
     }
 
-    /// The node's id.
+    /// The node id.
     #[must_use]
     pub fn node_id(&self) -> &str {
         &self.node.id
     }
 
-    /// The node as the management server and CSDS see it: the bootstrap's own fields, and those that the client fills
+    /// The node as the management server and CSDS see it: the fields of the bootstrap and those that the client fills
     /// in itself.
     #[must_use]
     pub fn node(&self) -> core::Node {
         self.node.to_proto()
     }
 
-    /// The authorities of gRFC A47, by name: validated and kept, not used yet.
+    /// The authorities of gRFC A47, by name. They are validated, but not used yet.
     #[must_use]
     pub fn authorities(&self) -> &BTreeMap<String, Authority> {
         &self.authorities
     }
 
-    /// The certificate providers of gRFC A29, by instance name: kept, not used yet.
+    /// The certificate providers of gRFC A29, by instance name. They are not used yet.
     #[must_use]
     pub fn certificate_providers(&self) -> &BTreeMap<String, CertificateProvider> {
         &self.certificate_providers
     }
 
-    /// `client_default_listener_resource_name_template` (gRFC A47), if it is given: `%s`, which changes nothing. Others
-    /// are not supported yet.
+    /// `client_default_listener_resource_name_template` (gRFC A47), if present. Only `%s` is supported, which leaves
+    /// names unchanged.
     #[must_use]
     pub fn client_default_listener_resource_name_template(&self) -> Option<&str> {
         self.client_listener_template.as_deref()
     }
 
-    /// `server_listener_resource_name_template` (gRFC A36): kept, not used yet.
+    /// `server_listener_resource_name_template` (gRFC A36). It is not used yet.
     #[must_use]
     pub fn server_listener_resource_name_template(&self) -> Option<&str> {
         self.server_listener_template.as_deref()
@@ -142,17 +142,17 @@ impl Bootstrap {
 /// An entry of `authorities` (gRFC A47).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Authority {
-    /// The template of Listener names, if given; begins with `xdstp://<authority>/`.
+    /// The template of Listener names, if present; starts with `xdstp://<authority>/`.
     pub client_listener_resource_name_template: Option<String>,
-    /// The authority's servers; empty: those of the bootstrap.
+    /// The authority's servers; if empty, the bootstrap's servers apply.
     pub servers: Vec<ServerConfig>,
 }
 
 /// An entry of `certificate_providers` (gRFC A29).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertificateProvider {
-    /// Which plugin.
+    /// The name of the plugin.
     pub plugin_name: String,
-    /// Its configuration.
+    /// The plugin's configuration.
     pub config: serde_json::Value,
 }

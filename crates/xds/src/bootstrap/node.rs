@@ -1,4 +1,4 @@
-//! Who the client is.
+//! The identity of this client.
 
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as ProtoValue, value::Kind};
@@ -7,27 +7,27 @@ use serde_json::Value;
 use super::json::{Place, Problems};
 use crate::resource::Locality;
 
-/// A27-25: the name under which every proxyless client goes.
+/// A27-25: the user agent name of every proxyless client.
 const USER_AGENT_NAME: &str = "gRPC Rust proxyless";
-/// A27-27, A27-56, X-06: what the control plane may count on.
+/// A27-27, A27-56, X-06: the features that the control plane may rely on.
 const CLIENT_FEATURES: [&str; 2] =
     ["envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw"];
 
 /// The `node` of the bootstrap, without the fields that the client fills in itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeConfig {
-    /// The node's id.
+    /// The node id.
     pub id: String,
     /// The node's cluster.
     pub cluster: String,
-    /// Where it runs.
+    /// The locality that the node runs in.
     pub locality: Option<Locality>,
-    /// What else the control plane is told.
+    /// Arbitrary metadata for the control plane.
     pub metadata: Option<serde_json::Map<String, Value>>,
 }
 
 impl NodeConfig {
-    /// Reads `node` by the proto JSON rules. A27-29: user agent and client features are not even looked at.
+    /// Parses `node` by the proto JSON rules. A27-29: user agent and client features are ignored.
     pub(super) fn parse(node: &Place<'_>, problems: &mut Problems) -> Self {
         if node.object(problems).is_none() {
             return Self::default();
@@ -72,7 +72,7 @@ fn locality(place: &Place<'_>, problems: &mut Problems) -> Option<Locality> {
     })
 }
 
-/// A27-23: every kind of JSON has its kind of `google.protobuf.Value`.
+/// A27-23: each kind of JSON value maps to a kind of `google.protobuf.Value`.
 fn to_struct(object: &serde_json::Map<String, Value>) -> Struct {
     Struct { fields: object.iter().map(|(key, value)| (key.clone(), to_value(value))).collect() }
 }
@@ -81,7 +81,7 @@ fn to_value(value: &Value) -> ProtoValue {
     let kind = match value {
         Value::Null => Kind::NullValue(0),
         Value::Bool(value) => Kind::BoolValue(*value),
-        // Every number of `serde_json` has an f64 unless its feature `arbitrary_precision` is on.
+        // Every `serde_json` number converts to f64 unless the feature `arbitrary_precision` is on.
         Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or(f64::NAN)),
         Value::String(text) => Kind::StringValue(text.clone()),
         Value::Array(list) => Kind::ListValue(ListValue { values: list.iter().map(to_value).collect() }),

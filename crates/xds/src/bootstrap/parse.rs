@@ -1,4 +1,4 @@
-//! From JSON text to a bootstrap. Fields that are not known are passed over (A27-30, A27-31).
+//! Parsing of the JSON text. Unknown fields are ignored (A27-30, A27-31).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::server::{self, ServerConfig};
 use super::{Authority, Bootstrap, CertificateProvider};
 
 pub(super) fn bootstrap(text: &str) -> Result<Bootstrap, Vec<BootstrapProblem>> {
-    // A27-12: text that is not JSON is an error.
+    // A27-12: invalid JSON is an error.
     let value: Value = serde_json::from_str(text)
         .map_err(|error| vec![BootstrapProblem::new("", format!("not JSON: {error}"))])?;
     let root = Place::root(&value);
@@ -44,7 +44,7 @@ fn servers(root: &Place<'_>, problems: &mut Problems) -> Vec<ServerConfig> {
     list.iter().filter_map(|entry| server::parse(entry, problems)).collect()
 }
 
-/// gRFC A47 is not built: a template that changes names would make the client ask for the wrong Listener.
+/// gRFC A47 is not supported: with any other template the client would request the wrong Listener.
 fn client_listener_template(root: &Place<'_>, problems: &mut Problems) -> Option<String> {
     const FIELD: &str = "client_default_listener_resource_name_template";
     let template = root.string_field(FIELD, problems)?;

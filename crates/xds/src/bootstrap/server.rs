@@ -1,4 +1,4 @@
-//! One management server: how to reach it, and what it can do.
+//! One management server: its address, credentials and features.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 
 use super::json::{Place, Problems};
 
-/// The port that gRPC takes when a name has none.
+/// The port that gRPC uses for names without one.
 const DEFAULT_PORT: u16 = 443;
 
 /// An entry of `xds_servers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// The URI as it was given.
+    /// The URI as configured.
     pub uri: String,
-    /// What the URI names.
+    /// The address that the URI names.
     pub target: ServerTarget,
-    /// How the connection is secured.
+    /// The credentials of the connection.
     pub channel_creds: ChannelCreds,
-    /// What the server can do.
+    /// The features of the server.
     pub features: ServerFeatures,
 }
 
@@ -30,7 +30,7 @@ pub enum ChannelCreds {
     Insecure,
 }
 
-/// The `server_features` that mean something to the client.
+/// The `server_features` that the client understands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerFeatures {
     /// `ignore_resource_deletion` (gRFC A53).
@@ -46,26 +46,26 @@ pub struct ServerFeatures {
 /// Where a management server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerTarget {
-    /// A name to be looked up.
+    /// A name to resolve.
     Dns {
         /// The name.
         host: String,
-        /// The port; 443 if none was given.
+        /// The port; 443 by default.
         port: u16,
     },
-    /// Addresses, to be tried in order; never empty.
+    /// Addresses to try in order; never empty.
     Addresses(Vec<SocketAddr>),
     /// A Unix domain socket.
     Unix(PathBuf),
 }
 
 impl ServerTarget {
-    /// Reads a `server_uri`: `host:port`, `[::1]:443`, `dns:///host:port`, `ipv4:…`, `ipv6:…`, `unix:path` or
+    /// Parses a `server_uri`: `host:port`, `[::1]:443`, `dns:///host:port`, `ipv4:…`, `ipv6:…`, `unix:path` or
     /// `unix:///path`.
     ///
     /// # Errors
     ///
-    /// Says what is wrong.
+    /// Describes why the URI is invalid.
     pub fn parse(uri: &str) -> Result<Self, String> {
         let scheme_of = |scheme: &str| {
             let (head, rest) = uri.split_once(':')?;
@@ -105,7 +105,7 @@ impl ServerTarget {
     pub fn authority(&self) -> String {
         match self {
             Self::Dns { host, port } => format!("{host}:{port}"),
-            // `addresses` and `host_port` make no empty list.
+            // The list is never empty.
             Self::Addresses(addresses) => addresses.first().map(ToString::to_string).unwrap_or_default(),
             Self::Unix(_) => "localhost".to_owned(),
         }
@@ -127,10 +127,10 @@ impl fmt::Display for ServerTarget {
     }
 }
 
-/// Reads one entry of `xds_servers`.
+/// Parses one entry of `xds_servers`.
 pub(super) fn parse(entry: &Place<'_>, problems: &mut Problems) -> Option<ServerConfig> {
     entry.object(problems)?;
-    // A27-15: a server needs its URI.
+    // A27-15: `server_uri` is required.
     let uri = entry.required_string("server_uri", problems);
     let target = uri.and_then(|uri| match ServerTarget::parse(uri) {
         Ok(target) => Some(target),
@@ -145,14 +145,14 @@ pub(super) fn parse(entry: &Place<'_>, problems: &mut Problems) -> Option<Server
     Some(ServerConfig { uri: uri?.to_owned(), target: target?, channel_creds: channel_creds?, features })
 }
 
-/// A27-16: the first supported type counts; A27-17, A27-18: there must be one.
+/// A27-16: the first supported type is used; A27-17, A27-18: at least one must be supported.
 fn channel_creds(entry: &Place<'_>, problems: &mut Problems) -> Option<ChannelCreds> {
     let path = entry.path_of("channel_creds");
     let types = match entry.field("channel_creds") {
         None => Vec::new(),
         Some(field) => {
             let entries = field.list(problems)?;
-            // An entry that is malformed has its own problem, which is enough.
+            // A malformed entry has been reported already.
             entries.iter().map(|entry| creds_type(entry, problems)).collect::<Option<Vec<_>>>()?
         }
     };
@@ -162,7 +162,7 @@ fn channel_creds(entry: &Place<'_>, problems: &mut Problems) -> Option<ChannelCr
     let why = match types.as_slice() {
         [] => "none given; supported: insecure".to_owned(),
         types => {
-            // A27-20: said until it is built.
+            // A27-20: the error says that these types are not supported yet.
             let later = types.iter().any(|kind| ["tls", "google_default"].contains(kind));
             let later = if later { " (tls and google_default come later)" } else { "" };
             format!("none of the types {types:?} is supported; supported: insecure{later}")
@@ -172,7 +172,7 @@ fn channel_creds(entry: &Place<'_>, problems: &mut Problems) -> Option<ChannelCr
     None
 }
 
-/// A97: call credentials are never sent without TLS, so only their form is looked at.
+/// A97: call credentials are never sent without TLS, so only their syntax is checked.
 fn call_creds(entry: &Place<'_>, problems: &mut Problems) {
     let list = entry.field("call_creds").and_then(|field| field.list(problems)).unwrap_or_default();
     for creds in &list {
@@ -180,7 +180,7 @@ fn call_creds(entry: &Place<'_>, problems: &mut Problems) {
     }
 }
 
-/// The type of one entry of `channel_creds` or `call_creds`. A27-19: `config` may be missing.
+/// The type of an entry of `channel_creds` or `call_creds`. A27-19: `config` is optional.
 fn creds_type<'a>(entry: &Place<'a>, problems: &mut Problems) -> Option<&'a str> {
     entry.object(problems)?;
     if let Some(config) = entry.field("config") {
@@ -189,7 +189,7 @@ fn creds_type<'a>(entry: &Place<'a>, problems: &mut Problems) -> Option<&'a str>
     entry.required_string("type", problems)
 }
 
-/// A27-31: elements of any kind that mean nothing to us are passed over.
+/// A27-31: unknown elements of any kind are ignored.
 fn features(entry: &Place<'_>, problems: &mut Problems) -> ServerFeatures {
     let list = entry.field("server_features").and_then(|field| field.list(problems)).unwrap_or_default();
     let has = |name: &str| list.iter().any(|feature| feature.value().as_str() == Some(name));

@@ -1,4 +1,4 @@
-//! One ADS stream: what is to be sent on it, in which order, and when the next message may be read.
+//! One ADS stream: the requests to send, their order, and when the next message may be read.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -12,7 +12,7 @@ use proxyless_sans_io::Time;
 use super::wire::DiscoveryRequest;
 use crate::resource::ResourceType;
 
-/// Reading stops while this many answers wait to be sent: a server that sends and never reads must not fill memory.
+/// The number of unsent answers at which reading pauses: a server that sends and never reads must not exhaust memory.
 const MAX_UNSENT: usize = 64;
 /// The same for their bytes: versions and nonces can be as long as messages.
 const MAX_UNSENT_BYTES: usize = 1 << 20;
@@ -20,57 +20,57 @@ const MAX_UNSENT_BYTES: usize = 1 << 20;
 const MAX_REMEMBERED_NACKS: usize = 64;
 /// INVALID_ARGUMENT: the code of every NACK.
 const NACK_CODE: i32 = 3;
-/// A version of a type is NACKed once in this time. Some servers send a rejected version again as soon as they see its
-/// NACK, which without a brake is a loop as fast as the network.
+/// The interval at which a version of a type is NACKed. Some servers resend a rejected version as soon as they see its
+/// NACK, which without a limit is a loop as fast as the network.
 const NACK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The state of one stream. It ends with the stream: nonces mean nothing on another one.
+/// The state of one stream. It is dropped with the stream, because nonces are only valid on their own stream.
 #[derive(Debug)]
 pub(super) struct AdsStream {
     id: u64,
-    /// Since when requests can be sent.
+    /// The time at which the stream became able to send.
     up_since: Option<Time>,
     seen_response: bool,
     seen_garbage: bool,
     node_sent: bool,
-    /// The type of the request that is on its way out.
+    /// The type of the request in flight.
     sending: Option<ResourceType>,
     queue: VecDeque<Pending>,
-    /// The names that the server was asked for last. X-08: a type stays, also without names.
+    /// The names in the last request of each type. X-08: a type stays subscribed even without names.
     asked: BTreeMap<ResourceType, Vec<Arc<str>>>,
-    /// The nonce of each type's newest response.
+    /// The nonce of the latest response of each type.
     nonces: BTreeMap<ResourceType, String>,
     /// The last NACKs, oldest first: the type, a hash of the version (which can be as long as a message), and when.
     nacked: VecDeque<(ResourceType, u64, Time)>,
-    /// NACKs that wait because the same version was NACKed a moment ago, and until when. At most one per type.
+    /// Delayed NACKs of versions that were NACKed recently, and the time at which they are due. At most one per type.
     braked: BTreeMap<ResourceType, (Time, Answer)>,
     reading: bool,
-    /// The events of the last message that watchers still work on.
+    /// The events of the last message that watchers have not finished handling.
     tokens: BTreeSet<u64>,
 }
 
-/// A request that is to be sent. Names are filled in when it goes out, so that it always has the newest.
+/// A request to send. Its names are filled in when it is sent, so that they are current.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) resource_type: ResourceType,
     answer: Option<Answer>,
 }
 
-/// An ACK, or with an error a NACK.
+/// An ACK, or a NACK if it has an error.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// The version in use: the response's own for an ACK, the one before for a NACK.
+    /// The accepted version: that of the response for an ACK, the previous one for a NACK.
     pub(super) version: Arc<str>,
     pub(super) nonce: String,
     pub(super) rejected: Option<Rejected>,
 }
 
-/// What a NACK is about.
+/// The subject of a NACK.
 #[derive(Debug)]
 pub(super) struct Rejected {
     /// The version of the rejected response.
     pub(super) version: Arc<str>,
-    /// Why.
+    /// The violations.
     pub(super) why: String,
 }
 
@@ -110,12 +110,12 @@ impl AdsStream {
         self.id
     }
 
-    /// Whether a response came on this stream.
+    /// Whether a response has been received on this stream.
     pub(super) fn seen_response(&self) -> bool {
         self.seen_response
     }
 
-    /// A response came, of whatever type.
+    /// Records a response of any type.
     pub(super) fn response_seen(&mut self) {
         self.seen_response = true;
     }
@@ -125,38 +125,38 @@ impl AdsStream {
         !std::mem::replace(&mut self.seen_garbage, true)
     }
 
-    /// Whether the type was asked for on this stream.
+    /// Whether the type was requested on this stream.
     pub(super) fn has_asked(&self, resource_type: ResourceType) -> bool {
         self.asked.contains_key(&resource_type)
     }
 
-    /// How long the stream has been able to send.
+    /// The time since the stream became able to send.
     pub(super) fn age(&self, now: Time) -> Duration {
         self.up_since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// The stream can send: all subscriptions are sent on it.
+    /// The stream can send: requests all subscriptions.
     pub(super) fn up(&mut self, now: Time, types: impl Iterator<Item = ResourceType>) {
         self.up_since = Some(now);
         types.for_each(|resource_type| self.want(now, resource_type));
     }
 
-    /// The names of a type changed. Requests that only say so are joined, and ride along with an answer.
+    /// The names of a type changed. Such requests are coalesced, and merged into a pending answer.
     pub(super) fn want(&mut self, now: Time, resource_type: ResourceType) {
         if self.up_since.is_none() || self.queue.iter().any(|pending| pending.resource_type == resource_type)
         {
             return;
         }
-        // A request with the nonce of the rejected response and without its error would pass as an ACK, and one with an
-        // older nonce would be ignored: a NACK that is held back goes out with the new names.
+        // A request with the nonce of the rejected response but without its error would pass as an ACK, and one with an
+        // older nonce would be ignored. So the delayed NACK is sent now, with the new names.
         match self.braked.remove(&resource_type) {
             Some((_, answer)) => self.push_answer(now, resource_type, answer),
             None => self.queue.push_back(Pending { resource_type, answer: None }),
         }
     }
 
-    /// A response was judged. Every response gets its own answer, in order; but a NACK that is held back when a newer
-    /// response comes is dropped, since its nonce is stale and the server has been told of that version already.
+    /// Queues the answer to a response. Each response is answered, in order; but a delayed NACK is dropped when a newer
+    /// response arrives, since its nonce is stale and the server has seen a NACK of that version.
     pub(super) fn answer(&mut self, now: Time, resource_type: ResourceType, answer: Answer) {
         self.nonces.insert(resource_type, answer.nonce.clone());
         self.braked.remove(&resource_type);
@@ -191,12 +191,12 @@ impl AdsStream {
         self.nacked.len()
     }
 
-    /// When the next NACK that is held back is due.
+    /// The time at which the next delayed NACK is due.
     pub(super) fn next_nack(&self) -> Option<Time> {
         self.braked.values().map(|(until, _)| *until).min()
     }
 
-    /// Lets the NACKs go that have waited long enough.
+    /// Queues the delayed NACKs that are due.
     pub(super) fn release_nacks(&mut self, now: Time) {
         let due = self.braked.iter().filter(|(_, (until, _))| *until <= now);
         for resource_type in due.map(|(resource_type, _)| *resource_type).collect::<Vec<_>>() {
@@ -214,7 +214,7 @@ impl AdsStream {
         self.queue.pop_front()
     }
 
-    /// Builds a request, or finds that it need not be sent. `version` is the accepted one of the type.
+    /// Builds a request, or returns `None` if it need not be sent. `version` is the accepted version of the type.
     pub(super) fn request(
         &mut self,
         pending: Pending,
@@ -224,7 +224,7 @@ impl AdsStream {
     ) -> Option<DiscoveryRequest> {
         let Pending { resource_type, answer } = pending;
         match self.asked.get(&resource_type) {
-            // An empty list in a type's first request would ask for everything there is.
+            // An empty list in the first request of a type would subscribe to all resources.
             None if names.is_empty() => return None,
             Some(asked) if answer.is_none() && *asked == names => return None,
             _ => {}
@@ -253,27 +253,27 @@ impl AdsStream {
         })
     }
 
-    /// The request left; gives its type.
+    /// The request has been sent; returns its type.
     pub(super) fn send_done(&mut self) -> Option<ResourceType> {
         self.sending.take()
     }
 
-    /// A message came.
+    /// A message has been received.
     pub(super) fn read_done(&mut self) {
         self.reading = false;
     }
 
-    /// An event of the message at hand goes to a watcher.
+    /// Tracks an event of the current message until its watcher has handled it.
     pub(super) fn hold(&mut self, token: u64) {
         self.tokens.insert(token);
     }
 
-    /// A watcher is done with an event.
+    /// A watcher has handled an event.
     pub(super) fn release(&mut self, token: u64) {
         self.tokens.remove(&token);
     }
 
-    /// Whether the next message is to be read now; says so once per message.
+    /// Whether the next message should be read now; true once per message.
     pub(super) fn start_reading(&mut self) -> bool {
         let free = self.up_since.is_some()
             && self.tokens.is_empty()

@@ -1,4 +1,4 @@
-//! What goes into the xDS client core, and what comes out.
+//! The inputs and outputs of the xDS client core.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use crate::bootstrap::Bootstrap;
 use crate::resource::{Resource, ResourceType};
 use crate::{Gates, Limits};
 
-/// Names a watch; chosen by the watcher, unique among the watches of one core.
+/// The id of a watch, chosen by the watcher and unique within a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub u64);
 
-/// What becomes of the good resources in a response that also has bad ones.
+/// The treatment of valid resources in a response that also contains invalid ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NackMode {
-    /// gRFC A46: good ones are used, bad ones are not; the response is NACKed.
+    /// gRFC A46: valid resources are used, invalid ones are not; the response is NACKed.
     #[default]
     PerResource,
-    /// gRFC A40's table, literally: nothing of a response with a bad resource is used.
+    /// gRFC A40's table, literally: nothing in a response with an invalid resource is used.
     WholeResponse,
 }
 
-/// How a core is set up. The server and node come from the bootstrap.
+/// The configuration of a core. Server and node come from the bootstrap.
 #[derive(Clone, Debug)]
 pub struct XdsCoreConfig {
     /// The server's URI, for error messages.
@@ -42,21 +42,21 @@ pub struct XdsCoreConfig {
     pub node: Bytes,
     /// The node's id, for error messages.
     pub node_id: Arc<str>,
-    /// What becomes of good resources beside bad ones.
+    /// The treatment of valid resources beside invalid ones.
     pub nack_mode: NackMode,
-    /// Gated behaviour.
+    /// Feature gates.
     pub gates: Gates,
-    /// How much of what the server sends is accepted.
+    /// Limits on the size of responses.
     pub limits: Limits,
-    /// How long a resource may take to come before it is said not to exist (gRFC A57): 15 s, or 30 s where the timer
-    /// is a transient error (gRFC A88).
+    /// The time after which a requested resource is considered nonexistent (gRFC A57): 15 s, or 30 s if the timer is a
+    /// transient error (gRFC A88).
     pub resource_timeout: Duration,
     /// The seed of backoff jitter.
     pub seed: u64,
 }
 
 impl XdsCoreConfig {
-    /// What the bootstrap says of its first server; everything else as the gRFCs have it.
+    /// Takes the first server of the bootstrap; everything else has the default of the gRFCs.
     #[must_use]
     pub fn new(bootstrap: &Bootstrap, gates: Gates, seed: u64) -> Self {
         let server = bootstrap.server();
@@ -78,34 +78,34 @@ impl XdsCoreConfig {
     }
 }
 
-/// What happens to a core.
+/// An input of the core.
 #[derive(Debug)]
 pub enum Input {
-    /// Someone wants to know of a resource. Cached state is told at once, in order.
+    /// Starts a watch. Cached state is delivered at once, in order.
     Watch {
-        /// The watch.
+        /// The id of the new watch.
         id: WatchId,
         /// The resource's type.
         resource_type: ResourceType,
         /// The resource's name.
         name: Arc<str>,
     },
-    /// A watch ends.
+    /// Ends a watch.
     Unwatch {
         /// The watch.
         id: WatchId,
     },
     /// The stream that `Effect::OpenStream` asked for can send now: the connection is READY and the call has begun.
     StreamUp {
-        /// Which one.
+        /// The stream.
         stream: u64,
     },
-    /// The request that `Effect::Send` gave was pulled by the HTTP/2 stream; the next may follow.
+    /// The HTTP/2 stream has taken the request of `Effect::Send`; the next one may follow.
     SendDone {
         /// The stream.
         stream: u64,
     },
-    /// A message came on the stream.
+    /// A message was received on the stream.
     Message {
         /// The stream.
         stream: u64,
@@ -116,31 +116,31 @@ pub enum Input {
     StreamDown {
         /// The stream.
         stream: u64,
-        /// The status code that the server ended it with, if it did.
+        /// The status code sent by the server, if any.
         code: Option<i32>,
-        /// Why, for people: `UNAVAILABLE: connection refused`.
+        /// The reason, human-readable: `UNAVAILABLE: connection refused`.
         reason: String,
     },
-    /// One watcher is done with an event that carried this token.
+    /// A watcher has handled the event that carried this token.
     TokenReleased {
         /// The token's number.
         token: u64,
     },
-    /// Nothing but the passing of time.
+    /// Time has passed.
     Tick,
 }
 
-/// What a core wants done.
+/// An action for the driver.
 #[derive(Debug)]
 pub enum Effect {
-    /// Open an ADS stream (and a connection, if there is none).
+    /// Open an ADS stream, and a connection if there is none.
     OpenStream {
-        /// Its number, for the inputs about it; each attempt has its own.
+        /// The id of the stream in later inputs; each attempt has its own.
         stream: u64,
     },
-    /// End the stream: nobody watches anything any more.
+    /// Close the stream: no watches are left.
     CloseStream {
-        /// Which one.
+        /// The stream.
         stream: u64,
     },
     /// Send this request. The next `Send` comes only after `Input::SendDone`.
@@ -150,85 +150,85 @@ pub enum Effect {
         /// An encoded DiscoveryRequest.
         bytes: Bytes,
     },
-    /// Read one more message: the last one has been consumed by its watchers.
+    /// Read one more message: all watchers have handled the previous one.
     ReadNext {
         /// The stream.
         stream: u64,
     },
-    /// Tell a watcher.
+    /// Deliver an event to a watcher.
     Notify {
         /// The watch.
         watch: WatchId,
-        /// What happened.
+        /// The event.
         event: WatchEvent,
-        /// Flow control: the driver answers with one `Input::TokenReleased` of this number when the watcher has acted on
-        /// the event (its follow-up watches included). The next message is read when every event of a response is
-        /// answered. `None` for events that no response caused.
+        /// Flow control: the driver sends one `Input::TokenReleased` with this number when the watcher has handled the
+        /// event, including its follow-up watches. The next message is read when all events of a response are released.
+        /// `None` for events that no response caused.
         token: Option<u64>,
     },
 }
 
-/// What a watcher is told.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
-    /// The resource is this from now on, or (`Err`) must not be used any more.
+    /// The resource has this value from now on, or (`Err`) must no longer be used.
     Changed(Result<Resource, Arc<ResourceError>>),
-    /// Something is wrong, but what was told before stays in use. `None`: it is fine again.
+    /// An error that leaves the last value in use. `None`: the error has been resolved.
     Ambient(Option<Arc<ResourceError>>),
 }
 
-/// Why a resource is not there, or not up to date.
+/// The reason why a resource is missing or out of date.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} {name}: {kind} (server {server}, node {node})", resource_type.name())]
 pub struct ResourceError {
-    /// Its type.
+    /// The resource's type.
     pub resource_type: ResourceType,
-    /// Its name.
+    /// The resource's name.
     pub name: Arc<str>,
-    /// The server that was asked.
+    /// The server that it was requested from.
     pub server: Arc<str>,
-    /// The node's id, by which the server's operator finds this client.
+    /// The node id, by which the server's operator identifies this client.
     pub node: Arc<str>,
-    /// What happened.
+    /// The error.
     pub kind: ResourceErrorKind,
 }
 
-/// The ways in which a resource can fail to be there.
+/// The kinds of resource errors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResourceErrorKind {
     /// The server did not send it in time, or deleted it.
     #[error("does not exist: {0}")]
     DoesNotExist(String),
-    /// What the server sent is invalid (NACKed).
+    /// The server sent an invalid resource, which was NACKed.
     #[error("rejected version {version:?}: {why}")]
     Invalid {
-        /// The version of the rejected response; the beginning of a very long one.
+        /// The version of the rejected response, truncated if very long.
         version: Arc<str>,
-        /// The violations; of very many only the first ones.
+        /// The violations, truncated if there are very many.
         why: Arc<str>,
     },
-    /// The server did not send it in time, which with this server means that it is slow (gRFC A88).
+    /// The server did not send it in time, which with this server indicates slowness (gRFC A88).
     #[error("no answer in time: {0}")]
     Timeout(String),
-    /// The server says that it cannot send it (gRFC A88, xRFC TP3).
+    /// The server reported that it cannot send it (gRFC A88, xRFC TP3).
     #[error("the management server reports status {code}: {message}")]
     Reported {
-        /// The gRPC status code; never to be passed on to an RPC.
+        /// The gRPC status code; never propagated to an RPC.
         code: i32,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
     /// The server cannot be reached, or its stream failed.
     #[error("management server unreachable: {0}")]
     Transient(String),
-    /// The server was reached, and does not speak ADS.
+    /// The server is reachable, but does not implement ADS.
     #[error("the management server has no ADS service (is it the right port?): {0}")]
     NoAdsService(String),
 }
 
 impl ResourceErrorKind {
-    /// Whether it says something about the server only, and nothing about the resource.
+    /// Whether the error concerns the server rather than the resource.
     #[must_use]
     pub fn is_about_server(&self) -> bool {
         matches!(self, Self::Transient(_) | Self::NoAdsService(_))

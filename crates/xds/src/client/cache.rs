@@ -1,4 +1,4 @@
-//! Everything that is known of resources, the timers of those that are waited for, and an index by bytes.
+//! The resource cache: resources by name, timers of missing ones, and an index by bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,42 +11,42 @@ use super::resource_state::{ResourceState, Standing, Wait};
 use super::wire::Any;
 use crate::resource::{Resource, ResourceType};
 
-/// How long a resource that was unsubscribed is kept and updated. Servers ignore a request that crosses one of their
-/// responses, so the unsubscription may never have been noticed: a resource that is wanted again soon would not be sent
-/// again. Every ACK repeats the unsubscription, so that by then one of them has been read.
+/// The time for which an unsubscribed resource is kept and updated. Servers ignore a request that crosses one of their
+/// responses, so they may have missed the unsubscription, and would not resend a resource that is subscribed again
+/// soon. Every ACK repeats the unsubscription, so the server has read one of them by then.
 const LIMBO: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     types: BTreeMap<ResourceType, TypeCache>,
     timers: BTreeSet<(Time, ResourceType, Arc<str>)>,
-    /// The resources in limbo, by the end of it.
+    /// The resources in limbo, by expiry.
     limbo: BTreeSet<(Time, ResourceType, Arc<str>)>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct TypeCache {
     resources: BTreeMap<Arc<str>, ResourceState>,
-    /// The names of cached resources by their bytes: finds an unchanged one without decoding it. A resource's name is
-    /// part of its bytes, so that different resources differ.
+    /// The names of cached resources by their bytes, to recognise an unchanged resource without decoding it. The bytes
+    /// include the name, so different resources have different bytes.
     by_bytes: BTreeMap<Bytes, Arc<str>>,
 }
 
 impl TypeCache {
-    /// The name of the cached resource that has just these bytes.
+    /// The name of the cached resource with exactly these bytes.
     pub(super) fn unchanged(&self, any: &Any) -> Option<Arc<str>> {
         let name = self.by_bytes.get(&any.value)?;
-        // The key is the value in use: there is nothing to compare again but the type.
+        // The key is the value in use, so only the type remains to be compared.
         let data = self.resources.get(name)?.data.as_ref()?;
         (data.raw.type_url == any.type_url).then(|| name.clone())
     }
 
-    /// Whether the resource is wanted, or was a moment ago.
+    /// Whether the resource is watched or in limbo.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.resources.contains_key(name)
     }
 
-    /// The resource in use.
+    /// The resource's value, if one is in use.
     pub(super) fn resource(&self, name: &str) -> Option<&Resource> {
         self.resources.get(name)?.data.as_ref().map(|data| &data.resource)
     }
@@ -63,14 +63,14 @@ impl Cache {
         self.types.get(&resource_type)
     }
 
-    /// Every resource, by type and name.
+    /// All resources, by type and name.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ResourceType, &Arc<str>, &ResourceState)> {
         self.types.iter().flat_map(|(&kind, of_type)| {
             of_type.resources.iter().map(move |(name, state)| (kind, name, state))
         })
     }
 
-    /// The names of one type, unwatched ones included.
+    /// The names of all resources of a type, unwatched ones included.
     pub(super) fn names(&self, resource_type: ResourceType) -> Vec<Arc<str>> {
         self.types
             .get(&resource_type)
@@ -103,7 +103,7 @@ impl Cache {
         *self = Self::default();
     }
 
-    /// Takes a good resource into use, and frees the response that it came in.
+    /// Stores a valid resource, and releases the response that contained it.
     pub(super) fn accept(
         &mut self,
         kind: ResourceType,
@@ -120,7 +120,7 @@ impl Cache {
         state.accept(resource, raw, version, now);
     }
 
-    /// Gives up what is cached of a resource.
+    /// Drops the cached value of a resource.
     pub(super) fn drop_data(&mut self, resource_type: ResourceType, name: &str) {
         let Some(of_type) = self.types.get_mut(&resource_type) else { return };
         of_type.forget_bytes(name);
@@ -129,14 +129,14 @@ impl Cache {
         }
     }
 
-    /// Whether everything that is watched of the type is held.
+    /// Whether all watched resources of the type are cached.
     pub(super) fn holds_all(&self, resource_type: ResourceType) -> bool {
         let held = |state: &ResourceState| state.data.is_some() || state.watchers.is_empty();
         self.types.get(&resource_type).is_some_and(|of_type| of_type.resources.values().all(held))
     }
 
-    /// The names that a request for the type must list; they count as asked for from now on. What nobody watches is
-    /// about to be left out, and goes to limbo.
+    /// The names to list in a request for the type, which count as requested from now on. Unwatched resources are left
+    /// out and go to limbo.
     pub(super) fn subscribe(&mut self, resource_type: ResourceType, now: Time) -> Vec<Arc<str>> {
         let Self { types, timers, limbo } = self;
         let Some(of_type) = types.get_mut(&resource_type) else { return Vec::new() };
@@ -162,7 +162,7 @@ impl Cache {
         names
     }
 
-    /// Forgets what has been in limbo long enough.
+    /// Removes the resources whose limbo has expired.
     pub(super) fn end_limbo(&mut self, now: Time) {
         while let Some((until, ..)) = self.limbo.first() {
             if *until > now {
@@ -185,7 +185,7 @@ impl Cache {
         }
     }
 
-    /// the request for a type left, so the wait for its uncached resources begins.
+    /// the request for a type was sent, so the timers of its uncached resources start.
     pub(super) fn start_timers(&mut self, resource_type: ResourceType, now: Time, timeout: Duration) {
         let Some(of_type) = self.types.get_mut(&resource_type) else { return };
         for (name, state) in of_type.resources.iter_mut().filter(|(_, state)| state.wait == Wait::Sending) {
@@ -199,11 +199,11 @@ impl Cache {
         }
     }
 
-    /// The server said something of the resource: the wait is over.
+    /// The server sent something about the resource: stops its timer.
     pub(super) fn seen(&mut self, resource_type: ResourceType, name: &str) {
         self.stop_timer(resource_type, name);
         if let Some(state) = self.get_mut(resource_type, name) {
-            // Of what nobody wants now the server was told already.
+            // The server knows already that an unwatched resource is unsubscribed.
             if state.limbo.is_none() {
                 state.wait = Wait::Over;
             }
@@ -211,7 +211,7 @@ impl Cache {
         }
     }
 
-    /// The stream ended: no timer runs, and unsubscriptions that were not sent are done.
+    /// The stream ended: stops all timers; pending unsubscriptions are complete.
     pub(super) fn stream_ended(&mut self) {
         self.timers.clear();
         ResourceType::ALL.into_iter().for_each(|resource_type| self.forget_unwatched(resource_type));
@@ -227,7 +227,7 @@ impl Cache {
         self.timers.first().map(|(deadline, ..)| *deadline)
     }
 
-    /// The next resource whose time is over, and since when it was waited for.
+    /// The next resource whose timer has expired, and the time at which it was started.
     pub(super) fn expire(&mut self, now: Time) -> Option<(ResourceType, Arc<str>, Time)> {
         while self.next_deadline()? <= now {
             let (_, resource_type, name) = self.timers.pop_first()?;
@@ -238,7 +238,7 @@ impl Cache {
             };
             state.wait = Wait::Over;
             match std::mem::take(&mut state.standing) {
-                // The server said nothing, so it never learned that we had let it go: what we have is what it has.
+                // The server sent nothing, so it never noticed the unsubscription: the cached value is current.
                 Standing::Doubtful => continue,
                 Standing::Absent => self.drop_data(resource_type, &name),
                 Standing::Sure => {}

@@ -1,4 +1,4 @@
-//! [`XdsCore`]: watches, the life of the stream, and time.
+//! [`XdsCore`]: watches, the stream's lifecycle, and timers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,30 +14,31 @@ use super::dump::{ResourceDump, ResourceStatus, UpdateCounts};
 use super::resource_state::{DataError, Wait};
 use crate::resource::{ResourceType, cut};
 
-/// A stream that had a response and lived shorter than this is followed by the next after a pause: a server that ends
-/// its streams (or crashes on a request) must not be stormed. After a longer life the next stream follows at once.
+/// A stream that received a response but lived shorter than this is reopened after a delay, so that a server that keeps
+/// closing its streams (or crashes on a request) is not flooded. After a longer life the stream is reopened at once.
 const SHORT_STREAM: Duration = Duration::from_secs(10);
-/// UNIMPLEMENTED: what a gRPC server without ADS answers.
+/// UNIMPLEMENTED: the status of a gRPC server without ADS.
 const UNIMPLEMENTED: i32 = 12;
 
-/// The xDS client of one management server: speaks ADS (state of the world, v3), caches, and tells watchers.
+/// The xDS client of one management server: speaks ADS (state of the world, v3), caches resources and notifies
+/// watchers.
 ///
-/// Input goes in by [`Self::handle`]; after each, [`Self::poll_effect`] is called until it gives nothing more.
+/// Call [`Self::handle`] for each input, then [`Self::poll_effect`] until it returns `None`.
 #[derive(Debug)]
 pub struct XdsCore {
     pub(super) config: XdsCoreConfig,
     pub(super) cache: Cache,
     watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
-    /// The last accepted version of each type. Outlives streams, unlike nonces.
+    /// The last accepted version of each type. Unlike nonces it outlives the stream.
     pub(super) versions: BTreeMap<ResourceType, Arc<str>>,
-    /// What was wrong with the newest response of each type, if it was rejected.
+    /// The violations in the latest response of each type, if it was rejected.
     pub(super) rejections: BTreeMap<ResourceType, Rejection>,
     pub(super) stream: Option<AdsStream>,
     last_stream_id: u64,
     retry_at: Option<Time>,
     backoff: Backoff,
     rng: Rng,
-    /// Why the server cannot be reached, from a stream's failure until the next response.
+    /// The reason why the server is unreachable, from a stream's failure until the next response.
     unreachable: Option<ResourceErrorKind>,
     last_stream_error: Option<(Time, String)>,
     last_token: u64,
@@ -45,14 +46,14 @@ pub struct XdsCore {
     effects: VecDeque<Effect>,
 }
 
-/// A response that was rejected.
+/// A rejected response.
 #[derive(Debug)]
 pub(super) struct Rejection {
     pub(super) version: Arc<str>,
     pub(super) time: Time,
-    /// The violations; of very many only the first ones.
+    /// The violations, truncated if there are very many.
     pub(super) why: String,
-    /// Whether one of its resources could not be named, so that it may be any that was asked for.
+    /// Whether one of its resources has no readable name, and so may be any of the requested ones.
     pub(super) unnamed: bool,
 }
 
@@ -63,13 +64,13 @@ impl Rejection {
     }
 }
 
-/// The version as far as it is shown to people: a server can make it as long as a message.
+/// The version, truncated for display: a server can make it as long as a message.
 pub(super) fn shown(version: &Arc<str>) -> Arc<str> {
     const MAX_SHOWN: usize = 256;
     if version.len() <= MAX_SHOWN { Arc::clone(version) } else { cut(version.to_string(), MAX_SHOWN).into() }
 }
 
-/// Whether an event comes from a response, so that the next is read only after watchers have acted on it.
+/// Whether an event comes from a response; the next response is read only after watchers have handled it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     Response,
@@ -77,7 +78,7 @@ pub(super) enum Cause {
 }
 
 impl XdsCore {
-    /// A core that does nothing until the first watch (A27-35).
+    /// Creates a core that does nothing until the first watch (A27-35).
     #[must_use]
     pub fn new(config: XdsCoreConfig) -> Self {
         Self {
@@ -99,7 +100,7 @@ impl XdsCore {
         }
     }
 
-    /// Takes in what happened. Inputs about streams of the past are ignored.
+    /// Handles an input. Inputs about earlier streams are ignored.
     pub fn handle(&mut self, now: Time, input: Input) {
         self.cache.end_limbo(now);
         match input {
@@ -127,24 +128,24 @@ impl XdsCore {
             | Input::StreamDown { .. }
             | Input::Tick => {}
         }
-        // After the input: what came just in time counts.
+        // After the input: a resource that arrives at its deadline is in time.
         self.expire(now);
         self.send_and_read(now);
     }
 
-    /// The next thing to be done.
+    /// Returns the next effect.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When [`Input::Tick`] is due.
+    /// The time at which [`Input::Tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let next_nack = self.stream.as_ref().and_then(AdsStream::next_nack);
         [self.retry_at, self.cache.next_deadline(), next_nack].into_iter().flatten().min()
     }
 
-    /// A40-28: every resource that is watched, by type and name. A40-35: and no other.
+    /// A40-28: all watched resources, by type and name. A40-35: and no others.
     #[must_use]
     pub fn dump(&self) -> Vec<ResourceDump> {
         let watched = self.cache.iter().filter(|(_, _, state)| !state.watchers.is_empty());
@@ -154,7 +155,7 @@ impl XdsCore {
         watched.map(dump).collect()
     }
 
-    /// How many resources of each type came, and how many of them were rejected; also those that could not be named.
+    /// The numbers of received and rejected resources of each type, including those without a readable name.
     #[must_use]
     pub fn update_counts(&self) -> &BTreeMap<ResourceType, UpdateCounts> {
         &self.updates
@@ -172,7 +173,8 @@ impl XdsCore {
             state.revive();
         }
         state.watchers.insert(id);
-        // A new resource has no news but that the server is unreachable; a known one has what others were told.
+        // For a new resource the only news is that the server is unreachable; for a known one it is what other watchers
+        // know.
         let news = state.news(unreachable);
         let events = if news.is_empty() { state.replay() } else { news };
         let asked_for = state.wait != Wait::Unsent;
@@ -204,7 +206,7 @@ impl XdsCore {
         }
     }
 
-    /// Nobody watches anything: the stream ends, and with it all that was told of it.
+    /// No watches are left: closes the stream, and forgets its errors.
     fn close(&mut self) {
         if let Some(stream) = self.stream.take() {
             tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = stream.id(), "closing the ADS stream");
@@ -238,14 +240,14 @@ impl XdsCore {
         let Some(stream) = self.stream.take() else { return };
         self.cache.stream_ended();
         self.last_stream_error = Some((now, reason.clone()));
-        // a stream that ended after a response is normal, and no news to watchers.
+        // a stream that ends after a response is normal, and not reported to watchers.
         if stream.seen_response() {
             tracing::info!(target: "xds_client", server = %self.config.server_uri, reason, "the ADS stream ended");
             if stream.age(now) >= SHORT_STREAM {
                 return self.open_stream();
             }
         }
-        // A57: the first response of a stream resets the backoff, so a short stream is followed by its first delay.
+        // A57: the first response of a stream resets the backoff, so the delay after a short stream is the initial one.
         self.retry_at = Some(now + self.backoff.next_delay(&mut self.rng));
         if stream.seen_response() {
             return;
@@ -259,7 +261,7 @@ impl XdsCore {
         self.tell_all(Cause::Other);
     }
 
-    /// A response came: the server is there (A57: the backoff is reset). Says whether it was not before.
+    /// A response was received, so the backoff is reset (A57). Returns true if the server was unreachable until now.
     pub(super) fn reached(&mut self) -> bool {
         self.backoff.reset();
         self.unreachable.take().is_some()
@@ -274,7 +276,7 @@ impl XdsCore {
         }
         while let Some((resource_type, name, since)) = self.cache.expire(now) {
             let why = self.timeout_text(resource_type, now, since);
-            // gRFC A88: with this feature the timer says that the server is slow, not that the resource is absent.
+            // gRFC A88: with this feature the timer indicates that the server is slow, not that the resource is absent.
             let transient =
                 self.config.gates.data_error_handling && self.config.resource_timer_is_transient_error;
             let kind = if transient {
@@ -289,7 +291,7 @@ impl XdsCore {
 
     fn timeout_text(&self, resource_type: ResourceType, now: Time, since: Time) -> String {
         let asked = format!("asked for {:.1} s ago and not sent", now.since(since).as_secs_f64());
-        // What could not be read may have been the very resource.
+        // The unreadable resource may have been this one.
         let unreadable = self.rejections.get(&resource_type).filter(|rejection| rejection.unnamed);
         if let Some(rejection) = unreadable {
             return format!("{asked} in a form that can be read: {}", rejection.text(resource_type));
@@ -302,7 +304,7 @@ impl XdsCore {
         }
     }
 
-    /// Records what is wrong with the newest that the server said of a resource.
+    /// Records the latest error of a resource.
     pub(super) fn set_error(
         &mut self,
         now: Time,
@@ -315,7 +317,7 @@ impl XdsCore {
         let Some(state) = self.cache.get_mut(of, name) else { return };
         let before = state.status();
         state.error = Some(DataError { version: Arc::clone(version), time: now, error: error.clone() });
-        // Once per change, not once per response. The log of the response tells what of it was rejected.
+        // Once per change, not once per response. The log of the response lists the rejected resources.
         let status = state.status();
         if status != before && status != ResourceStatus::Nacked {
             let in_use = state.data.is_some();
@@ -323,7 +325,7 @@ impl XdsCore {
         }
     }
 
-    /// Tells the watchers of a resource what is new.
+    /// Notifies the watchers of a resource of changes.
     pub(super) fn tell(&mut self, resource_type: ResourceType, name: &Arc<str>, cause: Cause) {
         let unreachable = self.unreachable(resource_type, name);
         let Some(state) = self.cache.get_mut(resource_type, name) else { return };
@@ -339,7 +341,7 @@ impl XdsCore {
         }
     }
 
-    /// Tells all watchers what is new.
+    /// Notifies all watchers of changes.
     pub(super) fn tell_all(&mut self, cause: Cause) {
         let all: Vec<_> =
             self.cache.iter().map(|(resource_type, name, _)| (resource_type, name.clone())).collect();
@@ -367,14 +369,14 @@ impl XdsCore {
         })
     }
 
-    /// Sends the next request, and reads on, if it is time.
+    /// Sends the next request and reads the next message, if allowed.
     fn send_and_read(&mut self, now: Time) {
         let Some(stream) = &mut self.stream else { return };
         while let Some(pending) = stream.next_pending() {
             let resource_type = pending.resource_type;
             let names = self.cache.subscribe(resource_type, now);
-            // A version stands for resources that we hold, and a server may leave out what it believes that we have. So
-            // a type of which something is missing begins a stream without version.
+            // A version implies that we hold its resources, and a server may leave out those that it believes we have.
+            // So a type of which a resource is missing starts a stream without a version.
             if !stream.has_asked(resource_type) && !self.cache.holds_all(resource_type) {
                 self.versions.remove(&resource_type);
             }

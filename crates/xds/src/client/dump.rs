@@ -1,4 +1,4 @@
-//! What CSDS shows of a client (gRFC A40).
+//! The view of a client that CSDS reports (gRFC A40).
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use super::resource_state::{Data, ResourceState};
 use super::wire::Any;
 use crate::resource::ResourceType;
 
-/// One resource that is watched.
+/// One watched resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceDump {
-    /// Its type.
+    /// The resource's type.
     pub resource_type: ResourceType,
-    /// Its name.
+    /// The resource's name.
     pub name: Arc<str>,
-    /// How it is.
+    /// The resource's status.
     pub status: ResourceStatus,
     /// The version in use; empty if none is (A40-26).
     pub version: Arc<str>,
-    /// When the resource in use came (A40-27).
+    /// The time at which the resource in use was received (A40-27).
     pub updated: Option<Time>,
     /// The resource in use (A40-06), as it was received (A40-34).
     pub raw: Option<RawResource>,
-    /// What is wrong with the newest that the server said of it (A40-21 to A40-23). While nothing is known of it
-    /// ([`ResourceStatus::Requested`]): why the last response of its type was rejected, if a resource of that response
-    /// could not be named and so may have been this one.
+    /// The latest error of the resource (A40-21 to A40-23). While it is [`ResourceStatus::Requested`]: the violations
+    /// of the latest response of its type, if that contained a resource without a readable name, which may have been
+    /// this one.
     pub error: Option<ErrorDump>,
 }
 
@@ -42,31 +42,31 @@ pub struct RawResource {
     pub value: Bytes,
 }
 
-/// An error that is in force.
+/// The current error of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorDump {
-    /// The version that it is about; empty if no response caused it.
+    /// The version that caused the error; empty if no response did.
     pub version: Arc<str>,
-    /// When it came up.
+    /// The time at which the error occurred.
     pub time: Time,
-    /// Why, for people.
+    /// The reason, human-readable.
     pub reason: String,
 }
 
-/// The states of envoy's `ClientResourceStatus` that a client can be in.
+/// The values of Envoy's `ClientResourceStatus` that occur in a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceStatus {
-    /// Asked for; nothing is known yet (A40-41).
+    /// Requested, but nothing was received yet (A40-41).
     Requested,
-    /// The timer fired, or it was deleted (A40-42).
+    /// The timer expired, or the resource was deleted (A40-42).
     DoesNotExist,
-    /// In use, and nothing is wrong (A40-43).
+    /// In use, without an error (A40-43).
     Acked,
-    /// The newest version was rejected (A40-44, A40-45).
+    /// The latest version was rejected (A40-44, A40-45).
     Nacked,
-    /// The server said that it cannot send it (A40-46).
+    /// The server reported that it cannot send the resource (A40-46).
     ReceivedError,
-    /// The timer fired, and that is no sign of absence with this server (A40-46).
+    /// The timer expired, which with this server does not indicate absence (A40-46).
     Timeout,
 }
 
@@ -83,7 +83,7 @@ impl ResourceDump {
             time: error.time,
             reason: error.error.kind.to_string(),
         });
-        // The status stays REQUESTED: it is not known that the resource was in that response.
+        // The status stays REQUESTED: the response may not have contained this resource.
         let unreadable = rejection.filter(|rejection| rejection.unnamed && data.is_none());
         let unreadable = unreadable.map(|rejection| ErrorDump {
             version: Arc::clone(&rejection.version),
@@ -102,7 +102,7 @@ impl ResourceDump {
     }
 }
 
-/// The resource itself, where it came in a discovery `Resource`.
+/// The resource itself, if it was wrapped in a discovery `Resource`.
 fn unwrapped(raw: &Any) -> RawResource {
     let wrapped = raw.type_url.rsplit('/').next() == Some(&discovery::Resource::full_name());
     let inner = wrapped.then(|| discovery::Resource::decode(raw.value.clone()).ok()?.resource);
@@ -112,11 +112,11 @@ fn unwrapped(raw: &Any) -> RawResource {
     }
 }
 
-/// What came of one type since the client started, resource by resource.
+/// The numbers of resources of one type received since the client started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateCounts {
-    /// Good ones, unchanged ones included.
+    /// Valid resources, unchanged ones included.
     pub valid: u64,
-    /// Rejected ones.
+    /// Rejected resources.
     pub invalid: u64,
 }

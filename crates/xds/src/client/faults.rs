@@ -1,15 +1,15 @@
-//! What is wrong with a response, in words.
+//! The violations in a response, as text.
 
 use std::fmt::{self, Write as _};
 
 use crate::resource::cut;
 
-/// No error that is sent or told is longer than this.
+/// The maximum length of an error that is sent or reported.
 pub(super) const MAX_ERROR_BYTES: usize = 8 * 1024;
-/// How many resources are named; the others are counted.
+/// The number of invalid resources that are listed; the rest is counted.
 const NAMED: u64 = 50;
 
-/// The bad resources of a response and their reasons: the first ones in words, and how many there are.
+/// The invalid resources of a response with their reasons: the first ones as text, and their total number.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     text: String,
@@ -18,7 +18,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Adds one, which is written only if it will be shown.
+    /// Adds a fault, formatting it only if it will be shown.
     pub(super) fn push(&mut self, fault: fmt::Arguments<'_>) {
         self.count += 1;
         if self.named < NAMED && self.text.len() < MAX_ERROR_BYTES {
@@ -37,7 +37,7 @@ impl Faults {
         self.count == 0
     }
 
-    /// All of it in one line, at most [`MAX_ERROR_BYTES`] long.
+    /// All faults in one line of at most [`MAX_ERROR_BYTES`] bytes.
     pub(super) fn text(&self) -> String {
         let more = match self.count - self.named {
             0 => String::new(),

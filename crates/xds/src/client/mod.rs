@@ -1,7 +1,7 @@
 //! The xDS client's state machine: [`XdsCore`].
 //!
-//! The driver feeds [`Input`]s and, after each, drains [`XdsCore::poll_effect`] until it is empty; it calls
-//! `handle(now, Input::Tick)` when [`XdsCore::next_deadline`] has come.
+//! The driver passes in each [`Input`], then drains [`XdsCore::poll_effect`] until it returns `None`; it calls
+//! `handle(now, Input::Tick)` at [`XdsCore::next_deadline`].
 
 mod ads_stream;
 mod api;

@@ -1,4 +1,4 @@
-//! One resource: what is cached of it, what is wrong with it, and what its watchers were told.
+//! One resource: its cached value, its error, and what its watchers know.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,28 +12,30 @@ use crate::resource::Resource;
 
 #[derive(Debug, Default)]
 pub(super) struct ResourceState {
-    /// Empty for the short time until the server knows that nobody wants the resource any more: should someone want it
-    /// again before that, the server would see no change and not send it again.
+    /// Empty while the server has not yet seen the unsubscription: if the resource were subscribed again before that,
+    /// the server would see no change and not resend it.
     pub(super) watchers: BTreeSet<WatchId>,
     pub(super) data: Option<Data>,
-    /// What is wrong with the newest that the server said of it.
+    /// The latest error of the resource.
     pub(super) error: Option<DataError>,
     pub(super) wait: Wait,
-    /// Until when it is kept although nobody wants it and the server was told so, if that is the case.
+    /// The end of its limbo, if it is unwatched and the unsubscription was sent.
     pub(super) limbo: Option<Time>,
     pub(super) standing: Standing,
     told: Told,
 }
 
-/// How sure it is that the resource in use is the server's.
+/// How certain it is that the server has the cached value too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The server sent it, and has known ever since that we have it.
+    /// The server sent it, and knows that we have it.
     #[default]
     Sure,
-    /// It was let go and asked for again; the server has not sent it since, perhaps because it never learned of that.
+    /// It was unsubscribed and subscribed again, and the server has not resent it since; it may have missed the
+    /// unsubscription.
     Doubtful,
-    /// The same, and it was not in a response that lists all resources, perhaps because that is older than our request.
+    /// As `Doubtful`, and a response that lists all resources did not contain it; that response may predate our
+    /// request.
     Absent,
 }
 
@@ -41,11 +43,11 @@ pub(super) enum Standing {
 #[derive(Debug)]
 pub(super) struct Data {
     pub(super) resource: Resource,
-    /// As it came, wrapper included.
+    /// As received, wrapper included.
     pub(super) raw: Any,
     pub(super) version: Arc<str>,
     pub(super) updated: Time,
-    /// Counts the changes, so that what was told can be compared cheaply.
+    /// The number of changes, to compare values cheaply.
     generation: u64,
 }
 
@@ -56,21 +58,21 @@ pub(super) struct DataError {
     pub(super) error: Arc<ResourceError>,
 }
 
-/// How far the wait for the resource is on the present stream (gRFC A57).
+/// The state of the wait for the resource on the current stream (gRFC A57).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// It was not asked for on this stream.
+    /// Not requested on this stream.
     #[default]
     Unsent,
-    /// The request is on its way out.
+    /// The request is being sent.
     Sending,
-    /// asked for on a live stream, and not cached.
+    /// requested on a live stream, and not cached.
     Running { since: Time, deadline: Time },
-    /// It came, or the time is over.
+    /// Received, or the timer has expired.
     Over,
 }
 
-/// What watchers believe: the generation in use and the error.
+/// What watchers know: the generation in use and the error.
 #[derive(Debug, Default)]
 struct Told {
     generation: Option<u64>,
@@ -78,7 +80,7 @@ struct Told {
 }
 
 impl ResourceState {
-    /// Takes a good resource into use. One that is equal to the last is not new to watchers.
+    /// Stores a valid resource. A value equal to the previous one is not reported to watchers.
     pub(super) fn accept(&mut self, resource: Resource, raw: Any, version: &Arc<str>, now: Time) {
         let (resource, generation) = match self.data.take() {
             Some(old) if old.resource == resource => (old.resource, old.generation),
@@ -89,7 +91,7 @@ impl ResourceState {
         self.error = None;
     }
 
-    /// The very same bytes came again.
+    /// The same bytes were received again.
     pub(super) fn confirm(&mut self, version: &Arc<str>, now: Time) {
         if let Some(data) = &mut self.data {
             data.version = Arc::clone(version);
@@ -98,7 +100,7 @@ impl ResourceState {
         self.error = None;
     }
 
-    /// The very same bytes came again. Does nothing, and says so, if that puts an end to a wait or an error.
+    /// The same bytes were received again. If that ends a wait or an error, does nothing and returns false.
     pub(super) fn confirm_settled(&mut self, version: &Arc<str>, now: Time) -> bool {
         let settled = self.wait == Wait::Over && self.error.is_none();
         if settled {
@@ -107,21 +109,21 @@ impl ResourceState {
         settled
     }
 
-    /// Somebody wants the resource again that was let go.
+    /// An unsubscribed resource is watched again.
     pub(super) fn revive(&mut self) {
         match self.data {
             Some(_) => self.standing = Standing::Doubtful,
-            // What was wrong with it is old: the server is asked again.
+            // Its error is obsolete: the resource is requested again.
             None => *self = Self { limbo: self.limbo, ..Self::default() },
         }
     }
 
-    /// Whether the server deleted the resource, and it stays in use all the same (A53, A88).
+    /// Whether the server deleted the resource while it stays in use (A53, A88).
     pub(super) fn is_deletion_ignored(&self) -> bool {
         self.data.is_some() && self.status() == ResourceStatus::DoesNotExist
     }
 
-    /// What watchers must be told now, in order, given that the server is unreachable for the reason `transient`.
+    /// The events for the watchers, in order, given that the server is unreachable for the reason `transient`.
     ///
     /// gRFC A88: an error beside data is ambient; without data it takes the resource's place.
     pub(super) fn news(&mut self, transient: Option<Arc<ResourceError>>) -> Vec<WatchEvent> {
@@ -136,12 +138,12 @@ impl ResourceState {
             (_, error) if *error == before.error => Vec::new(),
             (Some(_), error) => vec![WatchEvent::Ambient(error.clone())],
             (None, Some(error)) => vec![WatchEvent::Changed(Err(error.clone()))],
-            // Nothing is known any more: there is nothing to say until something is.
+            // Nothing is known yet, so there is nothing to report.
             (None, None) => Vec::new(),
         }
     }
 
-    /// What a late watcher must be told: what all others know, in the same order (gRFC A88).
+    /// The events for a new watcher: what the others know, in the same order (gRFC A88).
     pub(super) fn replay(&self) -> Vec<WatchEvent> {
         let error = self.told.error.clone();
         match &self.data {
@@ -153,7 +155,7 @@ impl ResourceState {
         }
     }
 
-    /// A40-41 to A40-46: the status that CSDS shows. It follows from the data and the error.
+    /// A40-41 to A40-46: the status that CSDS reports, derived from the data and the error.
     pub(super) fn status(&self) -> ResourceStatus {
         match (&self.data, self.error.as_ref().map(|error| &error.error.kind)) {
             (None, None) => ResourceStatus::Requested,

@@ -1,4 +1,4 @@
-//! Judging a response: which of its resources are good, which are bad and why. Changes nothing.
+//! Validation of a response: which of its resources are valid, and why others are not. Changes no state.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,17 +10,17 @@ use super::faults::{Faults, MAX_ERROR_BYTES};
 use super::wire::{Any, DiscoveryResponse};
 use crate::resource::{DecodeContext, Resource, ResourceType, Update, cut, decode_update};
 
-/// What was found in a response.
+/// The result of validating a response.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// By name; also of resources that nobody asked for.
+    /// By name, including resources that were not requested.
     pub(super) outcomes: BTreeMap<Arc<str>, Judged>,
-    /// A40-08: every bad resource and its reason. Any makes the answer a NACK.
+    /// A40-08: every invalid resource and its reason. If there are any, the answer is a NACK.
     pub(super) faults: Faults,
-    /// Whether a bad resource could not be named.
+    /// Whether an invalid resource has no readable name.
     pub(super) unnamed: bool,
-    /// Whether absence from the response is deletion. Not if one of its resources could not be named, since that may
-    /// be the very one that seems to be absent; nor if nothing of the response is to be used.
+    /// Whether absence from the response means deletion. Not if one of its resources has no readable name, since that
+    /// may be the absent one; nor if nothing in the response is used.
     pub(super) absence_is_deletion: bool,
 }
 
@@ -28,28 +28,28 @@ pub(super) struct Verdict {
 #[derive(Debug)]
 pub(super) struct Judged {
     pub(super) outcome: Outcome,
-    /// As it came; empty if it did not.
+    /// As received; empty if it was not.
     pub(super) raw: Any,
 }
 
 /// The outcome for one resource.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// The bytes are those that are cached.
+    /// The bytes equal the cached ones.
     Unchanged,
-    /// A wrapper without a resource: the server still has what it sent before (its time to live begins again).
+    /// A wrapper without a resource: the server still has what it sent before (the time to live starts again).
     Heartbeat,
-    /// Good.
+    /// A valid resource.
     Valid(Resource),
-    /// Good, and not kept: nobody asked for it.
+    /// Valid, but not kept, because it was not requested.
     Unasked,
-    /// Bad, and why.
+    /// Invalid, with the reason.
     Invalid(Arc<str>),
-    /// The server says that it cannot send it (gRFC A88, xRFC TP3).
+    /// The server reported that it cannot send it (gRFC A88, xRFC TP3).
     Reported { code: i32, message: String },
 }
 
-/// How to judge.
+/// The parameters of validation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judge<'a> {
     pub(super) resource_type: ResourceType,
@@ -59,7 +59,7 @@ pub(super) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// A40-07, A40-10: goes on after a bad resource, whatever is wrong with it.
+    /// A40-07, A40-10: continues after an invalid resource, whatever the violation.
     pub(super) fn judge(&self, response: DiscoveryResponse) -> Verdict {
         let mut verdict = Verdict {
             absence_is_deletion: self.resource_type.all_resources_required_in_sotw(),
@@ -119,7 +119,7 @@ impl Judge<'_> {
                 let outcome = self.worth_keeping(place.key(), outcome);
                 place.insert(Judged { outcome, raw: any });
             }
-            // A heartbeat says nothing beside the resource itself.
+            // A heartbeat adds nothing to the resource itself.
             Entry::Occupied(_) if matches!(outcome, Outcome::Heartbeat) => {}
             Entry::Occupied(mut first) if matches!(first.get().outcome, Outcome::Heartbeat) => {
                 if let Outcome::Invalid(why) = &outcome {
@@ -128,7 +128,7 @@ impl Judge<'_> {
                 let outcome = self.worth_keeping(first.key(), outcome);
                 first.insert(Judged { outcome, raw: any });
             }
-            // The same twice does no harm, and is named once if it is bad.
+            // A duplicate is harmless, and if invalid it is listed once.
             Entry::Occupied(first) if first.get().raw == any => {}
             Entry::Occupied(mut first) => {
                 let why = "occurs twice in the response, with different content";
@@ -138,7 +138,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The outcome without what only matters to those who asked for the resource.
+    /// Drops the parts of an outcome that matter only for requested resources.
     fn worth_keeping(&self, name: &str, outcome: Outcome) -> Outcome {
         let asked = self.cached.is_some_and(|cached| cached.contains(name));
         match outcome {
@@ -150,14 +150,14 @@ impl Judge<'_> {
 }
 
 impl Verdict {
-    /// Of a response of which nothing is looked at.
+    /// The verdict on a response that is not decoded.
     pub(super) fn unread(why: &str) -> Self {
         let mut verdict = Self { unnamed: true, ..Self::default() };
         verdict.faults.push(format_args!("{why}"));
         verdict
     }
 
-    /// A resource whose name cannot be read.
+    /// Records a resource without a readable name.
     fn unnamed(&mut self, i: usize, outcome: Outcome) {
         let why = if let Outcome::Invalid(why) = &outcome { why } else { "has no name" };
         self.faults.push(format_args!("resource {i}: {why}"));
@@ -165,9 +165,9 @@ impl Verdict {
         self.absence_is_deletion = false;
     }
 
-    /// A40-11, A40-13: the error is every resource's.
+    /// A40-11, A40-13: the error applies to every resource.
     fn reject_all(&mut self) {
-        // One text for all of them.
+        // All of them share one text.
         let why = format!("nothing of the response is used: {}", self.faults.text());
         let why = Arc::<str>::from(cut(why, MAX_ERROR_BYTES));
         for Judged { outcome, .. } in self.outcomes.values_mut() {

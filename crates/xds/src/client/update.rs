@@ -1,4 +1,4 @@
-//! What a response does to the cache, and how it is answered.
+//! Applying a response to the cache, and answering it.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use super::response::{Judge, Judged, Outcome, Verdict};
 use super::wire::{DiscoveryResponse, ResponseHead};
 use crate::resource::{DecodeContext, Resource, ResourceType, cut, has_more_resources};
 
-/// The codes by which a server says that a resource is not to be had (gRFC A88): NOT_FOUND and PERMISSION_DENIED.
+/// The codes by which a server reports a resource as unavailable (gRFC A88): NOT_FOUND and PERMISSION_DENIED.
 const DATA_ERROR_CODES: [i32; 2] = [5, 7];
 
-/// A response, as far as it is decoded.
+/// A response, decoded as far as the limits allow.
 enum Response {
     Whole(DiscoveryResponse),
-    /// It has more resources than the limit.
+    /// Has more resources than the limit.
     TooLarge(ResponseHead),
 }
 
@@ -30,8 +30,8 @@ impl XdsCore {
         if let Some(stream) = &mut self.stream {
             stream.read_done();
         }
-        // A40-09: what is no response changes nothing; nor does one of a type that we do not know, which there is no
-        // subscription to answer for. The next message may be better.
+        // A40-09: ignores messages that are not a DiscoveryResponse, and responses of unknown types, for which there is
+        // no subscription to ACK. The next message may be valid.
         let response = match self.decode(bytes) {
             Ok(response) => response,
             Err(error) => return self.ignored(format_args!("not a DiscoveryResponse: {error}")),
@@ -59,7 +59,7 @@ impl XdsCore {
         }
     }
 
-    /// What has too many resources is not decoded: each may take a hundred times the memory that it has on the wire.
+    /// A response with too many resources is not decoded: each may take a hundred times its encoded size in memory.
     fn decode(&self, bytes: Bytes) -> Result<Response, prost::DecodeError> {
         if has_more_resources(&bytes, self.config.limits.resources_per_response) {
             return ResponseHead::decode(bytes).map(Response::TooLarge);
@@ -109,9 +109,9 @@ impl XdsCore {
         };
         let mut touched = Vec::new();
         for (name, judged) in outcomes {
-            // A27-64, A27-73, A27-83: what was not asked for is passed over.
+            // A27-64, A27-73, A27-83: resources that were not requested are ignored.
             let Some(state) = self.cache.get_mut(resource_type, &name) else { continue };
-            // Of a thousand resources one has changed, and there is nothing to say of the others.
+            // Fast path: of a thousand resources typically one has changed.
             let unchanged = matches!(judged.outcome, Outcome::Unchanged);
             if !unchanged || !state.confirm_settled(&version, now) {
                 self.apply(now, resource_type, &name, judged, &version);
@@ -141,13 +141,13 @@ impl XdsCore {
 
     fn apply(&mut self, now: Time, of: ResourceType, name: &Arc<str>, judged: Judged, version: &Arc<str>) {
         let Judged { outcome, raw } = judged;
-        // A heartbeat of what is not there does not end the wait for it.
+        // A heartbeat of a missing resource does not end the wait for it.
         if !matches!(outcome, Outcome::Heartbeat) {
             self.cache.seen(of, name);
         }
         let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
         if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
-            // A53: the end of an ignored deletion shows in the log, too.
+            // A53: the end of an ignored deletion is logged, too.
             tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version = &*shown(version), "deleted {} is back", of.name());
         }
         match outcome {
@@ -161,7 +161,7 @@ impl XdsCore {
                 self.warn_of_unapplied(of, name, &resource);
                 self.cache.accept(of, name, (resource, raw), version, now);
             }
-            // A88: a bad update leaves the last good one in use, unless the server's feature says otherwise.
+            // A88: an invalid update leaves the last valid one in use, unless the server's feature says otherwise.
             Outcome::Invalid(why) => {
                 if self.fails_on_data_errors() {
                     self.cache.drop_data(of, name);
@@ -179,7 +179,7 @@ impl XdsCore {
         }
     }
 
-    /// Says once of each filter that it has no effect yet: operators who inject faults must not wonder why none happen.
+    /// Warns once about each filter without an effect: operators who inject faults must learn why none happen.
     fn warn_of_unapplied(&self, of: ResourceType, name: &Arc<str>, resource: &Resource) {
         let known = self.cache.of_type(of).and_then(|of_type| of_type.resource(name));
         let known = known.map(Resource::unapplied_filters).unwrap_or_default();
@@ -188,20 +188,20 @@ impl XdsCore {
         }
     }
 
-    /// a Listener or Cluster that is not in a response any more is deleted.
+    /// a Listener or Cluster that is missing from a response is deleted.
     fn delete(&mut self, now: Time, of: ResourceType, name: &Arc<str>, version: &Arc<str>) {
         let Some(state) = self.cache.get_mut(of, name) else { return };
-        // Nobody wants it, and the server has it no more or knows of that.
+        // It is unwatched, and the server has deleted it or seen the unsubscription.
         if state.watchers.is_empty() && state.limbo.is_some() {
             return self.cache.remove(of, name);
         }
-        // It was asked for again a moment ago, perhaps after the server wrote this: the timer decides.
+        // It was subscribed again a moment ago, perhaps after the server built this response: the timer decides.
         if state.standing != Standing::Sure {
             state.standing = Standing::Absent;
             return;
         }
-        // One that never came may be absent because the server has not seen our request yet: its timer decides. And an
-        // absence that goes on is no news.
+        // A resource that was never received may be absent because the server has not seen our request yet: its timer
+        // decides. An ongoing absence is not reported again.
         if state.data.is_none() || state.is_deletion_ignored() {
             return;
         }
@@ -213,7 +213,7 @@ impl XdsCore {
         if !keep {
             self.cache.drop_data(of, name);
         }
-        // A53: the log is where an ignored deletion shows.
+        // A53: an ignored deletion is logged.
         let why = format!("deleted by the server: version {:?} does not have it any more", shown(version));
         self.set_error(now, of, name, version, ResourceErrorKind::DoesNotExist(why));
     }
@@ -222,8 +222,8 @@ impl XdsCore {
         self.config.gates.data_error_handling && self.config.fail_on_data_errors
     }
 
-    /// answers for every type that was ever asked for on the stream, and only for those: an answer without names
-    /// would subscribe to everything.
+    /// answers for every type that was ever requested on the stream, and only for those: an answer without names
+    /// would subscribe to all resources.
     fn answer(
         &mut self,
         now: Time,
@@ -245,10 +245,10 @@ impl XdsCore {
                 self.rejections.remove(&resource_type);
                 self.versions.insert(resource_type, version);
             }
-            // A NACK repeats the version that was accepted last.
+            // A NACK repeats the last accepted version.
             Some(rejection) => {
                 let error = &rejection.why;
-                // The same again is not worth a warning each time.
+                // A repeated rejection is not logged as a warning again.
                 let known = self.rejections.get(&resource_type);
                 if known.is_some_and(|known| (&known.version, &known.why) == (&version, error)) {
                     tracing::debug!(

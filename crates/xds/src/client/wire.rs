@@ -1,8 +1,8 @@
 //! The two messages of state-of-the-world ADS, in the form that the core needs.
 //!
-//! The same fields as envoy's `DiscoveryRequest` and `DiscoveryResponse`, with two differences: resources are slices
-//! of the message that they came in, so that one that did not change costs a comparison and no copy; and the node is
-//! bytes, so that it goes out as it was given (a bytes field and a message field look the same on the wire).
+//! The fields are those of Envoy's `DiscoveryRequest` and `DiscoveryResponse`, with two differences: resources are
+//! slices of the message that contains them, so that an unchanged one costs a comparison and no copy; and the node is
+//! bytes, sent as given (a bytes field and a message field have the same encoding).
 
 use bytes::Bytes;
 use envoy_types::pb::google::rpc::Status;
@@ -37,7 +37,7 @@ pub(super) struct DiscoveryResponse {
     pub(super) resource_errors: Vec<ReportedError>,
 }
 
-/// A `DiscoveryResponse` of which the resources are passed over.
+/// A `DiscoveryResponse` without its resources.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ResponseHead {
     #[prost(string, tag = "1")]
@@ -57,7 +57,7 @@ pub(super) struct Any {
     pub(super) value: Bytes,
 }
 
-/// envoy's `ResourceError` (xRFC TP3).
+/// Envoy's `ResourceError` (xRFC TP3).
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ReportedError {
     #[prost(message, optional, tag = "1")]

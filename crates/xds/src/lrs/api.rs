@@ -1,4 +1,4 @@
-//! What goes into the load report core, and what comes out.
+//! The inputs and outputs of the load report core.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use prost::Message as _;
 use super::LoadStore;
 use crate::bootstrap::Bootstrap;
 
-/// says that the server may ask for all clusters instead of naming them. Only load report streams say so.
+/// the server may request all clusters instead of listing them. Only load report streams announce this feature.
 const SEND_ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 
-/// How a core is set up.
+/// The configuration of a core.
 #[derive(Clone, Debug)]
 pub struct LrsCoreConfig {
     /// The server's URI, for the log.
     pub server_uri: Arc<str>,
-    /// The encoded first request of each stream: the node and nothing else.
+    /// The encoded first request of each stream, which contains only the node.
     pub first_request: Bytes,
     /// The seed of backoff jitter.
     pub seed: u64,
 }
 
 impl LrsCoreConfig {
-    /// What the bootstrap says of its first server. A27-48, A27-49: load goes to the ADS server, and to no other.
+    /// Takes the first server of the bootstrap. A27-48, A27-49: load is reported to the ADS server only.
     #[must_use]
     pub fn new(bootstrap: &Bootstrap, seed: u64) -> Self {
         let mut node = bootstrap.node();
@@ -38,31 +38,31 @@ impl LrsCoreConfig {
     }
 }
 
-/// What happens to a core.
+/// An input of the core.
 #[derive(Debug)]
 pub enum Input {
-    /// The load that this store counts is to be reported. Several stores may be of one cluster: they are added up.
+    /// Starts to report the load counted in a store. Several stores may belong to one cluster: their loads are added
+    /// up.
     Register {
         /// The store.
         store: Arc<LoadStore>,
     },
-    /// Nothing new will start in this store. What it has counted, and the end of the calls that it still counts, is
-    /// reported all the same.
+    /// The store gets no new calls. What it has counted, and the end of calls in flight, is still reported.
     Unregister {
         /// The store.
         store: Arc<LoadStore>,
     },
     /// The stream that `Effect::OpenStream` asked for can send now: the connection is READY and the call has begun.
     StreamUp {
-        /// Which one.
+        /// The stream.
         stream: u64,
     },
-    /// The request that `Effect::Send` gave was pulled by the HTTP/2 stream; the next may follow.
+    /// The HTTP/2 stream has taken the request of `Effect::Send`; the next one may follow.
     SendDone {
         /// The stream.
         stream: u64,
     },
-    /// A message came on the stream.
+    /// A message was received on the stream.
     Message {
         /// The stream.
         stream: u64,
@@ -73,24 +73,24 @@ pub enum Input {
     StreamDown {
         /// The stream.
         stream: u64,
-        /// Why, for people: `UNAVAILABLE: connection refused`.
+        /// The reason, human-readable: `UNAVAILABLE: connection refused`.
         reason: String,
     },
-    /// Nothing but the passing of time.
+    /// Time has passed.
     Tick,
 }
 
-/// What a core wants done.
+/// An action for the driver.
 #[derive(Debug)]
 pub enum Effect {
-    /// Open an LRS stream (and a connection, if there is none).
+    /// Open an LRS stream, and a connection if there is none.
     OpenStream {
-        /// Its number, for the inputs about it; each attempt has its own.
+        /// The id of the stream in later inputs; each attempt has its own.
         stream: u64,
     },
-    /// End the stream: there is nothing left to report.
+    /// Close the stream: there is nothing left to report.
     CloseStream {
-        /// Which one.
+        /// The stream.
         stream: u64,
     },
     /// Send this request. The next `Send` comes only after `Input::SendDone`.

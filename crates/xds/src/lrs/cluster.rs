@@ -1,4 +1,4 @@
-//! One cluster that load is reported of: its stores, and what of it waits to be reported.
+//! The load of one cluster: its stores, and unreported load that no store holds.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use proxyless_sans_io::Time;
 use super::LoadStore;
 use super::report::ClusterLoad;
 
-/// All users of a cluster together.
+/// All users of a cluster.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    /// Since when load comes together for the next report.
+    /// The start of the interval of the next report.
     pub(super) since: Time,
     stores: Vec<Registered>,
-    /// Load that is in no store any more: what stores that are gone have left, and reports that could not be sent.
+    /// Unreported load that no store holds: that of dropped stores and of reports that could not be sent.
     left: ClusterLoad,
 }
 
@@ -28,7 +28,7 @@ impl Cluster {
         Self { since, stores: Vec::new(), left: ClusterLoad::default() }
     }
 
-    /// Counts this store too; once, however often it is said.
+    /// Adds a store; adding it again has no effect.
     pub(super) fn register(&mut self, store: Arc<LoadStore>) {
         match self.stores.iter_mut().find(|registered| Arc::ptr_eq(&registered.store, &store)) {
             Some(registered) => registered.retired = false,
@@ -36,14 +36,14 @@ impl Cluster {
         }
     }
 
-    /// The store goes when its numbers are final.
+    /// Marks a store for removal once its counters are final.
     pub(super) fn retire(&mut self, store: &Arc<LoadStore>) {
         for registered in self.stores.iter_mut().filter(|found| Arc::ptr_eq(&found.store, store)) {
             registered.retired = true;
         }
     }
 
-    /// Lets go of retired stores that nobody counts in any more; what they have counted is kept.
+    /// Drops retired stores that are no longer used, keeping the load they counted.
     pub(super) fn sweep(&mut self) {
         let left = &mut self.left;
         self.stores.retain_mut(|registered| {
@@ -55,26 +55,26 @@ impl Cluster {
         });
     }
 
-    /// Whether there is nothing to report now nor later.
+    /// Whether there is nothing to report now or later.
     pub(super) fn is_done(&self) -> bool {
         self.stores.is_empty() && self.left.is_zero()
     }
 
-    /// All that is new, and the time since when.
+    /// Takes the new load and the start of its interval.
     pub(super) fn take(&mut self, now: Time) -> (ClusterLoad, Time) {
         let mut load = std::mem::take(&mut self.left);
         self.stores.iter().for_each(|registered| load += registered.store.take());
         (load, std::mem::replace(&mut self.since, now))
     }
 
-    /// Forgets what is new: the server does not ask for this cluster.
+    /// Discards the new load: the server does not request this cluster.
     pub(super) fn discard(&mut self, now: Time) {
         self.left = ClusterLoad::default();
         self.stores.iter().for_each(|registered| registered.store.discard());
         self.since = now;
     }
 
-    /// Takes back what was taken `since` then and did not get out.
+    /// Returns load that was taken at `since` and could not be sent.
     pub(super) fn restore(&mut self, load: ClusterLoad, since: Time) {
         self.left += load.into_unsent();
         self.since = since;

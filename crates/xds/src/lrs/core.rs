@@ -1,4 +1,4 @@
-//! [`LrsCore`]: the life of the stream, and when what is reported.
+//! [`LrsCore`]: the stream's lifecycle, and the schedule of reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::resource::has_more_reported_clusters;
 
 /// Reports the load of registered stores to one management server (A27-57).
 ///
-/// Input goes in by [`Self::handle`]; after each, [`Self::poll_effect`] is called until it gives nothing more.
+/// Call [`Self::handle`] for each input, then [`Self::poll_effect`] until it returns `None`.
 #[derive(Debug)]
 pub struct LrsCore {
     config: LrsCoreConfig,
@@ -34,7 +34,7 @@ pub struct LrsCore {
 }
 
 impl LrsCore {
-    /// A core that does nothing until a store is registered (A27-47, A27-94).
+    /// Creates a core that does nothing until a store is registered (A27-47, A27-94).
     #[must_use]
     pub fn new(config: LrsCoreConfig) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl LrsCore {
         self
     }
 
-    /// Takes in what happened. Inputs about streams of the past are ignored.
+    /// Handles an input. Inputs about earlier streams are ignored.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Register { store } => {
@@ -92,12 +92,12 @@ impl LrsCore {
         self.advance(now);
     }
 
-    /// The next thing to be done.
+    /// Returns the next effect.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When [`Input::Tick`] is due.
+    /// The time at which [`Input::Tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let report = self.stream.as_ref().and_then(LrsStream::deadline);
@@ -135,14 +135,14 @@ impl LrsCore {
     fn stream_down(&mut self, now: Time, stream: u64, reason: &str) {
         let Some(ended) = self.stream.take_if(|current| current.id == stream) else { return };
         tracing::info!(target: "xds_client", server = %self.config.server_uri, reason, "the LRS stream ended");
-        // What HTTP/2 did not even pull is reported on the next stream, together with what comes until then.
+        // A report that HTTP/2 has not taken is sent on the next stream, together with the load counted until then.
         if let Some(Sending::Report(taken)) = ended.sending {
             for Taken { key, load, since } in taken {
                 self.clusters.entry(key).or_insert_with(|| Cluster::new(now)).restore(load, since);
             }
         }
-        // Unlike an ADS stream, a new one always waits a little: a server that answers and ends each stream gets no
-        // storm of them.
+        // Unlike an ADS stream, a new one always waits, so that a server that answers and closes each stream is not
+        // flooded.
         self.retry_at = Some(now + self.backoff.next_delay(&mut self.rng));
     }
 
@@ -171,11 +171,11 @@ impl LrsCore {
         let mut taken = Vec::new();
         for (key, cluster) in &mut self.clusters {
             if !wishes.want(&key.cluster) {
-                // A later wish must not be answered with load of the past.
+                // A later request must not be answered with load of the past.
                 cluster.discard(now);
                 continue;
             }
-            // Load in no time is no rate that a server could make sense of: it goes into the next report.
+            // Load over an empty interval has no rate: it goes into the next report.
             if cluster.since == now {
                 continue;
             }
@@ -203,7 +203,7 @@ impl LrsCore {
         self.effects.push_back(Effect::OpenStream { stream: self.last_stream_id });
     }
 
-    /// Nobody wants load reported (A27-47): the stream ends, unless its last report may still be on its way out.
+    /// No load is to be reported (A27-47): closes the stream, unless its last report may still be in flight.
     fn close(&mut self) {
         self.retry_at = None;
         if let Some(stream) = self.stream.take_if(|stream| stream.is_quiet()) {

@@ -1,4 +1,4 @@
-//! The counters of one locality: what calls touch.
+//! The counters of one locality, updated by RPCs.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -9,14 +9,15 @@ use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
 use crate::resource::MetricSelection;
 
-/// How many names that backends chose are reported of a locality: each is kept until the next report, which may never come.
+/// The maximum number of metric names chosen by backends per locality: each is kept until the next report, which may
+/// never be sent.
 const MAX_NAMES: usize = 100;
-/// The same for all users of the locality together.
+/// The maximum number for all users of the locality together.
 const MAX_MERGED: usize = 1000;
-/// How long such a name may be in bytes.
+/// The maximum length of such a name in bytes.
 const MAX_NAME: usize = 256;
 
-/// The load on one locality of one cluster. All numbers only grow; what was reported of them is known elsewhere.
+/// The load on one locality of one cluster. Counters only grow; the reader remembers how much was reported.
 #[derive(Debug)]
 pub struct LocalityLoad {
     started: AtomicU64,
@@ -24,20 +25,20 @@ pub struct LocalityLoad {
     succeeded: AtomicU64,
     failed: AtomicU64,
     selection: MetricSelection,
-    /// Locked only by calls whose backend sent a report that is wanted, and by the reader.
+    /// Locked only by calls whose backend sent a requested report, and by the reader.
     metrics: Mutex<MetricSums>,
 }
 
-/// What a backend reported of itself with a call.
+/// The load that a backend reported with a call.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendReport<'a> {
-    /// The share of the CPU in use.
+    /// CPU utilization.
     pub cpu_utilization: f64,
-    /// The share of the memory in use.
+    /// Memory utilization.
     pub mem_utilization: f64,
-    /// How busy the application says that it is.
+    /// Utilization as defined by the application.
     pub application_utilization: f64,
-    /// Metrics by the application's own names.
+    /// Metrics named by the application.
     pub named_metrics: &'a BTreeMap<String, f64>,
 }
 
@@ -53,42 +54,42 @@ impl LocalityLoad {
         }
     }
 
-    /// A call was sent.
+    /// Counts a call that was sent.
     pub fn started(&self) {
         self.started.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It ended well.
+    /// Counts a call that succeeded.
     pub fn succeeded(&self) {
         // Release, as below: whoever sees the end of a call must also see its start.
         self.succeeded.fetch_add(1, Ordering::Release);
     }
 
-    /// It ended with an error, or the caller gave up on it.
+    /// Counts a call that failed or was cancelled.
     pub fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Release);
     }
 
-    /// It was not sent after all.
+    /// Undoes [`Self::started`]: the call was not sent after all.
     pub fn withdrawn(&self) {
         self.withdrawn.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether [`Self::record`] would keep anything.
+    /// Whether [`Self::record`] would record anything.
     #[must_use]
     pub fn wants_metrics(&self) -> bool {
         !self.selection.is_empty()
     }
 
-    /// Adds up what a backend reported with a call.
+    /// Adds the metrics that a backend reported with a call.
     pub fn record(&self, report: &BackendReport<'_>) {
         self.lock_metrics().record(&self.selection, report);
     }
 
-    /// The numbers as they are now.
+    /// The current counters.
     pub(super) fn totals(&self) -> Totals {
-        // Acquire, and the start last: every end that is counted here has its start counted too, so that differences
-        // are never negative, whatever runs meanwhile.
+        // Acquire, and the start last: the start of each end counted here is counted too, so that differences are never
+        // negative, whatever runs concurrently.
         let succeeded = self.succeeded.load(Ordering::Acquire);
         let failed = self.failed.load(Ordering::Acquire);
         let withdrawn = self.withdrawn.load(Ordering::Acquire);
@@ -101,12 +102,12 @@ impl LocalityLoad {
     }
 
     fn lock_metrics(&self) -> MutexGuard<'_, MetricSums> {
-        // The sums are whole whenever the lock is free, whoever panicked while holding it.
+        // The sums are consistent whenever the lock is free, even if a holder panicked.
         self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How many calls there were so far.
+/// The numbers of calls so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) issued: u64,
@@ -130,11 +131,11 @@ pub(super) struct MetricSums {
     pub(super) cpu_utilization: Sum,
     pub(super) mem_utilization: Sum,
     pub(super) application_utilization: Sum,
-    /// By the name that the report has.
+    /// By the name in the report.
     pub(super) named: BTreeMap<String, Sum>,
 }
 
-/// The sum of one metric, and over how many calls.
+/// The sum of one metric and the number of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sum {
     pub(super) requests: u64,
@@ -148,7 +149,7 @@ impl MetricSums {
 
     fn record(&mut self, selection: &MetricSelection, report: &BackendReport<'_>) {
         let listed = match selection {
-            // A64: all of them, as they are called.
+            // A64: all named metrics, under their own names.
             MetricSelection::AllNamed => {
                 report.named_metrics.iter().for_each(|(name, &value)| self.add_bounded(name, value));
                 return;
@@ -166,18 +167,18 @@ impl MetricSums {
         }
         let named = report.named_metrics.iter();
         for (name, &value) in named.filter(|(name, _)| listed.all_named || listed.named.contains(*name)) {
-            // A85: the name says where the metric came from.
+            // A85: the prefix names the source of the metric.
             let reported = format!("named_metrics.{name}");
             if listed.all_named {
                 self.add_bounded(&reported, value);
             } else {
-                // The server chose these.
+                // The server chose these names.
                 *self.named.entry(reported).or_default() += Sum::one(value);
             }
         }
     }
 
-    /// Adds to a metric whose name a backend chose, unless there are too many of those.
+    /// Adds to a metric whose name a backend chose, unless there are too many.
     fn add_bounded(&mut self, name: &str, value: f64) {
         if let Some(known) = self.named.get_mut(name) {
             *known += Sum::one(value);
@@ -193,7 +194,7 @@ impl AddAssign for MetricSums {
         self.mem_utilization += other.mem_utilization;
         self.application_utilization += other.application_utilization;
         for (name, sum) in other.named {
-            // Reports that cannot be sent come back again and again, with other names each time.
+            // Unsent reports are merged again and again, with new names each time.
             if self.named.len() < MAX_MERGED || self.named.contains_key(&name) {
                 *self.named.entry(name).or_default() += sum;
             }

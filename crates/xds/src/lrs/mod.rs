@@ -1,12 +1,12 @@
 //! Load reports (LRS; gRFC A27, A64, A85).
 //!
-//! Calls count themselves in a [`LoadStore`], with atomics only. [`LrsCore`] is the state machine that reports what the
-//! stores have counted: the driver feeds [`Input`]s and, after each, drains [`LrsCore::poll_effect`] until it is empty;
-//! it calls `handle(now, Input::Tick)` when [`LrsCore::next_deadline`] has come.
+//! RPCs count themselves in a [`LoadStore`], using atomics only. [`LrsCore`] is the state machine that reports the
+//! counts: the driver passes in each [`Input`], then drains [`LrsCore::poll_effect`] until it returns `None`; it calls
+//! `handle(now, Input::Tick)` at [`LrsCore::next_deadline`].
 //!
-//! Stores outlive streams, and counters only grow: the store remembers how much of them was reported. So a report that
-//! could not be sent is added to the next one, and in everything that was reported of a cluster while the server wanted
-//! it, issued requests are succeeded plus failed plus those in progress.
+//! Stores outlive streams, and counters only grow: the store remembers how much was reported. So a report that could
+//! not be sent is added to the next one, and over all reports of a cluster, issued requests equal succeeded plus failed
+//! plus those in progress.
 
 mod api;
 mod cluster;

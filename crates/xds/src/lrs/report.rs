@@ -1,4 +1,4 @@
-//! What is reported of one cluster, as numbers and as a message.
+//! The load report of one cluster, as numbers and as a message.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -13,7 +13,7 @@ use envoy_types::pb::google::protobuf::Duration as WireDuration;
 use super::locality::{MetricSums, Sum};
 use crate::resource::Locality;
 
-/// What a cluster is known by in reports.
+/// The identity of a cluster in reports.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClusterKey {
     pub(super) cluster: Arc<str>,
@@ -34,7 +34,7 @@ pub(super) struct LocalityCounts {
     pub(super) issued: u64,
     pub(super) succeeded: u64,
     pub(super) failed: u64,
-    /// How many there are now, not how many there are more.
+    /// The current number, not the increase.
     pub(super) in_progress: u64,
     pub(super) metrics: MetricSums,
 }
@@ -46,13 +46,14 @@ impl ClusterLoad {
             && self.uncategorized == 0
     }
 
-    /// For a report that was not sent: all but the requests in progress, which the next report counts itself.
+    /// The part to keep when a report was not sent: all but the requests in progress, which the next report counts
+    /// itself.
     pub(super) fn into_unsent(mut self) -> Self {
         self.localities.values_mut().for_each(|counts| counts.in_progress = 0);
         self
     }
 
-    /// The message; `covered` is the time in which the load came together.
+    /// The message; `covered` is the length of the interval.
     pub(super) fn message(&self, key: &ClusterKey, covered: Duration) -> wire::ClusterStats {
         let dropped = |(category, &dropped_count): (&Arc<str>, &u64)| DroppedRequests {
             category: category.to_string(),
@@ -61,7 +62,7 @@ impl ClusterLoad {
         let localities = self.localities.iter().filter(|(_, counts)| !counts.is_zero());
         wire::ClusterStats {
             cluster_name: key.cluster.to_string(),
-            // A37-53: left empty where CDS gives none.
+            // A37-53: empty if CDS has none.
             cluster_service_name: key.eds_service_name.as_deref().unwrap_or_default().to_owned(),
             upstream_locality_stats: localities.map(|(locality, counts)| counts.message(locality)).collect(),
             // drops of circuit breaking are in the total and in no category.
@@ -69,7 +70,7 @@ impl ClusterLoad {
             dropped_requests: self.categories.iter().map(dropped).collect(),
             load_report_interval: Some(WireDuration {
                 seconds: i64::try_from(covered.as_secs()).unwrap_or(i64::MAX),
-                // Below a billion by its type's own promise.
+                // `subsec_nanos` is below a billion.
                 nanos: covered.subsec_nanos().cast_signed(),
             }),
         }
@@ -94,7 +95,7 @@ impl LocalityCounts {
         [issued, succeeded, failed, in_progress].into_iter().all(|&count| count == 0) && metrics.is_zero()
     }
 
-    /// A27-58: no statistics of single endpoints.
+    /// A27-58: per-endpoint statistics are not reported.
     fn message(&self, locality: &Locality) -> wire::UpstreamLocalityStats {
         let Locality { region, zone, sub_zone } = locality.clone();
         let named = |(name, sum): (&String, &Sum)| wire::EndpointLoadMetricStats {

@@ -11,10 +11,10 @@ use super::report::{ClusterLoad, LocalityCounts};
 use super::view::LoadView;
 use crate::resource::{Locality, MetricSelection};
 
-/// The load that one user of a cluster makes: by locality, and what was dropped before it got that far.
+/// The load that one user of a cluster generates: calls by locality, and drops.
 ///
-/// Whoever counts asks for a counter once ([`Self::locality`], [`Self::category`]) and keeps it: the list of counters
-/// is locked for that and for reports, never by a call.
+/// Users look up a counter once ([`Self::locality`], [`Self::category`]) and keep it: the list of counters is locked by
+/// lookups and reports, never by a call.
 #[derive(Debug)]
 pub struct LoadStore {
     cluster: Arc<str>,
@@ -24,12 +24,12 @@ pub struct LoadStore {
     counters: Mutex<Counters>,
 }
 
-/// Counts dropped calls.
+/// A counter of dropped calls.
 #[derive(Debug, Default)]
 pub struct DropCounter(AtomicU64);
 
 impl DropCounter {
-    /// A call was dropped.
+    /// Counts a dropped call.
     pub fn dropped(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -54,7 +54,7 @@ struct Counted<C, R> {
 }
 
 impl LoadStore {
-    /// A store without load.
+    /// Creates a store without load.
     #[must_use]
     pub fn new(cluster: Arc<str>, eds_service_name: Option<Arc<str>>, selection: MetricSelection) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl LoadStore {
         &self.cluster
     }
 
-    /// The EDS service name, where CDS gives one (A37-53).
+    /// The EDS service name, if CDS has one (A37-53).
     #[must_use]
     pub fn eds_service_name(&self) -> Option<&Arc<str>> {
         self.eds_service_name.as_ref()
@@ -85,7 +85,7 @@ impl LoadStore {
         if let Some(known) = counters.localities.get(locality) {
             return Arc::clone(&known.counter);
         }
-        // Those that nobody holds and that have nothing to report do not wait for a report that may never come.
+        // Unused counters with nothing to report are dropped now, because the next report may never come.
         counters.localities.retain(|_, counted| {
             Arc::get_mut(&mut counted.counter).is_none() || counted.counter.totals() != counted.reported
         });
@@ -95,7 +95,7 @@ impl LoadStore {
         counter
     }
 
-    /// The counter of a category of drops.
+    /// The counter of a drop category.
     #[must_use]
     pub fn category(&self, category: &Arc<str>) -> Arc<DropCounter> {
         let mut counters = self.lock();
@@ -106,13 +106,13 @@ impl LoadStore {
         Arc::clone(&counted.counter)
     }
 
-    /// The counter of drops that have no category (X-13: circuit breaking).
+    /// The counter of drops without a category (X-13: circuit breaking).
     #[must_use]
     pub fn uncategorized(&self) -> &DropCounter {
         &self.uncategorized
     }
 
-    /// All that was counted so far, reported or not, in counters that are still held or not reported yet.
+    /// Everything counted so far, reported or not, in counters that are in use or unreported.
     #[must_use]
     pub fn view(&self) -> LoadView {
         let counters = self.lock();
@@ -127,12 +127,12 @@ impl LoadStore {
         }
     }
 
-    /// What is new since the last call. Counters that nobody holds any more are forgotten.
+    /// Takes the increase since the last call, and drops counters that are no longer in use.
     pub(super) fn take(&self) -> ClusterLoad {
         let counters = &mut *self.lock();
         let mut load = ClusterLoad::default();
         counters.localities.retain(|locality, counted| {
-            // Looked at first: what nobody holds does not change any more.
+            // Checked first: an unused counter no longer changes.
             let held = Arc::get_mut(&mut counted.counter).is_none();
             let counts = counted.take();
             if !counts.is_zero() {
@@ -152,8 +152,8 @@ impl LoadStore {
         load
     }
 
-    /// Forgets what was counted so far: the server does not want it. Should it ask again, it starts anew: calls that are
-    /// in progress then are reported as issued, so that their end fits.
+    /// Discards everything counted so far: the server does not request it. If it requests the cluster later, counting
+    /// starts over: calls in progress are then reported as issued, so that their ends match.
     pub(super) fn discard(&self) {
         let _ = self.take();
         for counted in self.lock().localities.values_mut() {
@@ -161,7 +161,7 @@ impl LoadStore {
         }
     }
 
-    /// Whether nobody but the caller holds the store or a counter of it: its numbers are final.
+    /// Whether the caller holds the only reference to the store and its counters, so that its numbers are final.
     pub(super) fn is_final(store: &mut Arc<Self>) -> bool {
         let Some(store) = Arc::get_mut(store) else { return false };
         let counters = store.counters.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +170,7 @@ impl LoadStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counters> {
-        // The list is whole whenever the lock is free, whoever panicked while holding it.
+        // The list is consistent whenever the lock is free, even if a holder panicked.
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -189,8 +189,8 @@ impl Counted<LocalityLoad, Totals> {
     }
 }
 
-/// What was added since `reported`. A number that fell (a call was withdrawn that had been reported as issued) adds
-/// nothing until it has grown beyond that again.
+/// The increase since `reported`. A counter that decreased (a call reported as issued was withdrawn) has no increase
+/// until it exceeds the reported value again.
 fn new_since(reported: &mut u64, now: u64) -> u64 {
     let new = now.saturating_sub(*reported);
     *reported = now.max(*reported);

@@ -1,4 +1,4 @@
-//! One LRS stream: what the server asked for on it, and what is on its way out.
+//! One LRS stream: the server's request, and the report in flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,31 +9,32 @@ use proxyless_sans_io::Time;
 
 use super::report::{ClusterKey, ClusterLoad};
 
-/// Servers that ask for more frequent reports get them this often, as in gRPC's C core.
+/// The shortest reporting interval, as in gRPC's C-core.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The state of one stream. It ends with the stream: another one begins with the node and the server's wishes.
+/// The state of one stream. It is dropped with the stream: the next one starts with the node and waits for the server's
+/// request.
 #[derive(Debug)]
 pub(super) struct LrsStream {
     pub(super) id: u64,
     pub(super) up: bool,
     pub(super) reading: bool,
     pub(super) sending: Option<Sending>,
-    /// What the server asked for; nothing is reported before.
+    /// The server's request; nothing is reported before it.
     pub(super) wishes: Option<Wishes>,
     pub(super) next_report: Option<Time>,
-    /// Whether a report went out in this interval: the stream is not closed on its heels.
+    /// Whether a report was sent in this interval: the stream is not closed right behind it.
     pub(super) reported: bool,
 }
 
-/// A request that HTTP/2 has not pulled yet.
+/// A request that HTTP/2 has not taken yet.
 #[derive(Debug)]
 pub(super) enum Sending {
     Node,
     Report(Vec<Taken>),
 }
 
-/// A cluster's part of a report.
+/// The part of a report about one cluster.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) key: ClusterKey,
@@ -54,7 +55,7 @@ impl LrsStream {
         }
     }
 
-    /// Takes in what the server asks for. A new interval begins now; new clusters count from the next report on.
+    /// Applies a request of the server. A new interval starts now; new clusters are counted from the next report on.
     pub(super) fn ask(&mut self, now: Time, wishes: Wishes) {
         if self.wishes.as_ref().is_none_or(|old| old.interval != wishes.interval) {
             self.next_report = Some(now + wishes.interval);
@@ -62,7 +63,7 @@ impl LrsStream {
         self.wishes = Some(wishes);
     }
 
-    /// When the next report is due. A report waits until the request before it is out.
+    /// The time at which the next report is due. A report waits until the previous request was taken.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.next_report.filter(|_| self.sending.is_none())
     }
@@ -73,7 +74,7 @@ impl LrsStream {
     }
 }
 
-/// What the server asked for.
+/// The server's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wishes {
     clusters: Clusters,
@@ -107,7 +108,7 @@ impl From<LoadStatsResponse> for Wishes {
     }
 }
 
-/// What is negative, or no duration at all, is short.
+/// Negative and invalid durations count as the shortest interval.
 fn interval(proto: &WireDuration) -> Duration {
     let whole = Duration::from_secs(u64::try_from(proto.seconds).unwrap_or_default());
     whole.saturating_add(Duration::from_nanos(u64::try_from(proto.nanos).unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! The numbers of a store, for people and tests.
+//! A human-readable view of a store's counters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 use super::locality::Totals;
 use crate::resource::Locality;
 
-/// What a store has counted.
+/// The counters of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadView {
     /// Calls by locality.
     pub localities: BTreeMap<Locality, LocalityView>,
     /// Drops by category.
     pub categories: BTreeMap<Arc<str>, u64>,
-    /// Drops without category.
+    /// Drops without a category.
     pub uncategorized: u64,
 }
 
-/// What was counted in one locality.
+/// The counters of one locality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalityView {
     /// Calls that were sent.
     pub issued: u64,
-    /// Calls that ended well.
+    /// Calls that succeeded.
     pub succeeded: u64,
-    /// Calls that did not.
+    /// Calls that failed.
     pub failed: u64,
-    /// Calls that have not ended.
+    /// Calls in progress.
     pub in_progress: u64,
 }
 

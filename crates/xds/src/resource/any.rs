@@ -13,30 +13,31 @@ use super::field::{self, Field};
 use super::{Resource, ResourceType, Violations, cluster, elements, endpoint};
 use crate::{Gates, Limits};
 
-/// What validation depends on besides the bytes.
+/// The parameters of validation other than the bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DecodeContext {
-    /// Which gated messages are accepted.
+    /// Feature gates, which determine the messages that are accepted.
     pub gates: Gates,
-    /// Whether the server has the feature `trusted_xds_server`: only then `auto_host_rewrite` counts (gRFC A81).
+    /// Whether the server has the feature `trusted_xds_server`, without which `auto_host_rewrite` is ignored (gRFC
+    /// A81).
     pub trusted_xds_server: bool,
-    /// How much is accepted.
+    /// Limits on the size of resources.
     pub limits: Limits,
 }
 
-/// The outcome for one resource of a response.
+/// The result of decoding one resource of a response.
 #[derive(Debug)]
 pub struct Decoded {
-    /// The resource's name, if it could be read even though the resource is bad.
+    /// The resource's name, if it is readable, even if the resource is invalid.
     pub name: Option<String>,
-    /// The resource, or every rule that it breaks.
+    /// The resource, or its violations.
     pub resource: Result<Resource, Violations>,
 }
 
 /// Decodes and validates one element of `DiscoveryResponse.resources`.
 ///
 /// `type_url` and `value` are those of the element's `Any`; it may be wrapped in the discovery `Resource` message
-/// . `expected` is the type of the response: another one is a violation.
+/// . `expected` is the type of the response; any other type is a violation.
 #[must_use]
 pub fn decode(expected: ResourceType, type_url: &str, value: &[u8], cx: &DecodeContext) -> Decoded {
     match decode_update(expected, type_url, value, cx, &|_| None) {
@@ -47,19 +48,19 @@ pub fn decode(expected: ResourceType, type_url: &str, value: &[u8], cx: &DecodeC
     }
 }
 
-/// What one element of a response is.
+/// The kinds of elements of a response.
 #[derive(Debug)]
 pub(crate) enum Update {
-    /// A resource, good or bad.
+    /// A resource, valid or not.
     Resource(Decoded),
-    /// The name of a resource whose time to live begins again: a wrapper without a resource.
+    /// The name of a resource whose time to live starts again: a wrapper without a resource.
     Heartbeat(String),
 }
 
-/// Finds the version in use of a resource, by name.
+/// Looks up the version in use of a resource by name.
 pub(crate) type KnownResources<'k> = dyn Fn(&str) -> Option<&'k Resource> + 'k;
 
-/// The same for the next version of a resource: what did not change may be shared with the one in use.
+/// Like [`decode`], for an update of a resource: unchanged parts may be shared with the version in use.
 pub(crate) fn decode_update(
     expected: ResourceType,
     type_url: &str,
@@ -67,7 +68,7 @@ pub(crate) fn decode_update(
     cx: &DecodeContext,
     known: &KnownResources<'_>,
 ) -> Update {
-    // any type may come wrapped, once.
+    // a resource of any type may be wrapped, once.
     if message_name(type_url) != Wrapper::full_name() {
         return Update::Resource(decode_unwrapped(expected, type_url, value, None, cx, known));
     }
@@ -99,7 +100,7 @@ fn decode_unwrapped(
     cx: &DecodeContext,
     known: &KnownResources<'_>,
 ) -> Decoded {
-    // the response's type decides.
+    // the type must be that of the response.
     if message_name(type_url) != message_name(expected.type_url()) {
         let why = format!("{type_url:?} in a response of type {:?}", expected.type_url());
         return Decoded::bad(wrapper_name, "type_url", why);
@@ -127,7 +128,7 @@ fn decode_unwrapped(
     }
 }
 
-/// The name of a resource whose first field is its name, read without the rest.
+/// The name of a resource whose first field is its name, without decoding the rest.
 fn own_name(value: &[u8]) -> Option<String> {
     #[derive(Clone, PartialEq, prost::Message)]
     struct Named {
@@ -139,13 +140,13 @@ fn own_name(value: &[u8]) -> Option<String> {
 
 /// A message that is a resource with its own name.
 pub(crate) trait NamedResource {
-    /// The name's field.
+    /// The field of the name.
     const NAME_FIELD: &'static str;
 
-    /// The name.
+    /// The resource's name.
     fn name(&self) -> &str;
 
-    /// Checks every rule; `None` only after a violation was recorded. Parts may be those of the `known` version.
+    /// Checks all rules; `None` only after a violation was recorded. Parts may be shared with the `known` version.
     fn validate(&self, at: &Field<'_>, known: Option<&Resource>) -> Option<Resource>;
 }
 
@@ -159,7 +160,7 @@ pub(super) fn decode_named<M: NamedResource>(
         Ok(message) => message,
         Err(error) => return Decoded::bad(wrapper_name, "", format!("does not decode: {error}")),
     };
-    // the wrapper's name is the one that was asked for, whatever the resource calls itself.
+    // the wrapper's name is the requested one; it takes precedence over the resource's own name.
     let name = wrapper_name.as_deref().unwrap_or(message.name());
     let resource = field::validate(cx, |at| {
         at.field(M::NAME_FIELD).require_text(name);
@@ -169,14 +170,14 @@ pub(super) fn decode_named<M: NamedResource>(
     Decoded { name, resource }
 }
 
-/// A99-05: the same rules as for the list inside a Cluster.
+/// A99-05: the rules are those of the list inside a Cluster.
 fn decode_cluster_config(value: &[u8], wrapper_name: Option<String>, cx: &DecodeContext) -> Decoded {
     let message = match ClusterConfig::decode(value) {
         Ok(message) => message,
         Err(error) => return Decoded::bad(wrapper_name, "", format!("does not decode: {error}")),
     };
     let resource = field::validate(cx, |at| {
-        // A99-19: the message has no name of its own.
+        // A99-19: the message itself has no name.
         if wrapper_name.is_none() {
             at.reject(format!(
                 "{} has no name of its own: it must come in a Resource wrapper that names it",

@@ -1,5 +1,5 @@
-//! How many elements the large lists of a message have, counted without decoding it: an element of two bytes becomes a
-//! hundred when decoded, so what is beyond a limit must be found before.
+//! Counts the elements of a message's large lists without decoding it: an element of two bytes takes a hundred when
+//! decoded, so limits must be checked first.
 
 use super::ResourceType;
 use super::protobuf::{Malformed, Reader};
@@ -8,10 +8,10 @@ use crate::Limits;
 /// The shortest element of a list: its key and a length of zero.
 const SHORTEST: usize = 2;
 
-/// A field to look into.
+/// A field that may contain list elements.
 struct Nested {
     number: u32,
-    /// Whether each occurrence is an element.
+    /// Whether each occurrence counts as an element.
     kind: Kind,
     fields: &'static [Nested],
 }
@@ -29,17 +29,17 @@ const fn message(number: u32, fields: &'static [Nested]) -> Nested {
     Nested { number, kind: Kind::Message, fields }
 }
 
-/// Of a ClusterLoadAssignment: localities, their endpoints, their additional addresses; drop categories.
+/// In a ClusterLoadAssignment: localities, their endpoints, additional addresses; drop categories.
 const ENDPOINTS: &[Nested] =
     &[list(2, &[list(2, &[message(1, &[list(4, &[])])])]), message(4, &[list(2, &[])])];
 
-/// Of a RouteConfiguration: virtual hosts, their routes, their header matchers, weighted clusters and hash policies.
+/// In a RouteConfiguration: virtual hosts, their routes, header matchers, weighted clusters and hash policies.
 const ROUTES: &[Nested] = &[list(
     2,
     &[list(3, &[message(1, &[list(6, &[])]), message(2, &[message(3, &[list(1, &[])]), list(15, &[])])])],
 )];
 
-/// Of a Listener: the same of the routes inside of its connection manager, which is the value of an Any.
+/// In a Listener: the routes inside its connection manager, which is the value of an Any.
 const INLINE_ROUTES: &[Nested] = &[message(19, &[message(1, &[message(2, &[message(4, ROUTES)])])])];
 
 /// Of a ClusterConfig: the clusters below an aggregate.
@@ -167,10 +167,10 @@ const OTHER_OF_LISTENER: &[Nested] = &[
 /// Of a LoadStatsResponse: the clusters whose load is asked for.
 const REPORTED_CLUSTERS: &[Nested] = &[list(1, &[])];
 
-/// Of a DiscoveryResponse: resources, and errors of resources.
+/// In a DiscoveryResponse: resources, and errors of resources.
 const RESOURCES: &[Nested] = &[list(2, &[]), list(7, &[])];
 
-/// What is wrong with the resource, if it has more elements than the limit.
+/// The path and text of the violation, if the resource has more elements than the limit.
 pub(super) fn excess(of: ResourceType, value: &[u8], limits: &Limits) -> Option<(&'static str, String)> {
     if of == ResourceType::Cluster && value.len() > limits.cluster_bytes {
         let (length, limit) = (value.len(), limits.cluster_bytes);
@@ -210,12 +210,12 @@ pub(crate) fn has_more_reported_clusters(response: &[u8], limit: usize) -> bool 
 }
 
 fn exceeds(bytes: &[u8], lists: &[Nested], limit: usize) -> bool {
-    // So few bytes cannot have so many elements, which is the rule.
+    // Fast path: so few bytes cannot contain that many elements.
     if bytes.len() / SHORTEST <= limit {
         return false;
     }
     let mut left = limit;
-    // Those who decode it stop where it is malformed, too.
+    // Decoding stops where the message is malformed, too.
     matches!(count(bytes, lists, &mut left), Err(Stop::Excess))
 }
 
@@ -242,7 +242,7 @@ fn count(bytes: &[u8], lists: &[Nested], left: &mut usize) -> Result<(), Stop> {
             *left = left.checked_sub(1).ok_or(Stop::Excess)?;
         }
         if !nested.fields.is_empty() {
-            // What is malformed inside may be another message or be replaced later; what follows is counted all the same.
+            // A malformed part may be another type of message, or be replaced later; the rest is counted anyway.
             match count(inner, nested.fields, left) {
                 Err(Stop::Excess) => return Err(Stop::Excess),
                 Ok(()) | Err(Stop::Malformed) => {}

@@ -1,34 +1,34 @@
-//! What is wrong with a resource.
+//! Violations in a resource.
 
 use std::fmt;
 
-/// One broken rule, and where.
+/// A violation and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The field, from the resource's root: `endpoints[0].lb_endpoints[2].endpoint.address`.
+    /// The field path from the resource's root: `endpoints[0].lb_endpoints[2].endpoint.address`.
     pub path: String,
-    /// The rule that it breaks.
+    /// The violated rule.
     pub why: String,
 }
 
-/// The broken rules of one resource: the first ones, and how many there are more.
+/// The violations of one resource: the first ones, and the number of others.
 ///
-/// A resource can break a rule every few bytes, so not all are kept; nor is all of a long text.
+/// A resource can violate a rule every few bytes, so neither all violations nor all of a long text are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations {
-    /// At most 50.
+    /// At most 50 violations.
     pub first: Vec<Violation>,
-    /// How many were found besides.
+    /// The number of further violations.
     pub more: usize,
 }
 
-/// How many violations are kept: the text is sent to the server, which may refuse requests beyond some MiB.
+/// The maximum number of violations kept: the text is sent to the server, which may refuse large requests.
 const KEPT: usize = 50;
-/// How long a path or reason may be: both may repeat text of the resource.
+/// The maximum length of a path or reason, both of which may quote the resource.
 const MAX_TEXT: usize = 4096;
 
 impl Violations {
-    /// A single one.
+    /// A single violation.
     pub(crate) fn one(path: impl ToString, why: impl Into<String>) -> Self {
         let mut violations = Self::default();
         violations.push(path, why);
@@ -39,7 +39,7 @@ impl Violations {
         self.first.is_empty()
     }
 
-    /// Adds one. The texts are made only if it is kept.
+    /// Adds a violation. Its texts are formatted only if it is kept.
     pub(crate) fn push(&mut self, path: impl ToString, why: impl Into<String>) {
         if self.first.len() < KEPT {
             let (path, why) = (cut(path.to_string(), MAX_TEXT), cut(why.into(), MAX_TEXT));
@@ -59,7 +59,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The text, cut at a character's boundary if it is longer than `max`.
+/// Truncates the text to at most `max` bytes, at a character boundary.
 pub(crate) fn cut(mut text: String, max: usize) -> String {
     const CUT: &str = " ... (cut)";
     if text.len() > max {
@@ -72,7 +72,7 @@ pub(crate) fn cut(mut text: String, max: usize) -> String {
     text
 }
 
-/// All of them in one line; of very many only the first ones, and how many there are more.
+/// The violations in one line; if there are very many, the first ones and the number of others.
 impl fmt::Display for Violations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, violation) in self.first.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Extensions: messages inside `google.protobuf.Any`, possibly by way of a TypedStruct (gRFC A39, A52).
+//! Extensions: messages inside `google.protobuf.Any`, possibly through a TypedStruct (gRFC A39, A52).
 
 use std::borrow::Cow;
 
@@ -7,20 +7,20 @@ use prost::Message;
 
 use super::field::Field;
 
-/// The name of the message that a type URL names: what follows the last slash.
+/// The message name in a type URL: the part after the last slash.
 pub(crate) fn message_name(type_url: &str) -> &str {
     type_url.rsplit('/').next().unwrap_or_default()
 }
 
 /// An extension's type and its config.
 pub(crate) struct Extension<'a> {
-    /// The message's name: of a TypedStruct that of the type which it stands for.
+    /// The message name; for a TypedStruct, that of the type it represents.
     pub(crate) type_name: Cow<'a, str>,
     /// The config.
     pub(crate) config: ExtensionConfig<'a>,
 }
 
-/// The two forms of a config.
+/// The two encodings of a config.
 pub(crate) enum ExtensionConfig<'a> {
     /// An encoded message.
     Encoded(&'a [u8]),
@@ -33,7 +33,7 @@ impl<'a> Extension<'a> {
     pub(crate) fn read(at: &Field<'_>, any: Option<&'a Any>) -> Option<Self> {
         let any = at.require(any)?;
         let type_name = checked_name(at, &any.type_url)?;
-        // A39, A52: both TypedStructs stand for the type that they name.
+        // A39, A52: both TypedStructs represent the type that they name.
         if !matches!(type_name, "xds.type.v3.TypedStruct" | "udpa.type.v1.TypedStruct") {
             return Some(Self {
                 type_name: Cow::Borrowed(type_name),
@@ -72,10 +72,10 @@ fn checked_name<'t>(at: &Field<'_>, type_url: &'t str) -> Option<&'t str> {
     Some(name)
 }
 
-/// `xds.type.v3.TypedStruct` and `udpa.type.v1.TypedStruct`, which are alike.
+/// `xds.type.v3.TypedStruct` and `udpa.type.v1.TypedStruct`, which have the same fields.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TypedStruct {
-    /// The type that it stands for.
+    /// The type that it represents.
     #[prost(string, tag = "1")]
     pub(crate) type_url: String,
     /// That type's config.

@@ -1,15 +1,15 @@
-//! Where validation is in a resource, and what it found so far.
+//! The current location of validation in a resource, and the violations found so far.
 //!
-//! A [`Field`] is a place in the resource. It lives on the stack and points to its parent, so that going down costs
-//! nothing; the path is written out only when a rule is broken. All places of one resource share one list of
-//! violations, so nothing stops at the first.
+//! A [`Field`] is a location in the resource. It lives on the stack and points to its parent, so that descending costs
+//! nothing; the path is formatted only for a violation. All locations of a resource share one list of violations, so
+//! validation does not stop at the first.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Write};
 
 use super::{DecodeContext, Violations};
 
-/// Runs a validator on a whole resource: its outcome, or the violations that it recorded.
+/// Runs a validator on a resource: returns its result, or the violations that it recorded.
 pub(crate) fn validate<T>(
     cx: &DecodeContext,
     validator: impl FnOnce(&Field<'_>) -> Option<T>,
@@ -24,7 +24,7 @@ pub(crate) fn validate<T>(
     }
 }
 
-/// A place in a resource.
+/// A location in a resource.
 pub(crate) struct Field<'a> {
     cx: &'a DecodeContext,
     shared: &'a Shared,
@@ -32,10 +32,10 @@ pub(crate) struct Field<'a> {
     step: Step<'a>,
 }
 
-/// What all places of one resource have in common.
+/// The state shared by all locations of a resource.
 struct Shared {
     found: RefCell<Violations>,
-    /// How large the regexes that follow may be together.
+    /// The remaining size budget for compiled regexes.
     regex_bytes: Cell<usize>,
 }
 
@@ -47,37 +47,37 @@ enum Step<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// A field of the message here.
+    /// A field of this message.
     pub(crate) fn field<'s>(&'s self, name: &'static str) -> Field<'s> {
         self.child(Step::Field(name))
     }
 
-    /// An element of the list here.
+    /// An element of this list.
     pub(crate) fn index<'s>(&'s self, index: usize) -> Field<'s> {
         self.child(Step::Index(index))
     }
 
-    /// An entry of the map here.
+    /// An entry of this map.
     pub(crate) fn key<'s>(&'s self, key: &'s str) -> Field<'s> {
         self.child(Step::Key(key))
     }
 
-    /// What validation depends on besides the bytes.
+    /// The parameters of validation other than the bytes.
     pub(crate) fn context(&self) -> &'a DecodeContext {
         self.cx
     }
 
-    /// Records that a rule is broken here.
+    /// Records a violation at this location.
     pub(crate) fn reject(&self, why: impl Into<String>) {
         self.shared.found.borrow_mut().push(self, why);
     }
 
-    /// How large the regexes may be together that this and later places have.
+    /// The remaining size budget for compiled regexes.
     pub(crate) fn regex_bytes(&self) -> &'a Cell<usize> {
         &self.shared.regex_bytes
     }
 
-    /// The value here, which must be set.
+    /// The value of this field, which must be set.
     pub(crate) fn require<T>(&self, value: Option<T>) -> Option<T> {
         if value.is_none() {
             self.reject("must be set");
@@ -85,7 +85,7 @@ impl<'a> Field<'a> {
         value
     }
 
-    /// The text here, which must not be empty.
+    /// The text of this field, which must not be empty.
     pub(crate) fn require_text<'t>(&self, text: &'t str) -> Option<&'t str> {
         if text.is_empty() {
             self.reject("must not be empty");

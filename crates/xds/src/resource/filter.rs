@@ -13,43 +13,44 @@ use super::extension::Extension;
 use super::field::Field;
 use super::stateful_session::{CookieSession, stateful_session, stateful_session_per_route};
 
-/// A filter of the connection manager's chain.
+/// A filter in the connection manager's chain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpFilter {
-    /// The instance's name, by which per-route overrides find it.
+    /// The instance name, which per-route overrides refer to.
     pub name: Arc<str>,
-    /// What it does.
+    /// The filter's configuration.
     pub config: HttpFilterConfig,
 }
 
-/// The filters that the client knows.
+/// The supported filters.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum HttpFilterConfig {
-    /// The router: ends the chain.
+    /// The router, which ends the chain.
     Router,
-    /// Sessions that a cookie keeps on one endpoint (gRFC A55); `None`: turned off, unless an override has a config.
+    /// Cookie-based sessions (gRFC A55); `None`: disabled, unless an override has a config.
     StatefulSession(Option<Arc<CookieSession>>),
-    /// Of an override: the filter of this name is off, whatever it is (`FilterConfig.disabled`).
+    /// In an override: the filter of this name is disabled, whatever its type (`FilterConfig.disabled`).
     Disabled,
-    /// A filter that is accepted and does nothing (an optional one that is not known is not in the list at all).
+    /// A filter that is accepted and has no effect (an optional filter of an unknown type is not in the list at all).
     Ignored {
-        /// Its type URL.
+        /// The type URL.
         type_url: Arc<str>,
     },
-    /// A filter that asks for something that the client does not do yet: a fault with a delay or an abort.
+    /// A filter with a configuration that is not supported yet: a fault with a delay or an abort.
     Unapplied {
-        /// Its type URL.
+        /// The type URL.
         type_url: Arc<str>,
     },
 }
 
-/// What a virtual host, route or weighted cluster wants of filters instead of their own configs, by the filters' names.
+/// The filter configs of a virtual host, route or weighted cluster, by filter name. They override the filters' own
+/// configs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilterOverrides(BTreeMap<Arc<str>, HttpFilterConfig>);
 
 impl FilterOverrides {
-    /// The config for the filter of this name, if there is one.
+    /// The override for the filter of this name, if any.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&HttpFilterConfig> {
         self.0.get(name)
@@ -66,33 +67,33 @@ impl FromIterator<(Arc<str>, HttpFilterConfig)> for FilterOverrides {
     }
 }
 
-/// Reads a config; `None` only after a violation was recorded.
+/// Parses a config; `None` only after a violation was recorded.
 type Parser = fn(&Field<'_>, &Extension<'_>) -> Option<HttpFilterConfig>;
 
-/// The filters that the client knows, by the type of their config.
+/// The supported filters, by config type.
 const FILTERS: [(&str, Parser); 3] = [
     ("envoy.extensions.filters.http.router.v3.Router", router),
     ("envoy.extensions.filters.http.fault.v3.HTTPFault", fault),
     ("envoy.extensions.filters.http.stateful_session.v3.StatefulSession", stateful_session),
 ];
 
-/// The filters that gRPC knows for servers only.
+/// Filters that gRPC supports on servers only.
 const SERVER_FILTERS: [&str; 1] = ["envoy.extensions.filters.http.rbac.v3.RBAC"];
 
-/// The configs that may stand in `typed_per_filter_config`.
+/// The config types allowed in `typed_per_filter_config`.
 const OVERRIDES: [(&str, Parser); 3] = [
     ("envoy.extensions.filters.http.fault.v3.HTTPFault", fault),
     ("envoy.extensions.filters.http.rbac.v3.RBACPerRoute", ignored::<http::rbac::v3::RbacPerRoute>),
     ("envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute", stateful_session_per_route),
 ];
 
-/// The chain of a connection manager: unique names, known types, the router at its end and nowhere else.
+/// The filter chain of a connection manager: unique names, known types, and the router exactly once, at the end.
 pub(crate) fn http_filters(at: &Field<'_>, protos: &[hcm::HttpFilter]) -> Arc<[HttpFilter]> {
     let mut names = BTreeSet::new();
     let mut filters = Vec::with_capacity(protos.len());
     for (index, proto) in protos.iter().enumerate() {
         let at = at.index(index);
-        // A39: every instance has its own name.
+        // A39: instance names must be unique.
         let name = at.field("name").require_text(&proto.name);
         if name.is_some_and(|name| !names.insert(name)) {
             at.field("name").reject(format!("{:?} is the name of two filters", proto.name));
@@ -101,7 +102,7 @@ pub(crate) fn http_filters(at: &Field<'_>, protos: &[hcm::HttpFilter]) -> Arc<[H
             filters.push((index, HttpFilter { name: proto.name.as_str().into(), config }));
         }
     }
-    // A39: filters that were left out do not count for the order.
+    // A39: ignored filters do not count for the order.
     match filters.last() {
         None if protos.iter().all(|proto| proto.is_optional) => at.reject("must have a router"),
         None => {}
@@ -125,7 +126,7 @@ fn http_filter(at: &Field<'_>, proto: &hcm::HttpFilter) -> Option<HttpFilterConf
     };
     let extension = Extension::read(at, any)?;
     let config = parse(at, &extension, &FILTERS, proto.is_optional)?;
-    // A filter that is off may be turned on again by an override: it stays in the chain.
+    // A disabled filter may be enabled by an override, so it stays in the chain.
     Some(match config {
         HttpFilterConfig::StatefulSession(_) if proto.disabled => HttpFilterConfig::StatefulSession(None),
         HttpFilterConfig::Unapplied { type_url } if proto.disabled => HttpFilterConfig::Ignored { type_url },
@@ -138,7 +139,7 @@ pub(crate) fn filter_overrides<'p>(
     at: &Field<'_>,
     protos: impl IntoIterator<Item = (&'p String, &'p Any)>,
 ) -> FilterOverrides {
-    // In order of their names, so that the same bytes give the same violations.
+    // In order of their names, so that violations are deterministic.
     let protos: BTreeMap<_, _> = protos.into_iter().collect();
     let overrides = protos.into_iter().filter_map(|(name, any)| {
         let at = at.key(name);
@@ -150,7 +151,7 @@ pub(crate) fn filter_overrides<'p>(
 
 fn filter_override(at: &Field<'_>, any: &Any) -> Option<HttpFilterConfig> {
     let extension = Extension::read(at, Some(any))?;
-    // A39: FilterConfig wraps the override proper and says whether it may be unknown.
+    // A39: FilterConfig wraps the override and says whether its type may be unknown.
     if extension.type_name != FilterConfig::full_name() {
         return parse(at, &extension, &OVERRIDES, false);
     }
@@ -158,7 +159,7 @@ fn filter_override(at: &Field<'_>, any: &Any) -> Option<HttpFilterConfig> {
     let at = at.field("config");
     let extension = Extension::read(&at, wrapper.config.as_ref())?;
     let config = parse(&at, &extension, &OVERRIDES, wrapper.is_optional)?;
-    // As in C-core the config must be there and valid even if the filter is off.
+    // As in C-core, the config must be present and valid even if the filter is disabled.
     Some(if wrapper.disabled { HttpFilterConfig::Disabled } else { config })
 }
 
@@ -171,9 +172,9 @@ fn parse(
     match known.iter().find(|(type_name, _)| *type_name == extension.type_name) {
         Some((_, parser)) => parser(at, extension),
         None => {
-            // A39: an unknown type is rejected, or left out if it is optional.
+            // A39: an unknown type is rejected, or ignored if it is optional.
             if !is_optional {
-                // A39, A41: nor one that is for servers only.
+                // A39, A41: the same for filters that are supported on servers only.
                 let on = if SERVER_FILTERS.contains(&&*extension.type_name) { " on clients" } else { "" };
                 at.reject(format!("the filter type {} is not supported{on}", extension.type_name));
             }
@@ -183,11 +184,11 @@ fn parse(
 }
 
 fn router(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
-    // A39: no field of the router counts.
+    // A39: all fields of the router are ignored.
     extension.decode::<http::router::v3::Router>(at).map(|_| HttpFilterConfig::Router)
 }
 
-/// istiod puts a fault filter that does nothing into every listener.
+/// istiod puts a fault filter without faults into every listener.
 fn fault(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
     let proto: http::fault::v3::HttpFault = extension.decode(at)?;
     let type_url = type_url(extension);

@@ -1,4 +1,4 @@
-//! Load balancing policies as clusters configure them (gRFC A52).
+//! Load balancing policies in a cluster's configuration (gRFC A52).
 
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
 use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
@@ -11,42 +11,41 @@ use super::extension::{self, Extension, ExtensionConfig};
 use super::field::Field;
 use super::lb_json;
 
-/// A validated policy. Policies that the client does not know are passed over; a list without any known one is a
-/// violation.
+/// A validated policy. Unknown policies in a list are skipped; a list without a known one is a violation.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum LbPolicy {
-    /// Weighted picking of localities; the child picks inside one.
+    /// Picks localities by weight; the child picks within a locality.
     WrrLocality(Box<LbPolicy>),
-    /// Endpoints in turn.
+    /// Round robin over endpoints.
     RoundRobin,
     /// Ketama-style consistent hashing (gRFC A42).
     RingHash {
-        /// At least this many entries in the ring.
+        /// The minimum number of entries in the ring.
         min_ring_size: u64,
-        /// At most this many.
+        /// The maximum number of entries in the ring.
         max_ring_size: u64,
     },
     /// The first endpoint that connects (gRFC A62).
     PickFirst {
-        /// Whether the list is shuffled first.
+        /// Whether the address list is shuffled.
         shuffle_address_list: bool,
     },
 }
 
-/// A52: how deep policies may be nested.
+/// A52: the maximum nesting depth of policies.
 const MAX_DEPTH: usize = 16;
 
-/// A42: the largest ring, which is also the default of the upper limit.
+/// A42: the maximum ring size, which is also the default of the upper limit.
 pub(super) const MAX_RING_SIZE: u64 = 8 << 20;
 
 /// A42: the default of the lower limit.
 pub(super) const DEFAULT_MIN_RING_SIZE: u64 = 1024;
 
-/// Reads a policy's config at a depth of nesting; `None` only after a violation was recorded.
+/// Parses a policy's config at a nesting depth; `None` only after a violation was recorded.
 type Parser = fn(&Field<'_>, &[u8], usize) -> Option<LbPolicy>;
 
-/// The policies that the client knows, by the type of their config. A new policy is one more line.
+/// The supported policies, by config type. A new policy is one more line.
 const REGISTRY: [(&str, Parser); 4] = [
     ("envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality", wrr_locality),
     ("envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin", round_robin),
@@ -56,14 +55,14 @@ const REGISTRY: [(&str, Parser); 4] = [
 
 /// The policy of a cluster.
 pub(crate) fn cluster_policy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
-    // A52: the list counts before the old enum.
+    // A52: the list takes precedence over the old enum.
     match &proto.load_balancing_policy {
         Some(list) => first_known(&at.field("load_balancing_policy"), list, 0),
         None => legacy(at, proto),
     }
 }
 
-/// The first policy of a list that the client knows.
+/// The first supported policy of a list.
 fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -> Option<LbPolicy> {
     if is_too_deep(at, depth) {
         return None;
@@ -82,7 +81,7 @@ fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -
                     return parser(&at, value, depth);
                 }
             }
-            // A52: a TypedStruct names a policy of gRPC's registry and has its JSON.
+            // A52: a TypedStruct names a policy in gRPC's registry and contains its JSON config.
             ExtensionConfig::Struct(json) => {
                 if let Some(parser) = lb_json::parser(&extension.type_name) {
                     return parser(&at.field("value"), json, depth);
@@ -94,7 +93,7 @@ fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -
     None
 }
 
-/// A52: says so, and whether, a list of policies is nested too deep.
+/// A52: records a violation and returns true if the policies are nested too deeply.
 pub(super) fn is_too_deep(at: &Field<'_>, depth: usize) -> bool {
     let too_deep = depth >= MAX_DEPTH;
     if too_deep {
@@ -141,7 +140,7 @@ fn round_robin(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> 
 
 fn ring_hash(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {
     let proto: policies::ring_hash::v3::RingHash = extension::decode(at, value)?;
-    // A42, A52: only XX_HASH. DEFAULT_HASH, which the field has if nobody set it, means that as well.
+    // A42, A52: only XX_HASH. DEFAULT_HASH, the value of an unset field, means the same.
     if !matches!(
         HashFunction::try_from(proto.hash_function),
         Ok(HashFunction::DefaultHash | HashFunction::XxHash)
@@ -151,7 +150,7 @@ fn ring_hash(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {
     ring(at, proto.minimum_ring_size, proto.maximum_ring_size)
 }
 
-/// A42: both limits are 1 to 8M, and in order.
+/// A42: both limits are between 1 and 8M, and in order.
 fn ring(at: &Field<'_>, min: Option<UInt64Value>, max: Option<UInt64Value>) -> Option<LbPolicy> {
     let min_ring_size = min.map_or(DEFAULT_MIN_RING_SIZE, |value| value.value);
     let max_ring_size = max.map_or(MAX_RING_SIZE, |value| value.value);

@@ -1,4 +1,4 @@
-//! Load balancing policies by their gRPC name and JSON config, as a TypedStruct carries them (gRFC A52).
+//! Load balancing policies by gRPC name and JSON config, as in a TypedStruct (gRFC A52).
 
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
@@ -6,13 +6,14 @@ use envoy_types::pb::google::protobuf::{Struct, Value};
 use super::field::Field;
 use super::lb_config::{DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, is_too_deep};
 
-/// The default of `maxRingSize`, which differs from that of the xDS field; the client caps rings there anyway (A42).
+/// The default of `maxRingSize`, which differs from that of the xDS field; the client caps rings at this size anyway
+/// (A42).
 const DEFAULT_MAX_RING_SIZE: u64 = 4096;
 
-/// Reads a policy's config at a depth of nesting; `None` only after a violation was recorded.
+/// Parses a policy's config at a nesting depth; `None` only after a violation was recorded.
 pub(super) type Parser = fn(&Field<'_>, &Struct, usize) -> Option<LbPolicy>;
 
-/// The parser of the policy with this name in gRPC's registry, if the client has the policy.
+/// The parser of the policy with this name in gRPC's registry, if it is supported.
 pub(super) fn parser(name: &str) -> Option<Parser> {
     match name {
         "round_robin" => Some(|_, _, _| Some(LbPolicy::RoundRobin)),
@@ -35,7 +36,7 @@ fn pick_first(at: &Field<'_>, json: &Struct, _depth: usize) -> Option<LbPolicy> 
     Some(LbPolicy::PickFirst { shuffle_address_list })
 }
 
-/// A42: both limits are 1 to 8M, and in order.
+/// A42: both limits are between 1 and 8M, and in order.
 fn ring_hash(at: &Field<'_>, json: &Struct, _depth: usize) -> Option<LbPolicy> {
     let min_ring_size = ring_size(at, json, "minRingSize", DEFAULT_MIN_RING_SIZE);
     let max_ring_size = ring_size(at, json, "maxRingSize", DEFAULT_MAX_RING_SIZE);
@@ -61,7 +62,7 @@ fn ring_size(at: &Field<'_>, json: &Struct, name: &str, default: u64) -> Option<
     size
 }
 
-/// A number without a fraction. All that are in range here have an exact `f64`.
+/// An integer. All integers in range are exact in `f64`.
 fn whole(number: f64) -> Option<u64> {
     let fits = number.fract() == 0.0 && (0.0..=MAX_RING_SIZE as f64).contains(&number);
     fits.then_some(number as u64)
@@ -95,7 +96,7 @@ fn wrr_locality(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy>
     None
 }
 
-/// The name and value of the only field of an object.
+/// The name and value of the single field of an object.
 fn only_field(value: &Value) -> Option<(&String, &Value)> {
     let Some(Kind::StructValue(Struct { fields })) = &value.kind else { return None };
     let mut fields = fields.iter();

@@ -1,7 +1,7 @@
 //! xDS resources: from bytes to validated types.
 //!
-//! [`decode`] takes one resource of a response and gives its name and either the validated resource or every
-//! violation found, each with its field path. Nothing further down sees protobuf again.
+//! [`decode`] takes one resource of a response and returns its name, and either the validated resource or all
+//! violations with their field paths. No later stage handles protobuf.
 
 mod any;
 mod cluster;
@@ -48,7 +48,7 @@ pub use stateful_session::CookieSession;
 
 use std::sync::Arc;
 
-/// The types of resources that the client knows.
+/// The supported resource types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResourceType {
     /// Listener (LDS).
@@ -64,7 +64,7 @@ pub enum ResourceType {
 }
 
 impl ResourceType {
-    /// Every type, in the order in which a client asks for them.
+    /// All types, in the order in which a client requests them.
     pub const ALL: [Self; 5] = [
         Self::Listener,
         Self::RouteConfiguration,
@@ -73,7 +73,7 @@ impl ResourceType {
         Self::AggregateClusterConfig,
     ];
 
-    /// The type URL on the wire.
+    /// The type URL.
     #[must_use]
     pub const fn type_url(self) -> &'static str {
         match self {
@@ -89,13 +89,13 @@ impl ResourceType {
         }
     }
 
-    /// The type of a URL, if it is one of ours.
+    /// The type with this URL, if it is supported.
     #[must_use]
     pub fn from_type_url(url: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.type_url() == url)
     }
 
-    /// The message's name, for people.
+    /// The message name, human-readable.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl ResourceType {
         }
     }
 
-    /// Whether a response lists all resources of the type, so that absence is deletion (LDS and CDS only).
+    /// Whether a response lists all resources of the type, so that absence means deletion (LDS and CDS only).
     #[must_use]
     pub const fn all_resources_required_in_sotw(self) -> bool {
         matches!(self, Self::Listener | Self::Cluster)
@@ -126,7 +126,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// The names of filters in it that ask for something that is not built yet: it is accepted and not done.
+    /// The names of its filters that are accepted, but not supported yet.
     pub(crate) fn unapplied_filters(&self) -> Vec<Arc<str>> {
         match self {
             Self::Listener(listener) => listener.unapplied_filters(),
@@ -135,7 +135,7 @@ impl Resource {
         }
     }
 
-    /// Its type.
+    /// The type of the resource.
     #[must_use]
     pub fn resource_type(&self) -> ResourceType {
         match self {

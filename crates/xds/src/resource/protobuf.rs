@@ -1,15 +1,16 @@
-//! Protobuf read in place: field by field, text as slices of the bytes that it came in, nothing allocated.
+//! A zero-copy protobuf reader: field by field, strings as slices of the input, without allocations.
 //!
-//! For messages that are too large to be decoded into owned ones. What it takes and what it refuses is just what prost
-//! takes and refuses, so that it does not matter by which of the two a resource is read.
+//! For messages that are too large to decode into owned types. It accepts and rejects exactly what prost does, so that
+//! either can read a resource.
 
-/// The bytes are not what they should be. Why, prost can say.
+/// The bytes are malformed. prost can say why.
 #[derive(Debug)]
 pub(crate) struct Malformed;
 
-/// A message, given its fields in the order in which they come.
+/// A message, read from its fields in wire order.
 pub(crate) trait Message<'a>: Default {
-    /// Takes one field from the reader, which stands behind the key; [`Reader::skip`] if it is none of the message's.
+    /// Reads one field from the reader, which is positioned after the key. Unknown fields are passed to
+    /// [`Reader::skip`].
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed>;
 
     /// Reads a whole message.
@@ -20,12 +21,12 @@ pub(crate) trait Message<'a>: Default {
     }
 }
 
-/// How deep messages may be in each other.
+/// The maximum nesting depth of messages.
 const MAX_DEPTH: u32 = 100;
-/// The shortest element by which the length of a list is guessed.
+/// The shortest element used to estimate the length of a list.
 const MIN_EXPECTED: usize = 32;
 
-/// What precedes a field's value: the field's number and the wire type.
+/// The key before a field's value: field number and wire type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key(u32);
 
@@ -36,16 +37,16 @@ const START_GROUP: u32 = 3;
 const END_GROUP: u32 = 4;
 const FIXED32: u32 = 5;
 
-/// The part of a message that is still to be read.
+/// The unread part of a message.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
-    /// How many messages deeper it may go.
+    /// The remaining nesting depth.
     depth: u32,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a message from its first field on.
+    /// Starts to read a message.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, depth: MAX_DEPTH }
     }
@@ -56,7 +57,7 @@ impl<'a> Reader<'a> {
         if self.rest.is_empty() { Ok(None) } else { self.key().map(Some) }
     }
 
-    /// A number of any of the types that are a varint on the wire: a smaller type gets the lower bits.
+    /// A number of any varint type; a smaller type gets the lower bits.
     #[inline]
     pub(crate) fn varint(&mut self, key: Key) -> Result<u64, Malformed> {
         key.expect(VARINT)?;
@@ -82,27 +83,27 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(key)?).map_err(|_| Malformed)
     }
 
-    /// A message, read into one that may have been read in part: a field that comes twice is merged.
+    /// Merges a message into `into`, as protobuf requires for a field that occurs more than once.
     #[inline]
     pub(crate) fn message<M: Message<'a>>(&mut self, key: Key, into: &mut M) -> Result<(), Malformed> {
         key.expect(DELIMITED)?;
         self.nested(into)
     }
 
-    /// A message that may come many times.
+    /// An element of a repeated message field.
     #[inline]
     pub(crate) fn push<M: Message<'a>>(&mut self, key: Key, into: &mut Vec<M>) -> Result<(), Malformed> {
         let depth = below(self.depth)?;
         let bytes = self.bytes(key)?;
         if into.is_empty() {
-            // The others are likely to be as long as the first, but a very short one is no measure.
+            // The other elements are probably as long as the first one, unless that is very short.
             into.reserve(1 + self.rest.len() / bytes.len().max(MIN_EXPECTED));
         }
         into.push(M::default());
         into.last_mut().map_or(Ok(()), |last| Reader { rest: bytes, depth }.merge(last))
     }
 
-    /// The entry of a map. Of those prost does not look at the wire type, as long as it is one.
+    /// A map entry. prost does not check its wire type, as long as it is valid.
     pub(crate) fn entry<M: Message<'a>>(&mut self, key: Key, into: &mut M) -> Result<(), Malformed> {
         if key.wire_type() > FIXED32 {
             return Err(Malformed);
@@ -110,21 +111,21 @@ impl<'a> Reader<'a> {
         self.nested(into)
     }
 
-    /// A message that prost reads: one that is small or rare. It may be as deep as if nothing were around it.
+    /// A message decoded by prost, because it is small or rare. Its nesting depth starts at zero.
     #[inline]
     pub(crate) fn owned<M: prost::Message>(&mut self, key: Key, into: &mut M) -> Result<(), Malformed> {
         below(self.depth)?;
         merge_owned(self.bytes(key)?, into)
     }
 
-    /// The same of a message that nobody reads.
+    /// Like [`Self::owned`], for a message that is validated and discarded.
     #[inline]
     pub(crate) fn unread<M: prost::Message + Default>(&mut self, key: Key) -> Result<(), Malformed> {
         below(self.depth)?;
         check_owned::<M>(self.bytes(key)?)
     }
 
-    /// A field that the message does not have.
+    /// Skips an unknown field.
     #[inline]
     pub(crate) fn skip(&mut self, key: Key) -> Result<(), Malformed> {
         self.rest = skip(self.rest, key, self.depth)?;
@@ -207,7 +208,7 @@ fn below(depth: u32) -> Result<u32, Malformed> {
     depth.checked_sub(1).ok_or(Malformed)
 }
 
-// What is rare is a function of its own, given the bytes and not the reader: so a reader can stay in registers.
+// Rare cases are separate functions that take the bytes instead of the reader, so that a reader can stay in registers.
 
 #[inline(never)]
 fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
@@ -215,7 +216,7 @@ fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     for (i, &byte) in bytes.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * i);
         if byte < 0x80 {
-            // The tenth byte has one bit of the sixty-four.
+            // The tenth byte holds the last of the 64 bits.
             let fits = i < 9 || byte <= 1;
             return bytes.get(i + 1..).filter(|_| fits).map(|rest| (value, rest)).ok_or(Malformed);
         }
@@ -223,7 +224,7 @@ fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     Err(Malformed)
 }
 
-/// What follows a field's value.
+/// Skips a field's value and returns the remaining bytes.
 #[cold]
 fn skip(bytes: &[u8], key: Key, depth: u32) -> Result<&[u8], Malformed> {
     let below = below(depth)?;

@@ -1,10 +1,10 @@
-//! What RE2's syntax has and the regex crate lacks.
+//! RE2 syntax that the regex crate lacks.
 
 use std::borrow::Cow;
 
-/// Writes quoted text (`\Q...\E`) as escaped literals. Everything else is left as it is.
+/// Rewrites quoted text (`\Q...\E`) as escaped literals. Everything else is unchanged.
 ///
-/// As in RE2, a quotation without `\E` goes on to the end, and there is none inside of a character class.
+/// As in RE2, a quotation without `\E` extends to the end, and there are none inside character classes.
 pub(crate) fn unquote(pattern: &str) -> Cow<'_, str> {
     if !pattern.contains(r"\Q") {
         return Cow::Borrowed(pattern);
@@ -34,11 +34,11 @@ pub(crate) fn unquote(pattern: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The length of the character class that the text begins with.
+/// The length of the character class at the start of the text.
 fn class_length(text: &str) -> usize {
     let mut chars = text.char_indices().skip(1).peekable();
     chars.next_if(|(_, c)| *c == '^');
-    // A bracket in first place is part of the class.
+    // A bracket in first position is part of the class.
     chars.next_if(|(_, c)| *c == ']');
     while let Some((at, c)) = chars.next() {
         match c {
@@ -66,7 +66,7 @@ mod tests {
             (r"\Qa.b\E", r"a\.b"),
             (r"x\Qa.b\Ey.", r"xa\.by."),
             (r"\Qa\E|\Q(b)\E", r"a|\(b\)"),
-            // It goes on to the end, and ends only once.
+            // The quotation extends to the end and is closed only once.
             (r"\Qa.b", r"a\.b"),
             (r"\Q\Qa\E", r"\\Qa"),
             (r"\Q\\E", r"\\"),
@@ -77,7 +77,7 @@ mod tests {
             // An escaped backslash before a Q.
             (r"\\Qa.b", r"\\Qa.b"),
             (r"\\\Qa.b\E", r"\\a\.b"),
-            // Not inside of classes.
+            // Not inside character classes.
             (r"[\Q]\Q.\E", r"[\Q]\."),
             (r"[]\Q]\Q.\E", r"[]\Q]\."),
             (r"[^]\Q]\Q.\E", r"[^]\Q]\."),

@@ -1,4 +1,4 @@
-//! The filter `stateful_session` (gRFC A55): sessions that a cookie keeps on one endpoint.
+//! The filter `stateful_session` (gRFC A55): cookie-based sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use super::extension::Extension;
 use super::field::Field;
 use super::wire::duration;
 
-/// The cookie that keeps a session on its endpoint.
+/// The cookie of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CookieSession {
     /// The cookie's name; never empty.
     pub name: Arc<str>,
-    /// The path that it is for; all if empty.
+    /// The path that the cookie applies to; if empty, all paths.
     pub path: Arc<str>,
-    /// How long the caller shall keep it; zero: not said. The client does not enforce it.
+    /// The lifetime announced to the caller; zero: unspecified. The client does not enforce it.
     pub ttl: Duration,
 }
 
-/// The filter as the connection manager has it.
+/// Parses the filter in the connection manager.
 pub(super) fn stateful_session(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
     let proto: wire::StatefulSession = extension.decode(at)?;
     session_state(at, &proto).map(HttpFilterConfig::StatefulSession)
 }
 
-/// The filter as a virtual host, route or weighted cluster wants it.
+/// Parses the filter override of a virtual host, route or weighted cluster.
 pub(super) fn stateful_session_per_route(
     at: &Field<'_>,
     extension: &Extension<'_>,
@@ -40,18 +40,18 @@ pub(super) fn stateful_session_per_route(
         Some(Override::StatefulSession(session)) => {
             session_state(&at.field("stateful_session"), session).map(HttpFilterConfig::StatefulSession)
         }
-        // A55: turned off, or nothing is said, which is the same.
+        // A55: disabled or unset, which is equivalent.
         Some(Override::Disabled(_)) | None => Some(HttpFilterConfig::StatefulSession(None)),
     }
 }
 
-/// `Some(None)` if there are no sessions; `None` after a violation.
+/// `Some(None)` if sessions are disabled; `None` after a violation.
 fn session_state(at: &Field<'_>, proto: &wire::StatefulSession) -> Option<Option<Arc<CookieSession>>> {
     let Some(state) = &proto.session_state else { return Some(None) };
     let at = at.field("session_state");
     let at = at.field("typed_config");
     let extension = Extension::read(&at, state.typed_config.as_ref())?;
-    // A55: cookies are the only way to keep a session.
+    // A55: only cookie-based sessions are supported.
     if extension.type_name != CookieBasedSessionState::full_name() {
         at.reject(format!("{} is not CookieBasedSessionState", extension.type_name));
         return None;

@@ -1,4 +1,4 @@
-//! Small messages that many resources share.
+//! Small messages shared by several resources.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) fn duration(at: &Field<'_>, proto: &protobuf::Duration) -> Option<Dur
     Some(Duration::new(seconds?, nanos?))
 }
 
-/// A fraction as parts of a million (A37-49); more than the whole counts as the whole.
+/// A fraction in millionths (A37-49), capped at one.
 pub(crate) fn per_million(at: &Field<'_>, proto: &FractionalPercent) -> Option<u32> {
     let factor = match DenominatorType::try_from(proto.denominator) {
         Ok(DenominatorType::Hundred) => 10_000,
@@ -39,7 +39,7 @@ pub(crate) fn per_million(at: &Field<'_>, proto: &FractionalPercent) -> Option<u
     Some(proto.numerator.saturating_mul(factor).min(MILLION))
 }
 
-/// A source of further resources, which must be the stream that this one came on.
+/// A source of further resources, which must be the stream of this one.
 pub(crate) fn ads_or_self(at: &Field<'_>, source: Option<&core::ConfigSource>) -> Option<()> {
     use core::config_source::ConfigSourceSpecifier::{Ads, Self_};
     match at.require(source)?.config_source_specifier {
@@ -51,7 +51,7 @@ pub(crate) fn ads_or_self(at: &Field<'_>, source: Option<&core::ConfigSource>) -
     }
 }
 
-/// The socket address inside an address; both must be set.
+/// The socket address in an address; both must be set.
 pub(crate) fn socket_address<'p>(
     at: &Field<'_>,
     address: Option<&'p core::Address>,
@@ -62,7 +62,7 @@ pub(crate) fn socket_address<'p>(
     }
 }
 
-/// The number of a port, which must be set and fit.
+/// A port number, which must be set and in range.
 pub(crate) fn port(at: &Field<'_>, address: &core::SocketAddress) -> Option<u16> {
     let Some(core::socket_address::PortSpecifier::PortValue(port)) = address.port_specifier else {
         return port_value(at, None);
@@ -70,7 +70,7 @@ pub(crate) fn port(at: &Field<'_>, address: &core::SocketAddress) -> Option<u16>
     port_value(at, Some(port))
 }
 
-/// The same, given the field itself.
+/// Like [`port`], given the field itself.
 pub(crate) fn port_value(at: &Field<'_>, port: Option<u32>) -> Option<u16> {
     let at = at.field("port_value");
     let port = at.require(port)?;

@@ -14,62 +14,62 @@ pub(super) const NAME: &str = "outlier_detection_experimental";
 /// The configuration of `outlier_detection`.
 #[derive(Clone, Debug)]
 pub struct OutlierDetectionConfig {
-    /// What is ejected, and for how long.
+    /// The detection settings.
     pub detection: Detection,
-    /// The policy below.
+    /// The child policy.
     pub child: Arc<dyn PolicyConfig>,
 }
 
-/// What is ejected, and for how long. The default ejects nothing.
+/// The detection settings. By default nothing is ejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detection {
-    /// The time from one sweep to the next.
+    /// The sweep interval.
     pub interval: Duration,
-    /// How long the first ejection lasts; the n-th in a row lasts n times as long.
+    /// The duration of the first ejection; the n-th in a row lasts n times as long.
     pub base_ejection_time: Duration,
-    /// How long an ejection lasts at most, unless `base_ejection_time` is longer.
+    /// The maximum duration of an ejection, unless `base_ejection_time` is longer.
     pub max_ejection_time: Duration,
-    /// Beyond this share of endpoints nothing more is ejected; one always may be.
+    /// The maximum percentage of ejected endpoints; one may always be ejected.
     pub max_ejection_percent: u32,
-    /// Ejects what succeeds much less often than the others; `None`: off.
+    /// Ejects endpoints with a success rate far below the mean; `None`: disabled.
     pub success_rate_ejection: Option<SuccessRateEjection>,
-    /// Ejects what fails more often than a fixed share; `None`: off.
+    /// Ejects endpoints above a fixed failure percentage; `None`: disabled.
     pub failure_percentage_ejection: Option<FailurePercentageEjection>,
 }
 
 /// Ejection by comparison with the other endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuccessRateEjection {
-    /// How many thousandths of a standard deviation below the mean are too few.
+    /// The number of standard deviations below the mean, in thousandths, at which an endpoint is ejected.
     pub stdev_factor: u32,
-    /// The chance, in percent, that an outlier is in fact ejected.
+    /// The probability in percent that an outlier is actually ejected.
     pub enforcement_percentage: u32,
-    /// How many endpoints must have enough requests.
+    /// The minimum number of endpoints with sufficient request volume.
     pub minimum_hosts: u32,
-    /// How many requests in an interval are enough.
+    /// The minimum number of requests of an endpoint in an interval.
     pub request_volume: u32,
 }
 
 /// Ejection by a fixed threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailurePercentageEjection {
-    /// More failures than this, in percent, are too many.
+    /// The failure percentage above which an endpoint is ejected.
     pub threshold: u32,
-    /// The chance, in percent, that an outlier is in fact ejected.
+    /// The probability in percent that an outlier is actually ejected.
     pub enforcement_percentage: u32,
-    /// How many endpoints must have enough requests.
+    /// The minimum number of endpoints with sufficient request volume.
     pub minimum_hosts: u32,
-    /// How many requests in an interval are enough.
+    /// The minimum number of requests of an endpoint in an interval.
     pub request_volume: u32,
 }
 
 impl Detection {
-    /// Whether any algorithm is on; if not, calls are not even counted.
+    /// Whether any algorithm is enabled; otherwise calls are not counted.
     pub(super) fn is_on(&self) -> bool {
         self.success_rate_ejection.is_some() || self.failure_percentage_ejection.is_some()
     }
 
-    /// How long the `multiplier`-th ejection in a row lasts.
+    /// The duration of the `multiplier`-th ejection in a row.
     pub(super) fn ejection_time(&self, multiplier: u32) -> Duration {
         // A50: it grows with each ejection, up to the maximum, which is never below the base.
         let longest = self.base_ejection_time.max(self.max_ejection_time);
@@ -78,7 +78,7 @@ impl Detection {
 }
 
 impl Default for Detection {
-    /// A50: the numbers of the gRFC, and no algorithm.
+    /// A50: the gRFC's defaults, without an algorithm.
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(10),

@@ -1,4 +1,4 @@
-//! How the calls of an endpoint went: atomics that calls write and sweeps read.
+//! The call statistics of an endpoint: atomics that calls write and sweeps read.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use proxyless_sans_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::api::{CallTracker, Code, Outcome};
 
-/// A50: two buckets; one counts while the other is looked at.
+/// A50: two buckets; one counts while the other is evaluated.
 #[derive(Default)]
 pub(super) struct CallCounter {
     buckets: [Bucket; 2],
@@ -34,7 +34,7 @@ impl Counts {
 }
 
 impl CallCounter {
-    /// Begins an interval; gives the counts of the one before.
+    /// Starts an interval and returns the counts of the previous one.
     pub(super) fn swap(&self) -> Counts {
         // Relaxed throughout: nothing else is ordered. A call that ends just now may still be added to the bucket of the
         // interval that ends; it stays there, and counts when that bucket has had its next turn.
@@ -56,12 +56,12 @@ impl CallCounter {
     }
 }
 
-/// The tracker of an address: counts for the endpoint that the address belongs to at the time.
+/// The tracker of an address: counts for the endpoint that the address currently belongs to.
 #[derive(Default)]
 pub(super) struct AddressTracker(ArcSwapOption<CallCounter>);
 
 impl AddressTracker {
-    /// From now on counts for this endpoint; for nobody, if calls are not counted or the address is not listed.
+    /// Sets the endpoint to count for; `None` if calls are not counted or the address is not listed.
     pub(super) fn count_for(&self, counter: Option<&Arc<CallCounter>>) {
         self.0.store(counter.cloned());
     }
@@ -71,13 +71,13 @@ impl CallTracker for AddressTracker {
     fn started(&self) {}
 
     fn finished(&self, outcome: &Outcome) {
-        // Any status but OK is a failure, given up after sending included.
+        // Any status but OK is a failure, including cancellation after sending.
         if let Some(counter) = &*self.0.load() {
             counter.count(outcome.code);
         }
     }
 
-    /// What was never sent says nothing about its endpoint.
+    /// A call that was never sent says nothing about its endpoint.
     fn withdrawn(&self) {}
 }
 

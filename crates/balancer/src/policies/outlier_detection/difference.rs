@@ -1,20 +1,20 @@
-//! What two lists of endpoints have not in common, by pointer.
+//! The difference of two endpoint lists, by pointer.
 
 use std::sync::Arc;
 
 use crate::api::{Endpoint, Endpoints};
 
-/// How far ahead to look for an endpoint that is not where it was.
+/// The distance to search for an endpoint that moved.
 const AHEAD: usize = 4;
 
-/// The endpoints that only one of two lists has, or that were not found in the other although they are there.
+/// The endpoints that are in only one of two lists, or were not found in the other.
 pub(super) struct Difference<'a> {
     pub(super) gone: Vec<&'a Arc<Endpoint>>,
     pub(super) new: Vec<&'a Arc<Endpoint>>,
 }
 
 impl<'a> Difference<'a> {
-    /// Looks at no endpoint, only at where they are in memory.
+    /// Compares pointers only, without reading endpoints.
     pub(super) fn between(old: &'a Endpoints, new: &'a Endpoints) -> Self {
         let mut gone: Vec<_> = flat(old).into_iter().map(Some).collect();
         let (mut found_new, mut cursor) = (Vec::new(), 0);

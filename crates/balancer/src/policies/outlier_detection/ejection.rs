@@ -1,4 +1,4 @@
-//! Which endpoints are outliers: the two algorithms of gRFC A50, as a pure function of counts and random numbers.
+//! The two ejection algorithms of gRFC A50, as a pure function of counts and random numbers.
 
 use proxyless_sans_io::Rng;
 
@@ -12,7 +12,7 @@ pub(super) struct Sample {
     pub(super) ejected: bool,
 }
 
-/// Marks the endpoints that are to be ejected now: their `ejected` turns true.
+/// Marks the endpoints to eject now by setting `ejected`.
 pub(super) fn eject_outliers(config: &Detection, samples: &mut [Sample], rng: &mut Rng) {
     if let Some(success_rate) = &config.success_rate_ejection {
         by_success_rate(success_rate, config.max_ejection_percent, samples, rng);
@@ -26,14 +26,14 @@ fn by_success_rate(config: &SuccessRateEjection, max_percent: u32, samples: &mut
     let rate = |sample: &Sample| sample.counts.successes as f64 / sample.counts.total() as f64;
     let rates: Vec<f64> =
         samples.iter().filter(|sample| has_volume(sample, config.request_volume)).map(rate).collect();
-    // A50: too few endpoints with enough requests say nothing.
+    // A50: requires a minimum number of endpoints with sufficient volume.
     if rates.is_empty() || rates.len() < config.minimum_hosts as usize {
         return;
     }
     let count = rates.len() as f64;
     let mean = rates.iter().sum::<f64>() / count;
     let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / count;
-    // A50: the factor comes in thousandths.
+    // A50: the factor is in thousandths.
     let threshold = mean - variance.sqrt() * (f64::from(config.stdev_factor) / 1000.0);
     let is_outlier = |sample: &Sample| has_volume(sample, config.request_volume) && rate(sample) < threshold;
     eject(samples, is_outlier, config.enforcement_percentage, max_percent, rng);
@@ -49,7 +49,7 @@ fn by_failure_percentage(
     if enough < config.minimum_hosts as usize {
         return;
     }
-    // A50: more than the threshold. Whole numbers, so that no rounding decides.
+    // A50: above the threshold. Integers, so that rounding does not decide.
     let is_outlier = |sample: &Sample| {
         has_volume(sample, config.request_volume)
             && u128::from(sample.counts.failures) * 100
@@ -68,7 +68,7 @@ fn eject(
     let total = samples.len() as u64;
     let mut ejected = samples.iter().filter(|sample| sample.ejected).count() as u64;
     for sample in samples {
-        // A50: one endpoint may always be ejected; beyond that, no more once the share is reached.
+        // A50: one endpoint may always be ejected; beyond that, none once the percentage is reached.
         if ejected > 0 && ejected * 100 >= total * u64::from(max_percent) {
             return;
         }
@@ -79,7 +79,7 @@ fn eject(
     }
 }
 
-/// A50: only an endpoint with enough requests is judged; one without any cannot be.
+/// A50: only endpoints with sufficient volume are evaluated, and never one without calls.
 fn has_volume(sample: &Sample, request_volume: u32) -> bool {
     sample.counts.total() >= u64::from(request_volume.max(1))
 }
@@ -88,7 +88,7 @@ fn has_volume(sample: &Sample, request_volume: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Successes and failures of endpoints that are in service.
+    /// Successes and failures of endpoints that are not ejected.
     fn samples(counts: &[(u64, u64)]) -> Vec<Sample> {
         let sample =
             |&(successes, failures)| Sample { counts: Counts { successes, failures }, ejected: false };
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(ejected(&success_rate(|_| ()), samples(&counts)), [2]);
         assert!(ejected(&success_rate(|c| c.minimum_hosts = 4), samples(&counts)).is_empty());
         assert!(ejected(&success_rate(|c| c.request_volume = 11), samples(&counts)).is_empty());
-        // One that has too few is neither counted nor judged.
+        // An endpoint below the volume is neither counted nor evaluated.
         let counts = [(10, 0), (10, 0), (9, 1), (0, 9)];
         assert_eq!(ejected(&success_rate(|_| ()), samples(&counts)), [2]);
         assert!(ejected(&success_rate(|c| c.minimum_hosts = 0), samples(&[(0, 0)])).is_empty());

@@ -1,4 +1,4 @@
-//! The endpoints that are watched: their counts, their ejections, and which address belongs to which.
+//! The tracked endpoints: their counts and ejections, and the endpoint of each address.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,16 +14,16 @@ use super::ejection::{Sample, eject_outliers};
 use crate::api::{CallTracker, Detail, Endpoints, PolicyEvent};
 use crate::policies::petiole::EndpointKey;
 
-/// A61: endpoints by the set of their addresses, and addresses with a pointer to their endpoint.
+/// A61: endpoints by their set of addresses, and addresses with a pointer to their endpoint.
 #[derive(Default)]
 pub(super) struct Watched {
     endpoints: BTreeMap<EndpointKey, EndpointState>,
     addresses: BTreeMap<SocketAddr, Address>,
-    /// Whether no address is that of several endpoints, or of one repeatedly.
+    /// Whether every address belongs to one endpoint, and occurs once.
     disjoint: bool,
-    /// How many endpoints are ejected now.
+    /// The number of ejected endpoints.
     ejected: usize,
-    /// How often an endpoint was ejected so far, those that are gone included.
+    /// The number of ejections so far, including those of removed endpoints.
     ejections: u64,
 }
 
@@ -31,13 +31,13 @@ pub(super) struct Watched {
 struct EndpointState {
     counter: Arc<CallCounter>,
     ejection: Option<Ejection>,
-    /// How many ejections in a row, as A50 counts them.
+    /// The number of consecutive ejections, as defined by A50.
     multiplier: u32,
 }
 
 struct Ejection {
     since: Time,
-    /// The calls that it was ejected for.
+    /// The counts that caused the ejection.
     counts: Counts,
 }
 
@@ -45,20 +45,19 @@ struct Ejection {
 struct Address {
     tracker: Arc<AddressTracker>,
     endpoint: Option<EndpointKey>,
-    /// How many subchannels there are for it.
+    /// The number of subchannels of the address.
     subchannels: usize,
 }
 
 impl Watched {
-    /// Watches exactly these endpoints; those that were watched before go on as they are. `last` are those that are
-    /// watched now, if any are.
+    /// Sets the tracked endpoints; those tracked already keep their state. `last` is the list tracked now, if any.
     pub(super) fn watch(&mut self, endpoints: &Endpoints, last: Option<&Endpoints>) {
         if last.is_none_or(|last| !self.watch_difference(last, endpoints)) {
             self.watch_all(endpoints);
         }
     }
 
-    /// Does so by what has changed; false if that cannot be done, or not for less than all.
+    /// Applies only the difference; returns false if that is impossible, or not cheaper.
     fn watch_difference(&mut self, last: &Endpoints, endpoints: &Endpoints) -> bool {
         if !self.disjoint {
             return false;
@@ -70,10 +69,10 @@ impl Watched {
         let mut gone: BTreeMap<_, _> =
             gone.into_iter().map(|endpoint| (EndpointKey::of(endpoint), endpoint)).collect();
         let mut new: Vec<_> = new.into_iter().map(|endpoint| (EndpointKey::of(endpoint), endpoint)).collect();
-        // What is elsewhere, or says something else, with the same addresses goes on as it is.
+        // Endpoints that moved or changed other fields, with the same addresses, keep their state.
         new.retain(|(key, _)| gone.remove(key).is_none());
         for (key, endpoint) in gone {
-            // A50: what is not listed any more is forgotten.
+            // A50: endpoints that are no longer listed are forgotten.
             let state = self.endpoints.remove(&key);
             self.ejected -= usize::from(state.is_some_and(|state| state.ejection.is_some()));
             for &address in endpoint.addresses.iter() {
@@ -110,19 +109,19 @@ impl Watched {
             for address in endpoint.addresses.iter() {
                 let address = self.addresses.entry(*address).or_default();
                 self.disjoint &= address.endpoint.is_none();
-                // A61: an address may come to belong to another endpoint.
+                // A61: an address may move to another endpoint.
                 address.tracker.count_for(Some(&state.counter));
                 address.endpoint = Some(key.clone());
             }
             listed.insert(key);
         });
-        // A50: what is not listed any more is forgotten.
+        // A50: endpoints that are no longer listed are forgotten.
         self.endpoints.retain(|key, _| listed.contains(key));
         self.count_ejected();
         self.forget_unlisted();
     }
 
-    /// A50: without an algorithm nothing is counted, nothing is ejected, and all multipliers are zero.
+    /// A50: without an algorithm nothing is counted or ejected, and all multipliers are zero.
     pub(super) fn clear(&mut self) {
         self.endpoints.clear();
         self.ejected = 0;
@@ -130,14 +129,14 @@ impl Watched {
         self.forget_unlisted();
     }
 
-    /// The tracker for one more subchannel of this address.
+    /// The tracker for a new subchannel of this address.
     pub(super) fn subchannel_made(&mut self, address: SocketAddr) -> Arc<dyn CallTracker> {
         let address = self.addresses.entry(address).or_default();
         address.subchannels += 1;
         Arc::clone(&address.tracker) as Arc<dyn CallTracker>
     }
 
-    /// A subchannel of this address is gone.
+    /// A subchannel of this address was dropped.
     pub(super) fn subchannel_gone(&mut self, address: SocketAddr) {
         if let Entry::Occupied(mut entry) = self.addresses.entry(address) {
             entry.get_mut().subchannels = entry.get().subchannels.saturating_sub(1);
@@ -153,17 +152,17 @@ impl Watched {
         key.and_then(|key| self.endpoints.get(key)).is_some_and(|endpoint| endpoint.ejection.is_some())
     }
 
-    /// How many endpoints are ejected.
+    /// The number of ejected endpoints.
     pub(super) fn ejected(&self) -> usize {
         self.ejected
     }
 
-    /// How many times an endpoint was ejected so far.
+    /// The number of ejections so far.
     pub(super) fn ejections(&self) -> u64 {
         self.ejections
     }
 
-    /// The endpoints that are ejected: since when and until when, how many times in a row, and for which calls.
+    /// The ejected endpoints: start, end, number of consecutive ejections, and the counts that caused it.
     pub(super) fn describe(&self, config: &Detection, now: Time) -> Vec<Detail> {
         let ejected = |(key, endpoint): (&EndpointKey, &EndpointState)| {
             let Ejection { since, counts } = endpoint.ejection.as_ref()?;
@@ -179,7 +178,7 @@ impl Watched {
         self.endpoints.iter().filter_map(ejected).collect()
     }
 
-    /// A50: what happens when the timer fires. Returns who was ejected and who is back.
+    /// A50: the sweep when the timer fires. Returns the ejections and the returns from ejection.
     pub(super) fn sweep(&mut self, config: &Detection, now: Time, rng: &mut Rng) -> Vec<PolicyEvent> {
         let sample = |endpoint: &EndpointState| Sample {
             counts: endpoint.counter.swap(),
@@ -202,7 +201,7 @@ impl Watched {
                         failed: sample.counts.failures,
                     });
                 }
-                // A50: in service, the next ejection gets shorter again.
+                // A50: in service, the next ejection becomes shorter again.
                 None => endpoint.multiplier = endpoint.multiplier.saturating_sub(1),
                 Some(Ejection { since, .. }) if now > *since + config.ejection_time(endpoint.multiplier) => {
                     tracing::debug!(target: "outlier_detection_lb", endpoint = ?key, "returned to service");
@@ -253,7 +252,7 @@ mod tests {
         let mut rng = Rng::new(11);
         let mut short_ways = 0;
         for _ in 0..100 {
-            // Some worlds have addresses that several endpoints share.
+            // Some iterations have addresses shared by several endpoints.
             let shared = rng.below(3) == 0;
             let mut list: Vec<Arc<Endpoint>> = Vec::new();
             let mut next = 1;

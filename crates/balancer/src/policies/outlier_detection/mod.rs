@@ -1,8 +1,8 @@
-//! `outlier_detection` (gRFC A50, A61): takes endpoints that fail much out of service for a while.
+//! `outlier_detection` (gRFC A50, A61): temporarily ejects endpoints with many failures.
 //!
-//! Calls are counted by trackers that it adds to subchannels on their way up. Ejection rewrites only the *health* of
-//! subchannels on the way down: connections stay, petiole policies leave the endpoint out. Both go by endpoint: the
-//! addresses of an endpoint share one count and one fate.
+//! Calls are counted by trackers added to subchannels on their way up. Ejection overrides only the *health* of
+//! subchannels on the way down: connections stay, and petiole policies skip the endpoint. Both are per endpoint: the
+//! addresses of an endpoint share one counter and one ejection.
 
 mod config;
 mod counter;

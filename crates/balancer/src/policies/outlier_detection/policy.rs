@@ -1,4 +1,4 @@
-//! The policy: sweeps on a timer, counts between, and tells its child of ejections as health.
+//! The policy: sweeps on a timer, counts in between, and reports ejections to its child as health.
 
 use std::sync::Arc;
 
@@ -16,38 +16,38 @@ use crate::api::{
 #[derive(Default)]
 pub struct OutlierDetection {
     child: Option<Child>,
-    /// The child from before its subchannels were followed. RPCs go on with it until the other one can take them.
+    /// The child from before subchannels were tracked. It serves RPCs until its replacement can.
     before: Option<Child>,
     children_made: u32,
     subchannels: Subchannels,
-    /// Whether the child's subchannels are followed: from when detection is first turned on.
+    /// Whether the child's subchannels are tracked: true once detection has been enabled.
     follows: bool,
     detection: Detection,
     endpoints: Option<Endpoints>,
     sweep: Option<Sweep>,
 }
 
-/// The timer of the next sweep, and when the interval began.
+/// The timer of the next sweep, and the start of the interval.
 struct Sweep {
     started: Time,
     _timer: Timer,
 }
 
-/// The subchannels of the child, and the endpoints that they count for.
+/// The subchannels of the child, and their endpoints.
 #[derive(Default)]
 struct Subchannels {
     watched: Watched,
     lent: Lent<Seen>,
-    /// How many of them the child sees as ejected.
+    /// The number of subchannels that the child sees as ejected.
     seen_ejected: usize,
 }
 
-/// What the child has been told of a subchannel.
+/// The last event of a subchannel that the child has seen.
 struct Seen {
     route: SharedRoute,
-    /// The last event, as it came from above.
+    /// The event, as received from above.
     event: Option<SubchannelEvent>,
-    /// Whether the child saw that event as an ejection.
+    /// Whether the child saw it as an ejection.
     ejected: bool,
 }
 
@@ -57,8 +57,8 @@ impl Policy for OutlierDetection {
         self.watch(&config.detection, &update.endpoints);
         self.detection.clone_from(&config.detection);
         self.schedule(cx);
-        // Without detection subchannels cost nothing here. To follow them, the child is made anew, which takes over the
-        // connections before the old one lets go of them.
+        // Without detection, subchannels cost nothing here. To track them the child is rebuilt, and takes over the
+        // connections before the old one drops them.
         if self.detection.is_on() && !std::mem::replace(&mut self.follows, true) {
             self.before = self.child.take();
         }
@@ -87,7 +87,7 @@ impl Policy for OutlierDetection {
         for event in self.subchannels.watched.sweep(&self.detection, now, cx.rng()) {
             cx.record(event);
         }
-        // A50: the next interval begins when the timer fires.
+        // A50: the next interval starts when the timer fires.
         self.sweep = Some(self.timer(now, cx));
         self.tell_child(cx);
         self.finish(cx);
@@ -133,8 +133,8 @@ impl OutlierDetection {
         }
     }
 
-    /// A50: sweeps run only while there is something to detect. A changed interval counts from the beginning of the
-    /// running one.
+    /// A50: sweeps run only while an algorithm is enabled. A changed interval applies from the start of the current
+    /// one.
     fn schedule(&mut self, cx: &mut dyn Cx) {
         self.sweep = self.detection.is_on().then(|| {
             let started = self.sweep.as_ref().map_or(cx.now(), |sweep| sweep.started);
@@ -153,7 +153,7 @@ impl OutlierDetection {
         cx: &mut dyn Cx,
         f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
     ) {
-        // An event of a child that is gone finds nobody.
+        // An event for a removed child is ignored.
         if let Some((index, rest)) = route.next() {
             if let Some(before) = self.before.as_mut().filter(|before| before.index() == index) {
                 f(before, rest, cx);
@@ -164,7 +164,7 @@ impl OutlierDetection {
         self.finish(cx);
     }
 
-    /// Calls the child; with a look at the subchannels that it makes, if they are followed.
+    /// Calls the child, intercepting the subchannels that it creates if they are tracked.
     fn call<R>(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx) -> R) -> Option<R> {
         let child = self.child.as_mut()?;
         Some(match self.follows {
@@ -173,7 +173,7 @@ impl OutlierDetection {
         })
     }
 
-    /// Delivers the last event of each subchannel again whose endpoint was ejected, or is not any more.
+    /// Repeats the last event of each subchannel whose ejection has changed.
     fn tell_child(&mut self, cx: &mut dyn Cx) {
         for (route, event) in self.subchannels.changed() {
             let event = self.subchannels.seen_by_child(&event);
@@ -183,7 +183,7 @@ impl OutlierDetection {
         }
     }
 
-    /// After every call of the child: gives back what it let go of, and publishes what it published.
+    /// After every call of the child: releases its dropped subchannels, and publishes its output.
     fn finish(&mut self, cx: &mut dyn Cx) {
         for (subchannel, seen) in self.subchannels.lent.take_returned() {
             self.subchannels.seen_ejected -= usize::from(seen.ejected);
@@ -204,7 +204,7 @@ impl OutlierDetection {
 }
 
 impl Subchannels {
-    /// The event as the child is to see it. A61: ejection is a matter of health; connectivity stays as it is.
+    /// The event as the child sees it. A61: ejection affects health only; connectivity is unchanged.
     fn seen_by_child(&mut self, event: &SubchannelEvent) -> SubchannelEvent {
         let Some((subchannel, seen)) = self.lent.get_mut(event.subchannel) else { return event.clone() };
         let address = subchannel.target().address;
@@ -219,7 +219,7 @@ impl Subchannels {
         SubchannelEvent { health: ConnectivityState::TransientFailure, error: Some(error), ..event.clone() }
     }
 
-    /// Events that the child would see in another way than it did.
+    /// The events that the child would now see differently.
     fn changed(&self) -> Vec<(SharedRoute, SubchannelEvent)> {
         if self.seen_ejected == 0 && self.watched.ejected() == 0 {
             return Vec::new();
@@ -235,7 +235,7 @@ impl Subchannels {
 
 impl Intercept for Subchannels {
     fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
-        // The tracker is there even while nothing is counted: detection may be turned on later.
+        // The tracker is added even while nothing is counted: detection may be enabled later.
         spec.trackers.add(self.watched.subchannel_made(spec.address));
         let seen = Seen { route: spec.route.share(None), event: None, ejected: false };
         self.lent.lend(cx.create_subchannel(spec), seen)

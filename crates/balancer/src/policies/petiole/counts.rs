@@ -1,8 +1,8 @@
-//! How many children are in which state.
+//! The number of children in each state.
 
 use crate::api::ConnectivityState;
 
-/// How many children are in which state.
+/// The number of children in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are those of the states
 pub struct StateCounts {
@@ -13,8 +13,8 @@ pub struct StateCounts {
 }
 
 impl StateCounts {
-    /// The state of a policy whose children always connect: READY if any is, else CONNECTING if any is (IDLE is on its
-    /// way there), else TRANSIENT_FAILURE.
+    /// The state of a policy whose children always connect: READY if any is, else CONNECTING if any is (or is IDLE,
+    /// which precedes it), else TRANSIENT_FAILURE.
     #[must_use]
     pub fn aggregate(&self) -> ConnectivityState {
         if self.ready > 0 {

@@ -1,4 +1,4 @@
-//! What makes an endpoint the same over updates.
+//! The identity of an endpoint across updates.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::address::CompactAddress;
 use crate::api::Endpoint;
 
-/// What makes an endpoint the same over updates: its addresses, in no order.
+/// The identity of an endpoint across updates: its set of addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndpointKey(Addresses);
 
@@ -14,7 +14,7 @@ pub struct EndpointKey(Addresses);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Addresses {
     One(CompactAddress),
-    /// Sorted; any number but one.
+    /// Sorted; zero, or two and more.
     Several(Box<[SocketAddr]>),
 }
 

@@ -11,18 +11,18 @@ use crate::api::{
 };
 use crate::policies::pick_first::PickFirst;
 
-/// An endpoint and its child. There may be very many: it holds what it needs, and nothing that could be shared.
+/// An endpoint and its child. There may be very many, so it stores nothing that could be shared.
 pub struct Member {
     pub(super) endpoint: Arc<Endpoint>,
     index: ChildIndex,
     state: ConnectivityState,
     output: ChildOutput,
-    /// The child, from when it is to connect.
+    /// The child, once it should connect.
     child: Option<Box<PickFirst>>,
 }
 
 impl Member {
-    /// A member without a child yet; `queue` stands for the picker that the child will have.
+    /// A member without a child; `queue` is the picker until the child has one.
     pub(super) fn new(index: ChildIndex, endpoint: Arc<Endpoint>, queue: &Arc<QueuePicker>) -> Self {
         let picker = Arc::clone(queue) as Arc<dyn Picker>;
         let output = ChildOutput { state: ConnectivityState::Connecting, picker, dirty: false };
@@ -35,43 +35,43 @@ impl Member {
         &self.endpoint
     }
 
-    /// The name of its child, the same as long as the endpoint exists.
+    /// The index of its child, constant while the endpoint exists.
     #[must_use]
     pub fn index(&self) -> ChildIndex {
         self.index
     }
 
-    /// The state that it counts with.
+    /// The state in the aggregation.
     #[must_use]
     pub fn state(&self) -> ConnectivityState {
         self.state
     }
 
-    /// The child's picker; means nothing while the child has not been told to connect.
+    /// The child's picker; meaningless until the child has been told to connect.
     #[must_use]
     pub fn picker(&self) -> &Arc<dyn Picker> {
         &self.output.picker
     }
 
-    /// The error that the child fails RPCs with, if it does.
+    /// The error that the child fails RPCs with, if any.
     #[must_use]
     pub fn error(&self) -> Option<Arc<PickError>> {
         self.picker().failure().cloned()
     }
 
-    /// Whether the child was given its endpoint: from then on it connects.
+    /// Whether the child has its endpoint, and so connects.
     pub(super) fn is_started(&self) -> bool {
         self.child.is_some()
     }
 
-    /// Has the child connect to the endpoint.
+    /// Makes the child connect to the endpoint.
     pub(super) fn start(&mut self, cx: &mut dyn Cx) {
         let endpoint = Arc::clone(&self.endpoint);
         self.child.get_or_insert_default();
         self.call(cx, |child, cx| child.use_endpoint(endpoint, cx));
     }
 
-    /// Takes what an update says of the same endpoint.
+    /// Applies an update of the same endpoint.
     pub(super) fn renew(&mut self, endpoint: &Arc<Endpoint>, cx: &mut dyn Cx) {
         if Arc::ptr_eq(&self.endpoint, endpoint) {
             return;
@@ -90,13 +90,13 @@ impl Member {
         }
     }
 
-    /// Looks at what the child published; false if nothing.
+    /// Reads the child's output; returns false if nothing was published.
     pub(super) fn look(&mut self, connect: Connect, cx: &mut dyn Cx) -> bool {
         if !std::mem::take(&mut self.output.dirty) {
             return false;
         }
         if connect == Connect::Always && self.output.state == ConnectivityState::Idle {
-            // A61: pick_first is IDLE after a disconnect; no RPC would wake it, since they go to the others.
+            // A61: pick_first is IDLE after a disconnect, and no RPC would wake it, since RPCs go to other endpoints.
             self.call(cx, |child, cx| child.exit_idle(cx));
             self.output.dirty = false;
         }
@@ -119,7 +119,7 @@ impl Member {
     }
 }
 
-/// Weights are the petiole policy's own business: another one is no reason for its child to look at its addresses anew.
+/// Weights concern only the petiole policy: a new weight does not update the child.
 fn same_for_child(a: &Endpoint, b: &Endpoint) -> bool {
     let Endpoint { addresses, weight: _, health, hostname, hash_key, locality } = a;
     *addresses == b.addresses

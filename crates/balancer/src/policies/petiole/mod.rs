@@ -1,5 +1,5 @@
-//! What petiole policies share (gRFC A61): one `pick_first` child for each endpoint, kept over updates as long as the
-//! endpoint has the same addresses in whatever order, and a count of the children's states.
+//! The common part of petiole policies (gRFC A61): one `pick_first` child per endpoint, kept across updates while the
+//! endpoint has the same set of addresses, and the counts of the children's states.
 
 mod counts;
 mod key;
@@ -23,22 +23,22 @@ use crate::api::{
     SubchannelEvent,
 };
 
-/// When children connect.
+/// The policy by which children connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connect {
     /// At once, and again whenever they become IDLE; a child in TRANSIENT_FAILURE counts as such until it is READY.
     Always,
-    /// When [`Petiole::connect`] says so: a child counts as IDLE before; its own states count as they are.
+    /// On [`Petiole::connect`]: a child counts as IDLE before that, and with its own state afterwards.
     OnDemand,
 }
 
-/// The children of a petiole policy, in the order of the endpoints.
+/// The children of a petiole policy, in endpoint order.
 pub struct Petiole {
     connect: Connect,
     members: Vec<Member>,
-    /// The names of the members by what makes them the same over updates.
+    /// The members by identity across updates.
     by_key: BTreeMap<EndpointKey, ChildIndex>,
-    /// The places of the members by their names, sorted.
+    /// The positions of the members by child index, sorted.
     places: Vec<(ChildIndex, u32)>,
     counts: StateCounts,
     next: u32,
@@ -46,19 +46,19 @@ pub struct Petiole {
     queue: Arc<QueuePicker>,
 }
 
-/// A child published something.
+/// A change published by a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The child's place among [`Petiole::members`].
+    /// The child's position in [`Petiole::members`].
     pub position: usize,
-    /// The state that it counted with before.
+    /// The previous state in the aggregation.
     pub was: ConnectivityState,
-    /// The state that it counts with now.
+    /// The new state in the aggregation.
     pub now: ConnectivityState,
 }
 
 impl Change {
-    /// Whether a picker that contains the READY children must be built anew.
+    /// Whether a picker over the READY children must be rebuilt.
     #[must_use]
     pub fn touches_ready(&self) -> bool {
         self.was == ConnectivityState::Ready || self.now == ConnectivityState::Ready
@@ -66,7 +66,7 @@ impl Change {
 }
 
 impl Petiole {
-    /// No children yet.
+    /// Creates a petiole without children.
     #[must_use]
     pub fn new(connect: Connect) -> Self {
         Self {
@@ -80,28 +80,28 @@ impl Petiole {
         }
     }
 
-    /// The children, in the order of the endpoints of the last update.
+    /// The children, in the endpoint order of the last update.
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// The child of this name, if it still exists.
+    /// The child with this index, if it still exists.
     #[must_use]
     pub fn member(&self, index: ChildIndex) -> Option<&Member> {
         self.members.get(self.place(index)?)
     }
 
-    /// How many children are in which state.
+    /// The number of children in each state.
     #[must_use]
     pub fn counts(&self) -> &StateCounts {
         &self.counts
     }
 
-    /// Makes a child for each new endpoint, drops those whose endpoints are gone, updates the rest. Of endpoints with
-    /// the same addresses only the first counts. Resolution notes are the policy's own to add to its errors.
+    /// Creates a child for each new endpoint, drops those of removed endpoints, and updates the rest. Of endpoints with
+    /// the same addresses only the first is used. Policies add resolution notes to their errors themselves.
     ///
-    /// An endpoint that is where it was costs a comparison of pointers.
+    /// An endpoint whose position is unchanged costs a pointer comparison.
     pub fn update(&mut self, endpoints: &Endpoints, cx: &mut dyn Cx) {
         let mut old = Old::new(std::mem::take(&mut self.members));
         let mut members = Vec::with_capacity(endpoints.count());
@@ -110,7 +110,7 @@ impl Petiole {
             let kept = old.take_near(endpoint, members.len());
             let mut member = match kept {
                 Some(member) => member,
-                // A61: the order of the addresses does not make it another endpoint.
+                // A61: the order of addresses is not part of an endpoint's identity.
                 None => match self.name(endpoint) {
                     Named::New(index) => self.fresh(index, endpoint, cx),
                     Named::Known(index) if index >= first_new => return,
@@ -130,7 +130,7 @@ impl Petiole {
         self.set_members(members);
     }
 
-    /// Hands an event to the child that it is for. `None` if that is gone or has nothing new to say.
+    /// Passes an event to its child. `None` if the child no longer exists or published nothing.
     pub fn on_subchannel(
         &mut self,
         route: Route<'_>,
@@ -141,13 +141,13 @@ impl Petiole {
         self.call(index, cx, |child, cx| child.on_subchannel(rest, event, cx))
     }
 
-    /// Hands a timer to the child that it is for; `None` also if it is the policy's own.
+    /// Passes a timer to its child; also `None` if it is the policy's own.
     pub fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) -> Option<Change> {
         let (index, rest) = route.next()?;
         self.call(index, cx, |child, cx| child.on_timer(rest, token, cx))
     }
 
-    /// Hands a signal to the child that it is for; `None` also if it is the policy's own.
+    /// Passes a signal to its child; also `None` if it is the policy's own.
     pub fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) -> Option<Change> {
         let (index, rest) = route.next()?;
         self.call(index, cx, |child, cx| child.on_signal(rest, token, cx))
@@ -165,14 +165,14 @@ impl Petiole {
         self.changed(place, cx)
     }
 
-    /// The endpoints, for people. Their pick_first policies are left out: an endpoint says all that they would.
+    /// Describes the endpoints, without their pick_first policies, which would add nothing.
     #[must_use]
     pub fn describe(&self, now: Time) -> PolicyNode {
         let endpoints = self.members.iter().map(|member| member.describe(now)).collect();
         PolicyNode { endpoints, ..PolicyNode::default() }
     }
 
-    /// The name of an endpoint; a new one if there is none with the same addresses.
+    /// The index of an endpoint; a new one if none has the same addresses.
     fn name(&mut self, endpoint: &Endpoint) -> Named {
         let next = ChildIndex(self.next);
         let name = *self.by_key.entry(EndpointKey::of(endpoint)).or_insert(next);
@@ -196,12 +196,12 @@ impl Petiole {
         self.counts = StateCounts::default();
         self.places.clear();
         self.places.reserve_exact(self.members.len());
-        // There are no more members than names, which are as wide.
+        // There are no more members than indices, which have the same width.
         for (place, member) in (0..).zip(&self.members) {
             *self.counts.of(member.state()) += 1;
             self.places.push((member.index(), place));
         }
-        // Names are given in order, so that they mostly are in order.
+        // Indices are assigned in order, so they are mostly sorted.
         self.places.sort_unstable();
     }
 
@@ -221,7 +221,7 @@ impl Petiole {
         self.changed(place, cx)
     }
 
-    /// Looks at what the child at this place published.
+    /// Reads the output of the child at this position.
     fn changed(&mut self, position: usize, cx: &mut dyn Cx) -> Option<Change> {
         let member = self.members.get_mut(position)?;
         let was = member.state();
@@ -235,10 +235,10 @@ impl Petiole {
     }
 }
 
-/// The name of an endpoint among the members.
+/// The index of an endpoint.
 enum Named {
-    /// Just given.
+    /// Newly assigned.
     New(ChildIndex),
-    /// That of an endpoint before, of this update or of the last.
+    /// That of an earlier endpoint, in this update or the last.
     Known(ChildIndex),
 }

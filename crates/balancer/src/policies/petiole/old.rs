@@ -1,17 +1,17 @@
-//! The members before an update, to be taken over by those after it.
+//! The members before an update, from which those after it are taken.
 
 use std::sync::Arc;
 
 use super::Member;
 use crate::api::Endpoint;
 
-/// How far ahead to look for an endpoint that is not where it was.
+/// The distance to search for an endpoint that moved.
 const AHEAD: usize = 4;
 
-/// Members that are taken in about the order in which they are: most updates move few.
+/// Members in their previous order: most updates move few.
 pub(super) struct Old {
     members: Vec<Option<Member>>,
-    /// The place after that of the last one taken.
+    /// The position after the last one taken.
     cursor: usize,
 }
 
@@ -20,8 +20,8 @@ impl Old {
         Self { members: members.into_iter().map(Some).collect(), cursor: 0 }
     }
 
-    /// Takes the member of an endpoint whose place is now `position`, if it is near to where it is expected. `None` says
-    /// nothing: the member may be elsewhere.
+    /// Takes the member of an endpoint whose new position is `position`, if it is near its expected position. After
+    /// `None` the member may be elsewhere.
     pub(super) fn take_near(&mut self, endpoint: &Arc<Endpoint>, position: usize) -> Option<Member> {
         let places = (self.cursor..self.cursor + AHEAD).chain([position]);
         for place in places {
@@ -34,7 +34,7 @@ impl Old {
         None
     }
 
-    /// Takes the member at this place, if nobody did.
+    /// Takes the member at this position, unless it was taken.
     pub(super) fn take(&mut self, place: usize) -> Option<Member> {
         let taken = self.members.get_mut(place)?.take();
         if taken.is_some() {
@@ -43,7 +43,7 @@ impl Old {
         taken
     }
 
-    /// Those that nobody took.
+    /// The members that were not taken.
     pub(super) fn left(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().flatten()
     }

@@ -1,4 +1,4 @@
-//! From endpoints to the flat list of addresses that happy eyeballs walks (A61 "Address List Handling in pick_first").
+//! Flattens endpoints into the address list for happy eyeballs (A61 "Address List Handling in pick_first").
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use crate::api::Endpoint;
 
-/// An address with the endpoint that it belongs to.
+/// An address with its endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
     pub(super) address: SocketAddr,
     pub(super) endpoint: Arc<Endpoint>,
 }
 
-/// The addresses of all endpoints, in order, each once, with the families taking turns.
+/// The addresses of all endpoints without duplicates, in order, with interleaved address families.
 pub(super) fn flatten(endpoints: &[Arc<Endpoint>]) -> Vec<Address> {
-    // Under a petiole policy there is one endpoint, and mostly one address.
+    // Under a petiole policy there is one endpoint, usually with one address.
     if let [endpoint] = endpoints
         && let [address] = *endpoint.addresses
     {
@@ -32,7 +32,7 @@ pub(super) fn flatten(endpoints: &[Arc<Endpoint>]) -> Vec<Address> {
             family.push_back(Address { address, endpoint: Arc::clone(endpoint) });
         }
     }
-    // A61: interleave the families as RFC 8305, section 4, says, beginning with the family of the first address.
+    // A61: interleaves the families as in RFC 8305, section 4, starting with that of the first address.
     let (mut turn, mut other) = if v6_first == Some(true) { (v6, v4) } else { (v4, v6) };
     let mut list = Vec::with_capacity(turn.len() + other.len());
     while let Some(address) = turn.pop_front().or_else(|| other.pop_front()) {

@@ -1,4 +1,5 @@
-//! The search for a connection: the happy eyeballs pass over all addresses, then trying all of them at all times (A61).
+//! The search for a connection: a happy eyeballs pass over all addresses, then continuous attempts on all of them
+//! (A61).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,10 @@ use crate::api::{ConnectivityState, Cx, PickError, RouteBuf, Subchannel, Subchan
 /// A search over a list of subchannels.
 pub(super) struct Attempt {
     candidates: Vec<Candidate>,
-    /// The candidate that the first pass has come to; past the end when it has come to all.
+    /// The position of the first pass; past the end when the pass has reached all candidates.
     cursor: usize,
     timer: Option<Timer>,
-    /// Whether each candidate has failed once.
+    /// Whether every candidate has failed once.
     pass_failed: bool,
     /// Failures since then.
     failures: usize,
@@ -31,14 +32,14 @@ impl Candidate {
     }
 }
 
-/// What came of a step.
+/// The result of a step.
 #[must_use]
 pub(super) enum Progress {
-    /// Nothing to tell the parent.
+    /// Still searching; nothing to report to the parent.
     Searching,
-    /// This one is connected, in this health.
+    /// This subchannel is connected and has this health.
     Found { subchannel: Subchannel, health: ConnectivityState, error: Option<Arc<PickError>> },
-    /// All have failed, or, after that, as many failures came as there are subchannels.
+    /// All have failed, or, after that, as many failures have occurred as there are subchannels.
     Failed(Option<Arc<PickError>>),
 }
 
@@ -47,28 +48,28 @@ impl Attempt {
         Self { candidates, cursor: 0, timer: None, pass_failed: false, failures: 0, last_error: None }
     }
 
-    /// The subchannels that it looks at.
+    /// The subchannels of the search.
     pub(super) fn candidates(&self) -> &[Candidate] {
         &self.candidates
     }
 
-    /// The subchannels, for the next search.
+    /// Returns the subchannels for the next search.
     pub(super) fn into_candidates(self) -> Vec<Candidate> {
         self.candidates
     }
 
-    /// Begins, or goes on, with the candidate at the cursor; the next one's turn comes after `delay`.
+    /// Starts or continues with the candidate at the cursor; the next one follows after `delay`.
     pub(super) fn step(&mut self, delay: Duration, cx: &mut dyn Cx) -> Progress {
         self.timer = None;
         let last = self.candidates.len().saturating_sub(1);
         while let Some(candidate) = self.candidates.get_mut(self.cursor) {
             match candidate.state {
-                // A61: one in backoff counts as tried.
+                // A61: a candidate in backoff counts as tried.
                 ConnectivityState::TransientFailure => {
                     candidate.failed = true;
                     self.cursor += 1;
                 }
-                // A61: one that is CONNECTING already is treated as if it had been asked.
+                // A61: a candidate that is CONNECTING already counts as requested.
                 state => {
                     if state == ConnectivityState::Idle {
                         cx.connect(&candidate.subchannel);
@@ -84,14 +85,14 @@ impl Attempt {
         self.end_pass(cx)
     }
 
-    /// The connection attempt delay is over.
+    /// The connection attempt delay has passed.
     pub(super) fn on_timer(&mut self, delay: Duration, cx: &mut dyn Cx) -> Progress {
-        // A61: the next address is tried beside those that are still being tried.
+        // A61: the next address is tried in addition to those in progress.
         self.cursor += 1;
         self.step(delay, cx)
     }
 
-    /// A subchannel changed.
+    /// A subchannel changed its state.
     pub(super) fn on_subchannel(
         &mut self,
         event: &SubchannelEvent,
@@ -102,7 +103,7 @@ impl Attempt {
             return Progress::Searching;
         };
         if event.state == ConnectivityState::Ready {
-            // A61: the first one that is connected wins, asked for or not.
+            // A61: the first connected subchannel is selected, whether it was requested or not.
             let subchannel = self.candidates.swap_remove(at).subchannel;
             return Progress::Found { subchannel, health: event.health, error: event.error.clone() };
         }
@@ -116,15 +117,15 @@ impl Attempt {
         }
         match event.state {
             ConnectivityState::TransientFailure if self.pass_failed => {
-                // A61: after as many failures as subchannels, whichever they were of, resolve again.
+                // A61: after as many failures as subchannels, in any combination, requests re-resolution.
                 self.failures += 1;
                 if self.failures.is_multiple_of(size) { self.failed() } else { Progress::Searching }
             }
             ConnectivityState::TransientFailure => {
-                // One that the pass has not come to was tried for somebody else: it still gets its turn.
+                // A candidate ahead of the pass was tried for another owner: it is still tried by this pass.
                 candidate.failed |= at <= self.cursor;
                 if at == self.cursor {
-                    // A61: a failure before the timer fires moves on at once.
+                    // A61: a failure before the timer fires advances at once.
                     self.cursor += 1;
                     self.step(delay, cx)
                 } else {
@@ -132,7 +133,7 @@ impl Attempt {
                 }
             }
             ConnectivityState::Idle if self.pass_failed => {
-                // A61: after the first pass, whatever leaves its backoff is tried again.
+                // A61: after the first pass, candidates are retried as soon as their backoff ends.
                 cx.connect(&candidate.subchannel);
                 Progress::Searching
             }
@@ -146,7 +147,7 @@ impl Attempt {
             return Progress::Searching;
         }
         self.pass_failed = true;
-        // A61: from now on all are tried at all times.
+        // A61: from now on all candidates are tried continuously.
         for candidate in self.candidates.iter().filter(|c| c.state == ConnectivityState::Idle) {
             cx.connect(&candidate.subchannel);
         }

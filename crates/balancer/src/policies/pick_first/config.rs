@@ -9,13 +9,12 @@ use crate::policy_config;
 /// The configuration of `pick_first`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PickFirstConfig {
-    /// Whether each update puts the endpoints into a random order first (A62).
+    /// Whether each update shuffles the endpoints (A62).
     pub shuffle_address_list: bool,
-    /// How long one address is tried before the next one is tried beside it (A61); taken as 100 ms if shorter and as
-    /// 2 s if longer.
+    /// The delay before the next address is tried in addition (A61); clamped to 100 ms … 2 s.
     pub connection_attempt_delay: Duration,
-    /// Whether the parent is a petiole policy, which wants to be told of the connection's health instead of READY
-    /// (A61). Not for users.
+    /// Whether the parent is a petiole policy, which receives the connection's health instead of READY (A61). Not
+    /// user-configurable.
     pub petiole: bool,
 }
 
@@ -30,15 +29,15 @@ impl Default for PickFirstConfig {
 }
 
 impl PickFirstConfig {
-    /// The configuration that petiole policies give their children.
+    /// The configuration for children of petiole policies.
     #[must_use]
     pub fn for_petiole() -> Self {
         Self { petiole: true, ..Self::default() }
     }
 
-    /// The delay within its bounds.
+    /// The delay, clamped.
     pub(super) fn attempt_delay(&self) -> Duration {
-        // A61: values outside of 100 ms to 2 s count as the nearest bound.
+        // A61: clamped to 100 ms … 2 s.
         self.connection_attempt_delay.clamp(Duration::from_millis(100), Duration::from_secs(2))
     }
 }

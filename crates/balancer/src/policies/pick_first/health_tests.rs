@@ -18,7 +18,7 @@ use crate::policies::round_robin::RoundRobinConfig;
 use crate::policy_config;
 use crate::testing::{Bench, Picked, address, endpoints};
 
-/// A wrapper that ejects the `n`th address, as outlier detection would.
+/// A wrapper that ejects the `n`th address, like outlier detection.
 #[derive(Debug)]
 struct Eject(Option<u16>, Arc<dyn PolicyConfig>);
 
@@ -31,7 +31,7 @@ impl PartialEq for Eject {
 policy_config!(Eject, "eject", EjectPolicy::default());
 
 thread_local! {
-    /// What the child has published when its update returns.
+    /// The state that the child has published when its update returns.
     static AFTER_UPDATE: Cell<Option<ConnectivityState>> = const { Cell::new(None) };
 }
 
@@ -117,7 +117,7 @@ impl Policy for EjectPolicy {
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 }
 
-/// Notes the subchannels that pass.
+/// Records the subchannels that pass through.
 struct Watch<'a> {
     cx: &'a mut dyn Cx,
     known: &'a mut Known,

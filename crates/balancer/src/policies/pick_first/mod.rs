@@ -1,5 +1,5 @@
-//! `pick_first`: connects to the first address that answers, by happy eyeballs (gRFCs A61 and A62), and sends every
-//! RPC there. The leaf of every tree: petiole policies have one for each endpoint.
+//! `pick_first`: connects to the first address that accepts, by happy eyeballs (gRFCs A61 and A62), and sends every RPC
+//! there. The leaf of every tree: petiole policies have one per endpoint.
 
 mod addresses;
 mod attempt;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::api::{Pick, PickArgs, PickResult, PickTarget, Picker, STRIPES, own_stripe};
 
-/// Gives every RPC the same target.
+/// Returns the same target for every RPC.
 pub(super) struct TargetPicker {
-    /// One copy for each stripe: RPCs count their references, and those of different cores shall not meet.
+    /// One copy per stripe: RPCs change reference counts, which different cores should not share.
     targets: [Arc<PickTarget>; STRIPES],
 }
 

@@ -1,4 +1,4 @@
-//! The policy: when it searches, what it does with what the search finds, and what it publishes.
+//! The policy: when it searches, how it uses the result, and what it publishes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -20,20 +20,20 @@ pub struct PickFirst {
     note: Option<Arc<str>>,
     list: Vec<Address>,
     phase: Phase,
-    /// Whether TRANSIENT_FAILURE was published and nothing was connected since.
+    /// Whether TRANSIENT_FAILURE was published and no connection was selected since.
     failing: bool,
 }
 
 #[derive(Default)]
 enum Phase {
-    /// There are no addresses.
+    /// No addresses.
     #[default]
     Empty,
-    /// Waits for an RPC or for the parent.
+    /// Waits for an RPC or the parent.
     Idle { _signal: Signal },
-    /// Looks for a connection.
+    /// Searches for a connection.
     Searching(Attempt),
-    /// Has one.
+    /// Has selected a connection.
     Selected { subchannel: Subchannel, health: ConnectivityState },
 }
 
@@ -52,7 +52,7 @@ impl Policy for PickFirst {
         let mut endpoints = Vec::with_capacity(update.endpoints.count());
         update.endpoints.flatten(&mut |endpoint| endpoints.push(Arc::clone(endpoint)));
         if self.config.shuffle_address_list {
-            // A62: each update is shuffled; A61: by endpoint, which keeps its own order of addresses.
+            // A62: each update is shuffled; A61: by endpoint, preserving the order of each endpoint's addresses.
             cx.rng().shuffle(&mut endpoints);
         }
         self.use_list(flatten(&endpoints), cx);
@@ -105,7 +105,7 @@ impl Policy for PickFirst {
 }
 
 impl PickFirst {
-    /// Connects to this endpoint, as the child of a petiole policy, without the detour of an update.
+    /// Connects to this endpoint as the child of a petiole policy, without building an update.
     pub(in crate::policies) fn use_endpoint(&mut self, endpoint: Arc<Endpoint>, cx: &mut dyn Cx) {
         if !self.config.petiole {
             static PETIOLE: LazyLock<Arc<PickFirstConfig>> =
@@ -131,7 +131,7 @@ impl PickFirst {
         }
     }
 
-    /// Looks for a connection among the addresses; subchannels of the search before are used again.
+    /// Searches for a connection among the addresses, reusing subchannels of the previous search.
     fn search(&mut self, old: Vec<Candidate>, cx: &mut dyn Cx) {
         let mut candidates = self.candidates(old, cx);
         if let Some(at) = candidates.iter().position(|c| c.subchannel.target().slot.is_connected()) {
@@ -140,19 +140,19 @@ impl PickFirst {
         }
         // A62: sticky TRANSIENT_FAILURE.
         if !self.failing {
-            // Under a petiole policy there are very many, and nobody looks at the picker.
+            // Under a petiole policy there are very many, and the picker is not used.
             static SHARED: LazyLock<Arc<QueuePicker>> = LazyLock::new(QueuePicker::new);
             let picker = if self.config.petiole { Arc::clone(&SHARED) } else { QueuePicker::new() };
             cx.publish(ConnectivityState::Connecting, picker);
         }
-        // A61: every new address list gets a pass of its own.
+        // A61: every new address list gets its own first pass.
         let mut attempt = Attempt::new(candidates);
         let progress = attempt.step(self.config.attempt_delay(), cx);
         self.phase = Phase::Searching(attempt);
         self.progress(progress, cx);
     }
 
-    /// A subchannel for each address of the list.
+    /// The subchannels of the address list.
     fn candidates(&self, old: Vec<Candidate>, cx: &mut dyn Cx) -> Vec<Candidate> {
         let mut old: BTreeMap<_, _> = old.into_iter().map(|c| (c.subchannel.target().address, c)).collect();
         self.list
@@ -173,7 +173,7 @@ impl PickFirst {
                 self.select(subchannel, health, error.as_deref(), cx)
             }
             Progress::Failed(error) => {
-                // A61: resolve again, report TRANSIENT_FAILURE, go on trying.
+                // A61: requests re-resolution, reports TRANSIENT_FAILURE, and continues.
                 cx.request_reresolution();
                 let error = error.as_ref().map_or("no attempt was made", |error| &error.message);
                 if self.config.petiole {
@@ -188,7 +188,7 @@ impl PickFirst {
         }
     }
 
-    /// Uses this connection. The other subchannels are dropped with the search (A61), and so is its timer.
+    /// Selects a connection. The other subchannels are dropped with the search (A61), and so is its timer.
     fn select(
         &mut self,
         subchannel: Subchannel,
@@ -201,14 +201,14 @@ impl PickFirst {
         self.publish_selected(error, cx);
     }
 
-    /// An update came while connected.
+    /// Handles an update while connected.
     fn reselect(&mut self, subchannel: Subchannel, health: ConnectivityState, cx: &mut dyn Cx) {
         let target = Arc::clone(subchannel.target());
         if let Some(address) = self.list.iter().find(|address| address.address == target.address) {
             let subchannel = renew(subchannel, address, cx);
             let renewed = !Arc::ptr_eq(subchannel.target(), &target);
             self.phase = Phase::Selected { subchannel, health };
-            // Health other than READY stays published; if it has changed, the first event of the new one says so.
+            // Health other than READY stays published; if it changed, the first event of the new subchannel reports it.
             if renewed && (health == ConnectivityState::Ready || !self.config.petiole) {
                 self.publish_selected(None, cx);
             }
@@ -220,14 +220,14 @@ impl PickFirst {
             Some(at) => {
                 self.select(candidates.swap_remove(at).subchannel, ConnectivityState::Ready, None, cx)
             }
-            // As in all implementations: the connection that the new list does not have is left, and an RPC or the
-            // parent starts the search.
+            // As in all implementations: a connection that is not in the new list is dropped, and an RPC or the parent
+            // starts the search.
             None => self.go_idle(cx),
         }
     }
 
-    /// The selected connection is gone: waits for an RPC or the parent, whatever the subchannel does next. If it is
-    /// backed off, the search finds it in TRANSIENT_FAILURE.
+    /// The selected connection was lost: waits for an RPC or the parent, whatever the subchannel does next. If it is in
+    /// backoff, the search finds it in TRANSIENT_FAILURE.
     fn lost(&mut self, cx: &mut dyn Cx) {
         cx.request_reresolution();
         self.go_idle(cx);
@@ -241,7 +241,7 @@ impl PickFirst {
 
     fn publish_selected(&mut self, error: Option<&PickError>, cx: &mut dyn Cx) {
         let Phase::Selected { subchannel, health } = &self.phase else { return };
-        // A61: health counts only under a petiole policy.
+        // A61: health applies only under a petiole policy.
         let state = if self.config.petiole { *health } else { ConnectivityState::Ready };
         match state {
             ConnectivityState::Ready => cx.publish(state, TargetPicker::new(subchannel.target())),
@@ -262,7 +262,7 @@ impl PickFirst {
         cx.publish(ConnectivityState::TransientFailure, FailPicker::new(error));
     }
 
-    /// One line for each address: each has a connection of its own.
+    /// One line per address, since each has its own connection.
     fn describe_address(&self, address: &Address) -> EndpointNode {
         let of_address = |subchannel: &Subchannel| subchannel.target().address == address.address;
         let (state, subchannel) = match &self.phase {
@@ -285,7 +285,7 @@ impl PickFirst {
         node
     }
 
-    /// A74: the resolution note belongs into the error of RPCs.
+    /// A74: the resolution note is part of the error of RPCs.
     fn with_note(&self, why: &str) -> String {
         self.note.as_ref().map_or_else(|| why.to_owned(), |note| format!("{why} ({note})"))
     }
@@ -295,7 +295,8 @@ fn create(address: &Address, cx: &mut dyn Cx) -> Subchannel {
     cx.create_subchannel(SubchannelSpec::new(address.address, Arc::clone(&address.endpoint)))
 }
 
-/// The same subchannel, or one with a new target if what calls see of the endpoint changed. The connection stays.
+/// The same subchannel, or one with a new target if the parts of the endpoint that calls use changed. The connection
+/// stays.
 fn renew(subchannel: Subchannel, address: &Address, cx: &mut dyn Cx) -> Subchannel {
     if same_for_calls(&subchannel.target().endpoint, &address.endpoint) {
         subchannel
@@ -304,7 +305,7 @@ fn renew(subchannel: Subchannel, address: &Address, cx: &mut dyn Cx) -> Subchann
     }
 }
 
-/// Weights and the order of addresses concern policies, not calls: a change of them keeps the target.
+/// Weights and the order of addresses concern policies, not calls: changing them keeps the target.
 fn same_for_calls(a: &Endpoint, b: &Endpoint) -> bool {
     a.hostname == b.hostname && a.hash_key == b.hash_key && a.health == b.health && a.locality == b.locality
 }

@@ -1,4 +1,4 @@
-//! One priority's child with its two timers.
+//! The child of one priority with its two timers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::api::{
     SubchannelSpec, Timer,
 };
 
-/// A child, the time it has to connect, and the time it has left after it was deactivated.
+/// A child with its failover timer and its retention timer.
 pub(super) struct PriorityNode {
     pub(super) child: Child,
     ignore_reresolution_requests: bool,
     failover: Option<Deadline>,
     retention: Option<Deadline>,
-    /// Whether it reported READY or IDLE more recently than TRANSIENT_FAILURE, and has not used that up.
+    /// Whether it was READY or IDLE since its last TRANSIENT_FAILURE, and has not started the timer since.
     may_wait_again: bool,
 }
 
 impl PriorityNode {
-    /// A child that was not updated yet; `failover` runs from now.
+    /// Creates a child before its first update; `failover` runs from now.
     pub(super) fn new(index: ChildIndex, config: &PriorityChild, failover: Deadline) -> Self {
         Self {
             child: Child::new(index, &config.config),
@@ -39,7 +39,7 @@ impl PriorityNode {
         self.ignore_reresolution_requests = config.ignore_reresolution_requests;
     }
 
-    /// Calls the child. True if it published; its failover timer then follows its new state.
+    /// Calls the child. Returns true if it published; its failover timer then follows its new state.
     pub(super) fn call<R>(
         &mut self,
         timers: &mut Timers,
@@ -63,7 +63,7 @@ impl PriorityNode {
         ChildView::Present { state, failover_pending: self.failover.is_some(), carried_over }
     }
 
-    /// Starts the retention timer, unless it runs.
+    /// Starts the retention timer, unless it is running.
     pub(super) fn deactivate(&mut self, retention: impl FnOnce() -> Deadline) {
         self.retention.get_or_insert_with(retention);
     }
@@ -77,7 +77,7 @@ impl PriorityNode {
         self.retention.is_some()
     }
 
-    /// Which of its timers has this token; that timer is over now.
+    /// Stops the timer with this token, and returns which one it was.
     pub(super) fn expire(&mut self, token: u32) -> Option<Expired> {
         if self.failover.take_if(|deadline| deadline.token == token).is_some() {
             return Some(Expired::Failover);
@@ -87,8 +87,8 @@ impl PriorityNode {
 
     fn on_state(&mut self, timers: &mut Timers, cx: &mut dyn Cx) {
         match self.child.output().state {
-            // X-14, A56: only a child that was READY or IDLE since it last failed gets time again, and a repeated
-            // CONNECTING gets none.
+            // X-14, A56: the timer restarts only for a child that was READY or IDLE since its last failure, and not for
+            // a repeated CONNECTING.
             ConnectivityState::Connecting => {
                 if std::mem::take(&mut self.may_wait_again) {
                     self.failover = Some(timers.start(timers.failover_timeout, cx));
@@ -106,19 +106,19 @@ impl PriorityNode {
     }
 }
 
-/// Which timer of a child ran out.
+/// The expired timer of a child.
 pub(super) enum Expired {
     Failover,
     Retention,
 }
 
-/// A running timer and the token that it comes back with.
+/// A running timer and its token.
 pub(super) struct Deadline {
     token: u32,
     _timer: Timer,
 }
 
-/// Starts timers, each with a token of its own.
+/// Starts timers, each with its own token.
 #[derive(Default)]
 pub(super) struct Timers {
     pub(super) failover_timeout: Duration,
@@ -132,8 +132,8 @@ impl Timers {
     }
 }
 
-/// A context that swallows wishes to resolve again.
-// A37-58, A37-61: an EDS leaf that reconnects must not cause DNS queries of its neighbours.
+/// A context that suppresses requests for re-resolution.
+// A37-58, A37-61: an EDS leaf that reconnects must not cause DNS queries for its siblings.
 struct WithoutReresolution<'a>(&'a mut dyn Cx);
 
 impl Cx for WithoutReresolution<'_> {

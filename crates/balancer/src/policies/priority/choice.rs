@@ -1,50 +1,50 @@
-//! The choice of a priority (A56) as a pure function of what is known of the children.
+//! The choice of a priority (A56) as a pure function of the children's states.
 
 use crate::api::ConnectivityState;
 
-/// What the choice needs to know of one priority.
+/// The state of one priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildView {
-    /// No child was made for it yet.
+    /// No child was created yet.
     Absent,
-    /// Its child exists.
+    /// The child exists.
     Present {
-        /// What the child last reported; CONNECTING if it has not.
+        /// The child's last state; CONNECTING if it has not published.
         state: ConnectivityState,
-        /// Whether the child is still given time to connect.
+        /// Whether the failover timer is running.
         failover_pending: bool,
-        /// Whether its picker was in use when the last update came, and no READY child has been chosen since.
+        /// Whether its picker was in use at the last update, and no READY child has been chosen since.
         carried_over: bool,
     },
 }
 
-/// What to do.
+/// The result of the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// There are no priorities: fail.
     Nothing,
-    /// Make the child of this priority, update it, and choose again.
+    /// Create the child of this priority, update it, and choose again.
     Create(usize),
-    /// This priority it is.
+    /// Use this priority.
     Use {
         /// The chosen priority.
         priority: usize,
         /// The priority whose state and picker to publish: the chosen one, unless it is still connecting and the one
-        /// that served before the update can go on.
+        /// that served before the update can continue.
         serving: usize,
-        /// The lowest priority that the choice looked at: children down to it are needed.
+        /// The lowest priority that was considered: children down to it are needed.
         reached: usize,
         /// Whether children below `reached` are no longer needed.
         deactivate_lower: bool,
     },
 }
 
-/// Chooses among the priorities, the most preferred first. Same views, same choice.
+/// Chooses a priority. Deterministic.
 #[must_use]
 pub fn choose(priorities: &[ChildView]) -> Choice {
     for (priority, view) in priorities.iter().enumerate() {
         match *view {
-            // A56: children are created lazily, when the choice gets to them.
+            // A56: children are created lazily, when the choice reaches them.
             ChildView::Absent => return Choice::Create(priority),
             // A56: the first child that is READY or IDLE serves, and those below it are deactivated.
             ChildView::Present { state: ConnectivityState::Ready | ConnectivityState::Idle, .. } => {
@@ -55,7 +55,7 @@ pub fn choose(priorities: &[ChildView]) -> Choice {
                     deactivate_lower: true,
                 };
             }
-            // A56: a child whose failover timer runs is waited for; nothing below it is created or deactivated.
+            // A56: the choice waits for a child whose failover timer runs; nothing below it is created or deactivated.
             ChildView::Present { failover_pending: true, .. } => {
                 let serving = carried_over_below(priorities, priority).unwrap_or(priority);
                 return Choice::Use { priority, serving, reached: priority, deactivate_lower: false };
@@ -64,15 +64,15 @@ pub fn choose(priorities: &[ChildView]) -> Choice {
         }
     }
     let Some(last) = priorities.len().checked_sub(1) else { return Choice::Nothing };
-    // A56: if none is usable, the first that still tries is waited for; if none tries, the last one's failure is ours.
+    // A56: if none is usable, waits for the first that is connecting; if none is, uses the last one's failure.
     let connecting =
         |view: &ChildView| matches!(view, ChildView::Present { state: ConnectivityState::Connecting, .. });
     let priority = priorities.iter().position(connecting).unwrap_or(last);
     Choice::Use { priority, serving: priority, reached: last, deactivate_lower: false }
 }
 
-/// The READY child that served before an update put something above it. It goes on until what is above it is READY,
-/// failed or timed out, so that an update alone makes no RPC wait. A56 itself would queue here.
+/// The READY child that served before an update put another one above it. It serves until the one above is READY,
+/// failed or timed out, so that an update alone queues no RPC. A56 itself would queue here.
 fn carried_over_below(priorities: &[ChildView], chosen: usize) -> Option<usize> {
     let carried = |view: &ChildView| {
         matches!(view, ChildView::Present { state: ConnectivityState::Ready, carried_over: true, .. })

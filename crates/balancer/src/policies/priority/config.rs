@@ -8,49 +8,49 @@ use super::Priority;
 use crate::api::{Fields, PolicyConfig};
 use crate::policy_config;
 
-/// How long a child may try to connect before the next one is tried too, unless configured otherwise (A56).
+/// The default time for a child to connect before the next one is tried in addition (A56).
 pub const DEFAULT_FAILOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a child lives on that a higher one has made unnecessary (A56).
+/// The time after which a deactivated child is dropped (A56).
 pub const RETENTION: Duration = Duration::from_secs(15 * 60);
 
-/// Children by name, and the order in which they are preferred.
-// A37-62: the map and the list are apart, so that a child survives a change of its place.
+/// Children by name, and their order of preference.
+// A37-62: the map and the list are separate, so that a child survives a change of its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PriorityConfig {
     /// The children by name. The endpoints of a child are the group of the same name.
     pub children: BTreeMap<Arc<str>, PriorityChild>,
-    /// Names of children, the most preferred first.
+    /// The names of the children, the most preferred first.
     pub priorities: Vec<Arc<str>>,
-    /// How long a child may try to connect before the next one is tried too.
+    /// The time for a child to connect before the next one is tried in addition.
     pub failover_timeout: Duration,
-    /// The cluster that has the priorities, for people.
+    /// The cluster that the priorities belong to, for display.
     pub cluster: Arc<str>,
-    /// What people call the children.
+    /// The display names of the children.
     pub labels: Labels,
 }
 
-/// What people call the children of a priority policy.
+/// The display names of the children of a priority policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
-    /// By their names, which mean something.
+    /// Their names, which are meaningful.
     #[default]
     Names,
-    /// By their places, since their names are made up.
+    /// Their positions, since their names are generated.
     Places,
 }
 
 /// The configuration of one child.
 #[derive(Clone, Debug)]
 pub struct PriorityChild {
-    /// The configuration of the policy that it runs.
+    /// The configuration of the child's policy.
     pub config: Arc<dyn PolicyConfig>,
-    /// Whether its wishes to resolve again are kept from the parent (A37-58).
+    /// Whether its requests for re-resolution are suppressed (A37-58).
     pub ignore_reresolution_requests: bool,
 }
 
 impl PriorityConfig {
-    /// A configuration with these children, preferred in this order, and gRPC's failover timeout.
+    /// Creates a configuration with these children in order of preference, and gRPC's failover timeout.
     #[must_use]
     pub fn new(children: impl IntoIterator<Item = (Arc<str>, PriorityChild)>) -> Self {
         let children: Vec<_> = children.into_iter().collect();
@@ -63,7 +63,7 @@ impl PriorityConfig {
         }
     }
 
-    /// What people call a child.
+    /// The display name of a child.
     pub(super) fn label(&self, name: &str) -> String {
         let place = self.priorities.iter().position(|known| &**known == name);
         match (self.labels, place) {
@@ -72,7 +72,7 @@ impl PriorityConfig {
         }
     }
 
-    /// All that is wrong with the list of priorities, if anything.
+    /// All problems of the list of priorities, if any.
     pub(super) fn problems(&self) -> Option<String> {
         let mut seen = BTreeSet::new();
         let problems: Vec<String> = self

@@ -1,7 +1,7 @@
-//! `priority_experimental` (gRFC A56, A115): children in an order of preference; the first that can serve does.
+//! `priority_experimental` (gRFC A56, A115): children in order of preference; the first usable one serves.
 //!
-//! Inputs: the configuration with the endpoints of every child grouped by the child's name, what the children publish,
-//! failover and retention timers. Output: the state and picker of the chosen child, untouched.
+//! Inputs: the configuration with the endpoints grouped by child name, the children's outputs, failover and retention
+//! timers. Output: the state and picker of the chosen child, unchanged.
 
 mod child;
 mod choice;

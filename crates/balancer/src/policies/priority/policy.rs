@@ -1,4 +1,4 @@
-//! The priority policy: keeps the children, and does what the choice says.
+//! The priority policy: manages the children and applies the choice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ const NAME: &str = "priority_experimental";
 /// The policy `priority_experimental`.
 #[derive(Default)]
 pub struct Priority {
-    /// The last update that was good.
+    /// The last accepted update.
     given: Option<Given>,
-    /// The children that exist; those below the choice may be deactivated.
+    /// The existing children; those below the chosen one may be deactivated.
     nodes: BTreeMap<Arc<str>, PriorityNode>,
     children_made: u32,
     timers: Timers,
-    /// The child that the choice names.
+    /// The chosen child.
     chosen: Option<Arc<str>>,
     /// The child whose output is published.
     serving: Option<Arc<str>>,
-    /// The child that was READY and serving when the last update came, until a READY one is chosen.
+    /// The child that was READY and serving at the last update, until a READY one is chosen.
     carried_over: Option<Arc<str>>,
     published: Option<(ConnectivityState, Arc<dyn Picker>)>,
-    /// For people: it lives on where `serving` is taken away for a moment.
+    /// For inspection: kept where `serving` is temporarily empty.
     shown: Serving,
 }
 
@@ -55,15 +55,15 @@ impl Policy for Priority {
         let was_ready = matches!(self.published, Some((ConnectivityState::Ready, _)));
         self.carried_over = self.serving.take().filter(|_| was_ready);
         self.timers.failover_timeout = config.failover_timeout;
-        // X-15, A115: what left the configuration is dropped now; but only after its successors have taken their
-        // shares of the connections that both use.
+        // X-15, A115: children that left the configuration are dropped at once, but only after their successors hold
+        // the connections that both use.
         let (kept, removed): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.nodes)
             .into_iter()
             .partition(|(name, _)| config.priorities.contains(name));
         self.nodes = kept;
         let given = self.given.insert(Given { config, update: update.clone() });
         let mut errors = Vec::new();
-        // X-14, A56: every child that exists gets its update before there is one choice.
+        // X-14, A56: every existing child is updated before a single choice.
         for (name, node) in &mut self.nodes {
             let Some(child_config) = given.config.children.get(name) else { continue };
             node.configure(child_config);
@@ -139,11 +139,11 @@ impl Priority {
         let expired =
             self.nodes.iter_mut().find_map(|(name, node)| Some((Arc::clone(name), node.expire(token)?)));
         match expired {
-            // X-14, A56: the end of the time to connect is no failure of the child: it only allows another choice.
+            // X-14, A56: the end of the failover timer is not a failure of the child: it only allows another choice.
             Some((name, Expired::Failover)) => {
                 tracing::debug!(target: "priority_lb", %name, "failover timer ran out")
             }
-            // X-15, A56: a child that stayed deactivated for so long is dropped.
+            // X-15, A56: a child that was deactivated for this long is dropped.
             Some((name, Expired::Retention)) => {
                 tracing::debug!(target: "priority_lb", %name, "dropped after being deactivated");
                 self.nodes.remove(&name);
@@ -161,7 +161,7 @@ impl Priority {
         }
     }
 
-    /// Chooses, making children as the choice gets to them, and publishes what came of it.
+    /// Chooses a child, creating children as the choice reaches them, and publishes the result.
     fn choose(&mut self, errors: &mut Vec<String>, cx: &mut dyn Cx) {
         loop {
             match choose(&self.views()) {
@@ -187,9 +187,9 @@ impl Priority {
         self.given.iter().flat_map(|given| &given.config.priorities).map(view).collect()
     }
 
-    /// Makes the child of a priority and updates it. Returns what the child has against its update.
+    /// Creates and updates the child of a priority. Returns the error of its update, if any.
     ///
-    /// Always makes one, since a configuration that names a child it does not have is refused: so `choose` ends.
+    /// Always creates one, since a configuration that names an undefined child is rejected; so `choose` terminates.
     fn create(&mut self, priority: usize, cx: &mut dyn Cx) -> Option<String> {
         let given = self.given.as_ref()?;
         let name = given.config.priorities.get(priority)?;
@@ -204,7 +204,7 @@ impl Priority {
         result.err().map(|error| format!("child {name}: {error}"))
     }
 
-    /// X-15, A56: children that the choice got to live on; those below a usable one may go in a while.
+    /// X-15, A56: children that the choice reached are kept; those below a usable one are deactivated.
     fn activate(&mut self, reached: usize, deactivate_lower: bool, cx: &mut dyn Cx) {
         let priorities = self.given.iter().flat_map(|given| &given.config.priorities);
         for (priority, name) in priorities.enumerate() {
@@ -246,7 +246,7 @@ impl Priority {
         self.publish(ConnectivityState::TransientFailure, FailPicker::new(PickError::unavailable(why)), cx);
     }
 
-    /// Publishes, unless this is what the parent has already.
+    /// Publishes, unless the parent has the same output already.
     fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>, cx: &mut dyn Cx) {
         let same = self.published.as_ref().is_some_and(|(old_state, old)| {
             *old_state == state && std::ptr::addr_eq(Arc::as_ptr(old), Arc::as_ptr(&picker))
@@ -259,7 +259,7 @@ impl Priority {
 }
 
 impl Given {
-    /// What the child of this name is updated with.
+    /// The update for the child of this name.
     fn update_of(&self, name: &str, config: &Arc<dyn PolicyConfig>) -> Update {
         Update {
             config: Arc::clone(config),

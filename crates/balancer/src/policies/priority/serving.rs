@@ -1,4 +1,4 @@
-//! Which child RPCs go to, for people.
+//! The serving child, for inspection.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use proxyless_sans_io::Time;
 use super::config::PriorityConfig;
 use crate::api::{ConnectivityState, PolicyEvent, StateChange};
 
-/// The child that served last, and how it came to that.
+/// The child that served last, and how it came to serve.
 #[derive(Default)]
 pub(super) struct Serving {
     name: Option<Arc<str>>,
@@ -20,16 +20,16 @@ struct Since {
 }
 
 impl Serving {
-    /// A READY child serves. An event if it is another one than before, or not the first of the list.
+    /// A READY child serves. Returns an event if it is a different one than before, or not the first of the list.
     pub(super) fn by(&mut self, name: &Arc<str>, config: &PriorityConfig, now: Time) -> Option<PolicyEvent> {
         let place = |name: &Arc<str>| config.priorities.iter().position(|known| known == name);
         let before = match self.name.replace(Arc::clone(name)) {
             Some(before) if before == *name => return None,
             Some(before) => before,
-            // All above the first that serves have failed, or took too long.
+            // All children above the first serving one have failed, or timed out.
             None => Arc::clone(config.priorities.get(place(name)?.checked_sub(1)?)?),
         };
-        // One that has left the configuration did not fail.
+        // A child that left the configuration did not fail.
         let is_lower = place(&before)? < place(name)?;
         let (cluster, from, to) = (Arc::clone(&config.cluster), config.label(&before), config.label(name));
         let how = if is_lower { "failed over" } else { "moved up" };
@@ -40,7 +40,7 @@ impl Serving {
         })
     }
 
-    /// How it came to serve, unless it was the first.
+    /// The change that made it serve, unless it was the first.
     pub(super) fn change(&self, now: Time) -> Option<StateChange> {
         let Since { at, why } = self.since.as_ref()?;
         let seconds_ago = now.since(*at).as_secs_f64();

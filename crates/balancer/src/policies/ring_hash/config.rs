@@ -4,15 +4,15 @@ use super::RingHash;
 use crate::api::Fields;
 use crate::policy_config;
 
-/// No ring gets more entries than this, whatever the control plane says (A42).
+/// The maximum size of a ring, whatever the control plane requests (A42).
 pub const RING_SIZE_CAP: u64 = 4096;
 
-/// How large the ring is made.
+/// The size of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingHashConfig {
-    /// The ring has at least this many entries, if the cap allows.
+    /// The minimum number of entries, subject to the cap.
     pub min_ring_size: u64,
-    /// The ring has at most this many entries.
+    /// The maximum number of entries.
     pub max_ring_size: u64,
 }
 
@@ -23,8 +23,8 @@ impl Default for RingHashConfig {
 }
 
 impl RingHashConfig {
-    /// The smallest and the largest size to use.
-    // A42: values above the client's cap are read as the cap.
+    /// The minimum and maximum size, capped.
+    // A42: values above the client's cap count as the cap.
     pub(super) fn limits(&self) -> (u64, u64) {
         let max = self.max_ring_size.clamp(1, RING_SIZE_CAP);
         (self.min_ring_size.clamp(1, max), max)

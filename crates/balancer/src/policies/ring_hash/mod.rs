@@ -1,7 +1,8 @@
-//! `ring_hash_experimental` (gRFC A42, A61, A76): a petiole that sends RPCs with the same hash to the same endpoint.
+//! `ring_hash_experimental` (gRFC A42, A61, A76): a petiole policy that sends RPCs with the same hash to the same
+//! endpoint.
 //!
-//! Inputs: endpoints with weights (those of their localities included), the states of their pick_first children,
-//! signals of picks that hit an IDLE endpoint. Output: a picker with the ring and the state of every endpoint on it.
+//! Inputs: endpoints with weights (including those of their localities), the states of their pick_first children, and
+//! signals of picks that reach an IDLE endpoint. Output: a picker with the ring and the states of its endpoints.
 
 mod config;
 mod picker;

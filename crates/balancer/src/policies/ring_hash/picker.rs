@@ -1,19 +1,19 @@
-//! Finds the endpoint for a request's hash.
+//! Maps a request's hash to an endpoint.
 
 use std::sync::Arc;
 
 use super::ring::Ring;
 use crate::api::{PickArgs, PickError, PickResult, Picker, SignalRaiser};
 
-/// What picks need to know of one endpoint.
+/// The state of one endpoint for picks.
 pub(super) enum EndpointView {
     /// Picks go to it.
     Ready(Arc<dyn Picker>),
     /// A pick makes it connect.
     Idle(Arc<SignalRaiser>),
-    /// Picks wait for it.
+    /// Picks are queued.
     Connecting,
-    /// Picks pass it by; if there is nobody else, they fail with the error of the first.
+    /// Picks skip it; if all have failed, they fail with the error of the first.
     Failed(Arc<PickError>),
 }
 
@@ -29,7 +29,7 @@ impl PartialEq for EndpointView {
     }
 }
 
-/// The ring and the state of every endpoint at one time.
+/// A snapshot of the ring and the states of its endpoints.
 pub(super) struct RingPicker {
     pub(super) ring: Arc<Ring>,
     /// In the order of the ring's members.
@@ -53,14 +53,14 @@ impl Picker for RingPicker {
                 }
             }
         }
-        // A61: if all have failed, the error is the one of the endpoint that the request belongs to. The ring is never
-        // empty, so there is one.
+        // A61: if all have failed, the error is that of the first endpoint for this hash. The ring is never empty, so
+        // there is one.
         first_failure.map_or(PickResult::Queue, |error| PickResult::Fail(Arc::clone(error)))
     }
 }
 
 impl PartialEq for RingPicker {
-    /// Whether both were made from the same parts.
+    /// Whether both consist of the same parts.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.ring, &other.ring)
             && self.endpoints.len() == other.endpoints.len()

@@ -17,20 +17,21 @@ use crate::policies::petiole::{Change, Connect, Member, Petiole, StateCounts};
 
 const NAME: &str = "ring_hash_experimental";
 
-/// The token of the signal that is no endpoint's; no policy lives to see as many endpoints.
+/// The tag of the policy's own signal; child indices never reach it.
 const SETTLE: u32 = u32::MAX;
 
 /// The policy `ring_hash_experimental`.
 pub struct RingHash {
-    /// The endpoints' children. A61: pick_first connects when it is first updated, so that waits for a wish to connect.
+    /// The children of the endpoints. A61: pick_first connects on its first update, which is therefore deferred until
+    /// requested.
     petiole: Petiole,
     ring: Option<Arc<Ring>>,
-    /// How picks see the members of the petiole, in the same order.
+    /// The states of the petiole's members for picks, in the same order.
     views: Vec<Arc<EndpointView>>,
-    /// Raised by picks that found the endpoint IDLE.
+    /// Raised by picks that reach an IDLE endpoint.
     signals: BTreeMap<ChildIndex, Signal>,
     resolution_note: Option<Arc<str>>,
-    /// While endpoints have changed and that was not acted on: their news are taken together when the input ends.
+    /// Set while changes of endpoints are pending: they are processed together at the end of the input.
     unsettled: Option<Signal>,
     published: Option<(ConnectivityState, Arc<RingPicker>)>,
 }
@@ -105,7 +106,7 @@ impl Policy for RingHash {
         self.on_change(change, cx);
     }
 
-    // A42: only picks, and failures of other endpoints, make an endpoint connect.
+    // A42: only picks and failures of other endpoints make an endpoint connect.
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 
     fn describe(&self, now: Time) -> PolicyNode {
@@ -114,7 +115,7 @@ impl Policy for RingHash {
 }
 
 impl RingHash {
-    /// A pick found the endpoint IDLE. It may have left IDLE since.
+    /// A pick reached an IDLE endpoint, which may have left IDLE since.
     fn on_wish(&mut self, index: ChildIndex, cx: &mut dyn Cx) -> Option<Change> {
         let idle = self.petiole.member(index)?.state() == ConnectivityState::Idle;
         let change = idle.then(|| self.petiole.connect(index, cx)).flatten();
@@ -147,7 +148,7 @@ impl RingHash {
     fn update_views(&mut self) {
         let old = std::mem::take(&mut self.views);
         let views: Vec<_> = self.petiole.members().iter().filter_map(|member| self.view(member)).collect();
-        // What did not change stays the same pointer, so that an update without effect is seen to have none.
+        // Unchanged views keep their pointer, so that an update without effect is recognised.
         let keep = |(at, view): (usize, EndpointView)| match old.get(at) {
             Some(old) if **old == view => Arc::clone(old),
             _ => Arc::new(view),
@@ -164,7 +165,7 @@ impl RingHash {
         }
     }
 
-    /// How picks see an endpoint. Every member has a signal, so there always is a view.
+    /// The state of an endpoint for picks. Every member has a signal, so there always is one.
     fn view(&self, member: &Member) -> Option<EndpointView> {
         Some(match member.state() {
             ConnectivityState::Ready => EndpointView::Ready(Arc::clone(member.picker())),
@@ -183,9 +184,9 @@ impl RingHash {
         self.resolution_note.as_ref().map_or_else(|| message.to_owned(), |note| format!("{message} ({note})"))
     }
 
-    /// Starts what connection attempts are due, then publishes, unless the parent has this picker already.
+    /// Starts the connection attempts that are due, then publishes, unless the parent has this picker already.
     fn settle(&mut self, cx: &mut dyn Cx) {
-        // Each turn takes an endpoint out of IDLE; the bound only guards against children that do not leave it.
+        // Each iteration takes an endpoint out of IDLE; the bound guards against children that do not leave it.
         for _ in 0..self.petiole.members().len() {
             if !needs_attempt(self.petiole.counts()) {
                 break;
@@ -202,7 +203,7 @@ impl RingHash {
         }
     }
 
-    /// Connects one of the IDLE endpoints, a random one so that clients do not all try the same.
+    /// Connects a random IDLE endpoint, so that clients do not all choose the same.
     fn connect_one(&mut self, cx: &mut dyn Cx) {
         let drawn = cx.rng().below(self.petiole.counts().idle as u64) as usize;
         let is_idle = |member: &&Member| member.state() == ConnectivityState::Idle;
@@ -213,7 +214,7 @@ impl RingHash {
     }
 }
 
-/// A42: the six rules of aggregation, in their order.
+/// A42: the six rules of aggregation, in order.
 pub(super) fn aggregate(counts: &StateCounts) -> ConnectivityState {
     let all = counts.idle + counts.connecting + counts.ready + counts.transient_failure;
     match counts {
@@ -226,8 +227,8 @@ pub(super) fn aggregate(counts: &StateCounts) -> ConnectivityState {
     }
 }
 
-/// A61: a policy in CONNECTING or TRANSIENT_FAILURE may get no picks (priority fails over), so it keeps trying by
-/// itself: if no endpoint is connecting, an IDLE one has to.
+/// A61: a policy in CONNECTING or TRANSIENT_FAILURE may get no picks (priority fails over), so it connects on its own:
+/// if no endpoint is connecting, an IDLE one must.
 fn needs_attempt(counts: &StateCounts) -> bool {
     let trying =
         matches!(aggregate(counts), ConnectivityState::Connecting | ConnectivityState::TransientFailure);

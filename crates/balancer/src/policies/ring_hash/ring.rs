@@ -1,4 +1,4 @@
-//! The ring: every endpoint at many places, in proportion to its weight.
+//! The ring: each endpoint has a number of entries proportional to its weight.
 
 use std::fmt::Write;
 
@@ -6,16 +6,16 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::config::RingHashConfig;
 
-/// An endpoint as the ring knows it.
+/// An endpoint on the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
-    /// What its places are computed from.
+    /// The key from which the hashes of its entries are computed.
     pub(super) key: String,
-    /// Its share of the ring; not 0.
+    /// The weight; not 0.
     pub(super) weight: u32,
 }
 
-/// Members at their places, in the order of the hashes.
+/// The entries, ordered by hash.
 pub(super) struct Ring {
     places: Box<[Place]>,
     members: Vec<Member>,
@@ -25,21 +25,21 @@ pub(super) struct Ring {
 #[derive(Clone, Copy)]
 struct Place {
     hash: u64,
-    /// Index into the members.
+    /// The index of the member.
     member: u32,
 }
 
 impl Ring {
-    /// Puts members on a ring. The same members give the same ring in every client.
+    /// Builds the ring. The same members give the same ring in every client.
     pub(super) fn new(members: Vec<Member>, config: &RingHashConfig) -> Self {
         let mut places = Vec::new();
         let total: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
         let share = |member: &Member| f64::from(member.weight) / total as f64;
         let smallest = members.iter().map(share).fold(1.0, f64::min);
         let (min, max) = config.limits();
-        // A42: as many places as give the lightest member a whole number of them, from the minimum up to the maximum.
+        // A42: scaled so that the lightest member has a whole number of entries, between the minimum and the maximum.
         let size = ((smallest * min as f64).ceil() / smallest).min(max as f64);
-        // Running sums, not a rounded number per member: what one member is short of the next one does not get.
+        // Running sums instead of rounding per member, so that rounding errors do not accumulate.
         let (mut placed, mut due) = (0.0, 0.0);
         let mut text = String::new();
         for (index, member) in (0..).zip(&members) {
@@ -62,12 +62,12 @@ impl Ring {
         Self { places: places.into(), members, config: config.clone() }
     }
 
-    /// Whether a ring of these members would be this ring.
+    /// Whether these members and this configuration give this ring.
     pub(super) fn is_of(&self, members: &[Member], config: &RingHashConfig) -> bool {
         self.members == members && self.config == *config
     }
 
-    /// The members at and after the place that a request's hash falls on, once around; members come up repeatedly.
+    /// The members from the entry for a hash onwards, once around; members occur repeatedly.
     pub(super) fn walk(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
         let first = self.places.partition_point(|place| place.hash < hash);
         let (before, from) = self.places.split_at(first);

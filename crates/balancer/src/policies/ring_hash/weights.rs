@@ -1,4 +1,4 @@
-//! What endpoints weigh on the ring, and what their places are computed from.
+//! The weights and keys of endpoints on the ring.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ impl Weights {
         weights
     }
 
-    /// An endpoint as it goes onto the ring.
+    /// The endpoint's member on the ring.
     pub(super) fn member(&self, endpoint: &Endpoint) -> Member {
-        // A76: a hash key, if there is one that is not empty, takes the place of the first address.
+        // A76: a non-empty hash key is used instead of the first address.
         let hash_key = endpoint.hash_key.as_deref().filter(|key| !key.is_empty());
         let first_address = || endpoint.addresses.first().map_or_else(String::new, SocketAddr::to_string);
         Member {
@@ -30,9 +30,9 @@ impl Weights {
 
     fn add(&mut self, endpoints: &Endpoints, factor: u32) {
         for endpoint in endpoints.list() {
-            // A weight of 0 would break the ring; no valid resource has it.
+            // A weight of 0 would break the ring; valid resources have none.
             let weight = factor.saturating_mul(endpoint.weight).max(1);
-            // A42, A61: an endpoint that is listed repeatedly is one endpoint with the sum of the weights.
+            // A42, A61: an endpoint that is listed repeatedly counts once, with the sum of its weights.
             self.0
                 .entry(EndpointKey::of(endpoint))
                 .and_modify(|sum| *sum = sum.saturating_add(weight))

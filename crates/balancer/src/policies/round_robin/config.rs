@@ -3,7 +3,7 @@
 use super::RoundRobin;
 use crate::policy_config;
 
-/// The configuration of `round_robin`: there is nothing to configure.
+/// The configuration of `round_robin`, which has no fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoundRobinConfig;
 

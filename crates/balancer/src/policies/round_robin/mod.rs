@@ -1,4 +1,4 @@
-//! `round_robin`: connects to every endpoint and gives each READY one its turn. A petiole policy (gRFC A61).
+//! `round_robin`: connects to every endpoint and picks READY ones in turn. A petiole policy (gRFC A61).
 
 mod config;
 mod picker;

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use super::position::Position;
 use crate::api::{PickArgs, PickResult, Picker};
 
-/// Gives each child its turn.
+/// Picks the children in turn.
 pub(super) struct RoundRobinPicker {
     children: Vec<Arc<dyn Picker>>,
-    /// Shared with the pickers before and after, so that a new picker goes on where the old one was.
+    /// Shared with earlier and later pickers, so that a new picker continues where the old one was.
     position: Arc<Position>,
 }
 
 impl RoundRobinPicker {
-    /// A picker over these children, of which there must be one at least to complete a pick.
+    /// Creates a picker over these children, at least one of which is needed to complete a pick.
     pub(super) fn new(children: Vec<Arc<dyn Picker>>, position: Arc<Position>) -> Arc<Self> {
         Arc::new(Self { children, position })
     }
 
-    /// Whether it is over the same children in the same order.
+    /// Whether it has the same children in the same order.
     pub(super) fn is_over(&self, children: &[Arc<dyn Picker>]) -> bool {
         self.children.len() == children.len()
             && self.children.iter().zip(children).all(|(a, b)| Arc::ptr_eq(a, b))

@@ -1,4 +1,4 @@
-//! The policy: what it publishes for the states of its children.
+//! The policy: the state and picker it publishes for the states of its children.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ pub struct RoundRobin {
     note: Option<Arc<str>>,
     position: Option<Arc<Position>>,
     published: Published,
-    /// While READY children have changed and the picker has not. It has all of them: when many change in one input, it
-    /// is built once, at the end.
+    /// Set while the READY children have changed and the picker has not. The picker contains all of them: when many
+    /// change in one input, it is rebuilt once, at the end.
     stale: Option<Signal>,
 }
 
-/// What was last published, as far as it says whether to publish anew.
+/// The last output, as far as needed to decide whether to publish again.
 enum Published {
     Nothing,
     Connecting,
     Ready(Arc<RoundRobinPicker>),
     Failure {
         message: String,
-        /// The child whose error is shown.
+        /// The child whose error is published.
         child: Option<ChildIndex>,
     },
 }
@@ -92,7 +92,7 @@ impl Policy for RoundRobin {
 }
 
 impl RoundRobin {
-    /// A child published something: publishes only if that changes what RPCs get.
+    /// A child published: publishes only if that changes the result of picks.
     fn changed(&mut self, change: Option<Change>, cx: &mut dyn Cx) {
         let Some(change) = change else { return };
         match self.petiole.counts().aggregate() {
@@ -104,7 +104,7 @@ impl RoundRobin {
                 }
             }
             ConnectivityState::TransientFailure => {
-                // The child that was the last to fail is shown; while its error is, only that one's news matter.
+                // The error of the child that failed last is published; while it is, only changes of that child matter.
                 let changed = self.petiole.members().get(change.position).map(|member| member.index());
                 let shown = self.shown();
                 if shown.is_none() || shown == changed {
@@ -115,7 +115,7 @@ impl RoundRobin {
         }
     }
 
-    /// Everything else of the input has been dealt with.
+    /// All other events of the input have been handled.
     fn rebuild(&mut self, cx: &mut dyn Cx) {
         let stale = self.stale.take().is_some();
         if stale && self.petiole.counts().aggregate() == ConnectivityState::Ready {
@@ -129,7 +129,7 @@ impl RoundRobin {
         if matches!(&self.published, Published::Ready(picker) if picker.is_over(&children)) {
             return;
         }
-        // A random start, or all clients would begin with the same endpoint.
+        // A random start, so that clients do not all start with the same endpoint.
         let position = self.position.get_or_insert_with(|| Position::starting_at(cx.rng().next_u64()));
         let picker = RoundRobinPicker::new(children, Arc::clone(position));
         self.published = Published::Ready(Arc::clone(&picker));
@@ -143,7 +143,7 @@ impl RoundRobin {
         }
     }
 
-    /// Fails RPCs with the error of this child.
+    /// Publishes the error of this child.
     fn publish_failure(&mut self, child: Option<ChildIndex>, cx: &mut dyn Cx) {
         let message = self.failure_message(child);
         if matches!(&self.published, Published::Failure { message: published, .. } if *published == message) {
@@ -163,7 +163,7 @@ impl RoundRobin {
             (None, false) => "connections to all backends failing".to_owned(),
             (None, true) => "no endpoints".to_owned(),
         };
-        // A74: the resolution note belongs into the error of RPCs.
+        // A74: the resolution note is part of the error of RPCs.
         if let Some(note) = &self.note {
             message = format!("{message} ({note})");
         }

@@ -1,7 +1,8 @@
-//! Whose turn it is: in strict order, unless threads pick at the very same time.
+//! The position of round robin: in strict order, unless threads pick concurrently.
 //!
-//! Every pick takes the next turn of one shared number. Only a thread that loses a race for it takes turns in blocks from
-//! then on, for a while, and uses them up by itself: threads that pick all the time hardly meet. No turn is given twice.
+//! Every pick takes the next turn from one shared counter. A thread that loses a race for it reserves turns in blocks
+//! for a while and uses them up on its own, so that threads that pick all the time rarely contend. No turn is used
+//! twice.
 
 use std::array;
 use std::sync::Arc;
@@ -10,19 +11,21 @@ use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 
 use crate::api::{Padded, STRIPES, own_stripe};
 
-/// How many turns are taken at once,
+/// The number of turns reserved at once.
 const BLOCK: u64 = 32;
-/// and how many times after a lost race. Races are rare even where the number is fought over, and must not be run often.
+/// The number of blocks that a stripe may reserve after a lost race. Races are rare even under contention, and must not
+/// be run often.
 const BLOCKS: u64 = 128;
 
-/// The turns of a policy. All accesses are relaxed: turns order nothing, they only have to be different.
+/// The turns of a policy. All accesses are relaxed: turns order nothing, they only have to be distinct.
 pub(super) struct Position {
     next: Padded<AtomicU64>,
-    /// What each stripe has taken.
+    /// The reservations of each stripe.
     taken: [Padded<AtomicU64>; STRIPES],
 }
 
-/// What a stripe has taken, in one number: the next turn of its block, the blocks that may follow, and the turns left.
+/// A stripe's reservation in one number: the next turn of its block, the number of blocks that may follow, and the
+/// turns left.
 #[derive(Clone, Copy)]
 struct Taken(u64);
 
@@ -38,7 +41,7 @@ impl Taken {
 
 impl Position {
     pub(super) fn starting_at(turn: u64) -> Arc<Self> {
-        // Turns have 48 bits; 40 leave room to count on.
+        // Turns have 48 bits; starting with 40 leaves room to count.
         let next = Padded(AtomicU64::new(turn >> 24));
         Arc::new(Self { next, taken: array::from_fn(|_| Padded::default()) })
     }
@@ -65,10 +68,11 @@ impl Position {
         }
     }
 
-    /// The first turn of a block; the stripe gets the others.
+    /// Reserves a block for the stripe and returns its first turn.
     fn take(&self, taken: &AtomicU64, blocks: u64) -> u64 {
         let turn = self.next.0.fetch_add(BLOCK, Ordering::Relaxed);
-        // What another thread of the stripe has just taken is lost: turns may be left out, but are never given twice.
+        // A concurrent reservation by another thread of the stripe is lost: turns may be skipped, but are never used
+        // twice.
         taken.store(Taken::new(turn + 1, blocks, BLOCK - 1).0, Ordering::Relaxed);
         turn
     }

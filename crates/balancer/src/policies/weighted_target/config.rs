@@ -14,17 +14,17 @@ pub struct WeightedTargetConfig {
     pub targets: BTreeMap<Arc<str>, Target>,
 }
 
-/// One child and its share.
+/// A child and its weight.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Its share of the RPCs, relative to the other children's; not 0.
+    /// The weight relative to the other children; not 0.
     pub weight: u32,
-    /// The configuration of the policy that it runs.
+    /// The configuration of the child's policy.
     pub config: Arc<dyn PolicyConfig>,
 }
 
 impl WeightedTargetConfig {
-    /// All that is wrong with it, if anything.
+    /// All problems of the configuration, if any.
     pub(super) fn problems(&self) -> Option<String> {
         let problem = |(name, target): (&Arc<str>, &Target)| {
             (target.weight == 0).then(|| format!("the weight of target {name:?} is 0"))

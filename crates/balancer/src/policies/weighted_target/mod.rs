@@ -1,8 +1,8 @@
-//! `weighted_target_experimental` (gRFC A28): children that share the RPCs by weight; in xDS, the localities.
+//! `weighted_target_experimental` (gRFC A28): distributes RPCs to children by weight; in xDS, to localities.
 //!
-//! Inputs: the configuration with the endpoints of every child grouped by the child's name, what the children publish.
-//! Output: the best state that any child has, and a picker that draws among the children in that state, and those that
-//! are IDLE: they have to be picked to connect.
+//! Inputs: the configuration with the endpoints grouped by child name, and the children's outputs. Output: the best
+//! state of any child, and a picker that selects among the children in that state and those that are IDLE, which
+//! connect only when picked.
 
 mod config;
 mod picker;

@@ -1,4 +1,4 @@
-//! Draws a child's picker by weight.
+//! Selects a child's picker by weight.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ impl PartialEq for Share {
     }
 }
 
-/// Gives each of several pickers its share of the picks.
+/// Distributes picks to pickers by weight.
 pub(super) struct WeightedPicker {
-    /// For each picker the sum of the weights up to and including its own.
+    /// The cumulative weight up to and including each picker.
     ends: Box<[u64]>,
     pickers: Box<[Arc<dyn Picker>]>,
     total: u64,
 }
 
 impl WeightedPicker {
-    /// A picker for these shares; a lone share needs none around it.
+    /// A picker for these shares; a single one is returned as it is.
     pub(super) fn over(shares: &[Share]) -> Arc<dyn Picker> {
         if let [only] = shares {
             return Arc::clone(&only.picker);
@@ -52,7 +52,7 @@ impl Picker for WeightedPicker {
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
         let key = args.rng.below(self.total);
         let drawn = self.ends.partition_point(|&end| end <= key);
-        // `key` is below the last end, so there always is a drawn picker; without any shares there is nothing to pick.
+        // `key` is below the last end, so there always is a picker; without shares there is nothing to pick.
         self.pickers.get(drawn).map_or(PickResult::Queue, |picker| picker.pick(args))
     }
 }

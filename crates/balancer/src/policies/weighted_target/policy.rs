@@ -34,8 +34,8 @@ impl Policy for WeightedTarget {
             }
         };
         tracing::debug!(target: "weighted_target_lb", targets = config.targets.len(), "update");
-        // A target that left the configuration is dropped at once, but after its successors have taken their shares
-        // of the connections that both use.
+        // A target that left the configuration is dropped at once, but only after its successors hold the connections
+        // that both use.
         let mut old = std::mem::take(&mut self.nodes);
         let mut errors = Vec::new();
         for (name, target) in &config.targets {
@@ -56,7 +56,7 @@ impl Policy for WeightedTarget {
         }
         if self.nodes.is_empty() {
             let why = "no children in weighted_target policy";
-            // The cause first: what the policy made of it says little to those who read it.
+            // The cause first, since it is more useful to readers than its consequence.
             let note = update.resolution_note.as_deref();
             self.fail(note.map_or_else(|| why.to_owned(), |note| format!("{note} ({why})")), cx);
         } else {
@@ -112,7 +112,7 @@ impl WeightedTarget {
         }
     }
 
-    /// Publishes the best state of any child, unless the parent has it already with the same pickers.
+    /// Publishes the best state of any child, unless the parent has the same output already.
     fn publish(&mut self, cx: &mut dyn Cx) {
         let state = self.aggregate();
         let shares: Vec<_> =
@@ -140,7 +140,7 @@ impl WeightedTarget {
     }
 }
 
-/// A child, its weight, and what it counts as.
+/// A child with its weight and its state in the aggregation.
 struct TargetNode {
     child: Child,
     weight: u32,
@@ -155,12 +155,12 @@ impl TargetNode {
         Self { child, weight: 0, state: output.state, picker: output.picker }
     }
 
-    /// Calls the child. True if it published.
+    /// Calls the child. Returns true if it published.
     fn call<R>(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx) -> R) -> (R, bool) {
         let result = f(&mut self.child, cx);
         let published = self.child.take_dirty();
         if published {
-            // A target that can connect without a pick does: otherwise the first RPC of each would wait.
+            // Targets connect without a pick where they can; otherwise the first RPC of each would wait.
             if self.child.output().state == ConnectivityState::Idle {
                 self.child.exit_idle(cx);
                 self.child.take_dirty();
@@ -172,10 +172,10 @@ impl TargetNode {
 
     fn on_state(&mut self) {
         let output = self.child.output();
-        // A failed child that tries again counts as failed, with its error, until it is READY: otherwise many children
-        // that fail in turns would look as if one of them were about to connect, and RPCs would wait for ever. One that
-        // is still IDLE after it was told to connect (ring_hash with new endpoints) does not try: only a pick makes it
-        // connect, and a failed child gets none while another is READY.
+        // A failed child that retries counts as failed, with its error, until it is READY: otherwise many children
+        // failing in turn would look as if one of them were about to connect, and RPCs would be queued for ever. A
+        // child that is still IDLE after it was told to connect (ring_hash with new endpoints) does not retry: only a
+        // pick makes it connect, and a failed child gets none while another is READY.
         let still_failing = self.state == ConnectivityState::TransientFailure
             && output.state == ConnectivityState::Connecting;
         if !still_failing {
@@ -184,16 +184,16 @@ impl TargetNode {
         }
     }
 
-    /// Whether its picker is part of the one that is published with this state.
+    /// Whether its picker is part of the one published with this state.
     fn takes_picks(&self, published: ConnectivityState) -> bool {
         match published {
-            // A28, A42: a child that is IDLE has its share too. It connects only when a pick asks it to, and would
-            // otherwise stay without RPCs for ever as soon as one of the others is READY. Children that connect are
-            // asked as well: a ring that tries one endpoint starts another one for the picks that belong there.
+            // A28, A42: an IDLE child gets its share too. It connects only when picked, and would otherwise get no RPCs
+            // once another child is READY. So do CONNECTING children: a ring that tries one endpoint starts another one
+            // for the picks that map to it.
             ConnectivityState::Ready | ConnectivityState::Connecting => {
                 self.state == published || self.state == ConnectivityState::Idle
             }
-            // In TRANSIENT_FAILURE, RPCs see the children's errors.
+            // In TRANSIENT_FAILURE, RPCs fail with the children's errors.
             ConnectivityState::Idle | ConnectivityState::TransientFailure => self.state == published,
         }
     }

@@ -16,7 +16,7 @@ const EU: Group = Group { name: "eu", size: 3 };
 const US: Group = Group { name: "us", size: 3 };
 const DNS: Group = Group { name: "dns", size: 1 };
 
-// Connections to what is down are tried again after 1 s, 1.6 s, 2.56 s and so on. Short outages make a short way back.
+// Connections to dead backends are retried after 1 s, 1.6 s, 2.56 s and so on. Short outages make a short recovery.
 pub(super) static SCENARIO: Scenario = Scenario {
     target: "xds:///shop",
     seconds: 20,
@@ -75,7 +75,7 @@ fn resources(mesh: &Mesh) -> Vec<Resource> {
     resources
 }
 
-/// The leaves of the aggregate, as a resource of its own (A99-01).
+/// The leaves of the aggregate, as a separate resource (A99-01).
 fn order(clusters: [&str; 3]) -> Resource {
     aggregate_resource("shop-order", clusters)
 }

@@ -1,5 +1,5 @@
-//! The stories that the demo can tell. Each is a file of its own: a mesh, and phases that each do something to it and
-//! expect RPCs to move. A new one is such a file and an entry in [`ScenarioName`].
+//! The scenarios of the demo. Each is a separate file: a mesh, and phases that change it and expect RPCs to move. To
+//! add one, add a file and an entry in [`ScenarioName`].
 
 mod failover;
 mod outlier;
@@ -14,13 +14,13 @@ use super::mesh::{Group, Mesh};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScenarioName {
-    /// An aggregate of two EDS clusters and a DNS cluster: one dies after the other, they come back, they are reordered
+    /// An aggregate of two EDS clusters and a DNS cluster: they die one after the other, come back, and are reordered
     Failover,
     /// One cluster with two priorities: the near region dies and comes back
     Regions,
-    /// Users with cookies: they stay on their hosts when those fall to a lower priority, and move when those die
+    /// Users with cookies: they stay on their hosts when those move to a lower priority, and move when those die
     Sessions,
-    /// One backend begins to fail, is ejected, recovers and comes back
+    /// One backend starts to fail, is ejected, recovers and comes back
     Outlier,
 }
 
@@ -36,16 +36,16 @@ impl ScenarioName {
 }
 
 pub(super) struct Scenario {
-    /// What the channel connects to.
+    /// The target of the channel.
     pub(super) target: &'static str,
-    /// How long it takes, about, unless told.
+    /// The approximate duration by default.
     pub(super) seconds: u64,
-    /// Opens the gates that it needs.
+    /// Opens the required feature gates.
     pub(super) gates: fn(&mut Gates),
     pub(super) groups: &'static [Group],
-    /// Whose load the control plane is told.
+    /// The localities that report load.
     pub(super) reported: &'static [Reported],
-    /// What the control plane says at first.
+    /// The initial resources.
     pub(super) resources: fn(&Mesh) -> Vec<Resource>,
     pub(super) phases: &'static [Phase],
 }
@@ -55,37 +55,37 @@ pub(super) struct Reported {
     pub(super) cluster: &'static str,
     /// Empty for a cluster without localities.
     pub(super) zone: &'static str,
-    /// Whose answers are its load.
+    /// The groups whose answers are its load.
     pub(super) groups: &'static [Group],
 }
 
 pub(super) struct Phase {
     pub(super) title: &'static str,
-    /// What happens when it begins.
+    /// The changes at its start.
     pub(super) acts: &'static [Act],
-    /// Who answers all RPCs without a session in the end; each of them some.
+    /// The groups that answer all RPCs without a session at its end; each of them some.
     pub(super) expect: &'static [Group],
-    /// Who may answer on the way there, besides whoever did before.
+    /// The groups that may answer in between, besides those before.
     pub(super) via: &'static [Group],
-    /// Its part of the demo's time, relative to those of the other phases.
+    /// Its share of the demo's duration, relative to the other phases.
     pub(super) share: u32,
 }
 
 pub(super) enum Act {
-    /// Something is done to the mesh.
+    /// A change of the mesh.
     Mesh(Change),
-    /// So many more users begin a session.
+    /// This many more users start a session.
     LogIn(usize),
 }
 
-/// Something that is done to the mesh.
+/// A change of the mesh.
 pub(super) enum Change {
     Kill(Group),
     Restart(Group),
-    /// From now on they fail all RPCs.
+    /// The group fails all RPCs from now on.
     Fail(Group),
     Recover(Group),
-    /// The control plane says something new.
+    /// The control plane sends new resources.
     Set(fn(&Mesh) -> Vec<Resource>),
 }
 
@@ -104,7 +104,7 @@ mod tests {
             // The timeline shows first letters.
             let letters: BTreeSet<_> = groups.iter().map(|group| group.letter()).collect();
             assert_eq!(letters.len(), groups.len(), "{name:?}");
-            // Every answer is in exactly one place.
+            // Every answer belongs to exactly one locality.
             let counted: Vec<_> = reported.iter().flat_map(|of| of.groups).collect();
             assert!(groups.iter().all(|group| counted.iter().filter(|of| **of == group).count() == 1));
             assert!(phases.len() > 1, "{name:?}");
@@ -113,7 +113,7 @@ mod tests {
                 assert!(phase.title.len() <= 40, "{} is too long for the summary", phase.title);
                 assert!(phase.via.iter().chain(phase.expect).all(|group| groups.contains(group)));
             }
-            // A phase that expects what is already so would show nothing.
+            // A phase that expects the current state would show nothing.
             assert!(phases.windows(2).all(|two| two[0].expect != two[1].expect), "{name:?}");
         }
     }

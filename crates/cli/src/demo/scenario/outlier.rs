@@ -1,5 +1,5 @@
-//! One backend of several begins to fail its RPCs: outlier detection (gRFC A50) ejects it, and takes it back when its
-//! time is over.
+//! One of several backends starts to fail its RPCs: outlier detection (gRFC A50) ejects it, and returns it when the
+//! ejection ends.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::demo::mesh::{Group, Mesh};
 const GOOD: Group = Group { name: "good", size: 3 };
 const FLAKY: Group = Group { name: "flaky", size: 1 };
 
-/// The time between two looks at the endpoints.
+/// The sweep interval.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long the first ejection takes: longer than the phase in which the backend fails.
+/// The duration of the first ejection: longer than the phase in which the backend fails.
 const EJECTION: Duration = Duration::from_secs(4);
 
 pub(super) static SCENARIO: Scenario = Scenario {

@@ -1,5 +1,5 @@
-//! Users with cookies (gRFC A55) on hosts that fall to a lower priority, rise again and die (gRFC A75): sessions stay as
-//! long as their hosts live, while RPCs without a session follow the priorities.
+//! Users with cookies (gRFC A55) on hosts that move to a lower priority, move back, and die (gRFC A75): sessions stay
+//! while their hosts live, whereas RPCs without a session follow the priorities.
 
 use proxyless_testkit::{
     Resource,
@@ -62,7 +62,7 @@ fn resources(mesh: &Mesh) -> Vec<Resource> {
     ]
 }
 
-/// The groups as localities, each of the next lower priority.
+/// The groups as localities, in descending priority.
 fn endpoints(mesh: &Mesh, groups: [Group; 2]) -> Resource {
     let localities =
         (0..).zip(groups).map(|(priority, group)| locality(group.name, mesh.of(group)).priority(priority));

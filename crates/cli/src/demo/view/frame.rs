@@ -1,4 +1,4 @@
-//! What is to be seen at one time, as a picture or as a line.
+//! The state at one time, as a picture or as a line.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -10,12 +10,12 @@ use crate::demo::{
     timeline::{Cell, timeline},
 };
 
-/// The time over which rates are taken.
+/// The time over which rates are computed.
 const WINDOW: Duration = Duration::from_secs(1);
 
 const BAR_WIDTH: usize = 40;
 
-/// The groups' colours, in their order.
+/// The groups' colours, in order.
 const COLOURS: [&str; 4] = ["32", "36", "35", "34"];
 
 const GOOD: &str = "32";
@@ -28,7 +28,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) members: &'a [Member],
     pub(crate) samples: &'a [Sample],
     pub(crate) now: Duration,
-    /// How long the demo will take, about.
+    /// The approximate duration of the demo.
     pub(crate) plan: Duration,
 }
 

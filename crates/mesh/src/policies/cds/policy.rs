@@ -23,7 +23,7 @@ use crate::xds_config::{ClusterChildren, ClusterConfig, ClusterView, EndpointsSt
 pub(super) struct Cds {
     names: PriorityNames,
     endpoints: EndpointTable,
-    /// The leaf that the child was last updated with, to skip what did not change.
+    /// The last leaf that the child was updated with, to skip unchanged ones.
     leaf: Option<Leaf>,
 }
 
@@ -63,7 +63,7 @@ impl Layer for Cds {
         };
         match &cluster.children {
             ClusterChildren::Endpoints { endpoints: EndpointsState::Pending, .. } => {
-                // Not an answer yet: RPCs wait, or go on with what there was.
+                // Not answered yet: RPCs are queued, or use the previous configuration.
                 if !below.exists() {
                     cx.publish(ConnectivityState::Connecting, QueuePicker::new());
                 }
@@ -103,7 +103,7 @@ impl Cds {
         if below.exists() && self.leaf.as_ref() == Some(&leaf) {
             return Ok(());
         }
-        // One empty priority at least, so that there is an xds_cluster_impl to drop RPCs (A37-38).
+        // At least one empty priority, so that there is an xds_cluster_impl to drop RPCs (A37-38).
         static EMPTY: LazyLock<ClusterLoadAssignment> =
             LazyLock::new(|| ClusterLoadAssignment { priorities: vec![Vec::new()], drops: Vec::new() });
         let (priorities, drops) = match endpoints {
@@ -114,9 +114,9 @@ impl Cds {
             _ => (&*EMPTY, &EMPTY.drops),
         };
         let cluster = &leaf.cluster.0.cluster;
-        // A75-10: each leaf uses its own policy, unless the gate gave it the aggregate's.
+        // A75-10: each leaf uses its own policy, unless the gate passes down the aggregate's.
         let policy = leaf.config.lb_policy.as_ref().or(cluster.lb_policy.as_ref());
-        // A leaf always has one; what validation let through without is ROUND_ROBIN, as proto3's zero says.
+        // A validated leaf always has a policy; the default is that of the proto field, ROUND_ROBIN.
         let default_policy = LbPolicy::WrrLocality(Box::new(LbPolicy::RoundRobin));
         let policy = policy.unwrap_or(&default_policy);
         let child = match lb_policy::policy_config(policy) {
@@ -134,8 +134,8 @@ impl Cds {
             ClusterKind::Eds { service_name } => service_name.clone(),
             _ => None,
         };
-        // A37-07: each leaf's own `lrs_server` decides, not that of an aggregate above it. A27-48, A27-49: the only one
-        // that there can be is the server that the cluster came from.
+        // A37-07: each leaf's own `lrs_server` applies, not that of an aggregate above it. A27-48, A27-49: it can only
+        // be the server that the cluster came from.
         let load_reporting = cluster.lrs_server.map(|LrsServer::SelfServer| LoadReporting {
             registry: leaf.config.settings.loads.clone(),
             metrics: cluster.lrs_report_endpoint_metrics.clone(),
@@ -157,7 +157,7 @@ impl Cds {
             child: Arc::new(override_host),
         };
         let outlier_detection = OutlierDetectionConfig {
-            // A50: a cluster without the field has the policy all the same, which then does nothing.
+            // A50: a cluster without the field has the policy too, without effect.
             detection: cluster.outlier_detection.as_ref().map(detection).unwrap_or_default(),
             child: Arc::new(cluster_impl),
         };
@@ -165,7 +165,7 @@ impl Cds {
             config: Arc::new(outlier_detection),
             endpoints: self.endpoints.update(priorities, &names, lb_policy::grouping(policy)),
             resolution_note: leaf.note.clone(),
-            // Nobody below needs it, and it changes with every other cluster.
+            // No policy below needs it, and it changes with every other cluster.
             shared: None,
         };
         self.leaf = Some(leaf);
@@ -184,7 +184,7 @@ impl Cds {
 }
 
 fn priority_config(leaf: &Leaf, names: &[Arc<str>], child: &Arc<dyn PolicyConfig>) -> PriorityConfig {
-    // A37-59, A37-60, A37-61: only DNS leaves can be resolved again.
+    // A37-59, A37-60, A37-61: only DNS leaves can be re-resolved.
     let ignore_reresolution_requests = !matches!(leaf.cluster.0.cluster.kind, ClusterKind::LogicalDns { .. });
     let children = names.iter().map(|name| {
         (Arc::clone(name), PriorityChild { config: Arc::clone(child), ignore_reresolution_requests })
@@ -205,7 +205,7 @@ fn aggregate_config(
     leaves: &[Arc<str>],
 ) -> Arc<dyn PolicyConfig> {
     let settings = &config.settings;
-    // A75-14: behind its gate the aggregate's policy counts for all leaves. A75-11: else it is ignored.
+    // A75-14: if the gate is open, the aggregate's policy applies to all leaves. A75-11: otherwise it is ignored.
     let lb_policy = cluster.cluster.lb_policy.clone().filter(|_| settings.aggregate_backward_compat);
     let children: BTreeMap<_, _> = leaves
         .iter()
@@ -215,7 +215,7 @@ fn aggregate_config(
                 lb_policy: lb_policy.clone(),
                 settings: Arc::clone(settings),
             };
-            // The priorities inside a leaf filter re-resolution requests by the leaf's kind.
+            // The priorities inside a leaf suppress re-resolution requests by the leaf's kind.
             (
                 Arc::clone(leaf),
                 PriorityChild { config: Arc::new(config), ignore_reresolution_requests: false },

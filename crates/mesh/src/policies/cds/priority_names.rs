@@ -1,12 +1,12 @@
-//! Names for the priorities of a cluster that stay with their localities (A37-27): a priority that gets another
-//! number, or exchanges some of its localities, keeps its child policy and with it its connections.
+//! Stable names for the priorities of a cluster (A37-27): a priority that gets another number, or exchanges some of its
+//! localities, keeps its child policy and thus its connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proxyless_xds::resource::{Locality, LocalityEndpoints};
 
-/// The names given by the last update.
+/// The names assigned by the last update.
 #[derive(Default)]
 pub(super) struct PriorityNames {
     given: Vec<Named>,
@@ -19,8 +19,8 @@ struct Named {
 }
 
 impl PriorityNames {
-    /// One name per priority. A priority takes over the name of the first of its localities that had one, unless a
-    /// higher priority took it; else it gets a new one.
+    /// One name per priority. A priority takes the name of the first of its localities that had one, unless a higher
+    /// priority took it; otherwise it gets a new one.
     pub(super) fn update(&mut self, priorities: &[Vec<LocalityEndpoints>]) -> Vec<Arc<str>> {
         let mut free = Free::new(&self.given);
         let given: Vec<Named> = priorities
@@ -42,7 +42,7 @@ fn new_name(next: &mut u64) -> Arc<str> {
     format!("priority-child-{}", *next - 1).into()
 }
 
-/// The names of the last update that no priority of this one has taken.
+/// The names of the last update that are still free.
 struct Free {
     names: BTreeSet<Arc<str>>,
     by_locality: BTreeMap<Arc<Locality>, Vec<Arc<str>>>,

@@ -1,4 +1,4 @@
-//! The `:authority` that each address asks for (gRFC A81), parsed once per update instead of once per pick.
+//! The `:authority` of each address (gRFC A81), parsed once per update instead of once per pick.
 
 use std::net::SocketAddr;
 
@@ -10,13 +10,13 @@ use proxyless_balancer::api::Endpoints;
 pub(super) struct Authorities(Box<[(SocketAddr, HeaderValue)]>);
 
 impl Authorities {
-    /// The host names of all endpoints that have one. Names that cannot be a header's value are left out.
+    /// The host names of all endpoints. Names that are invalid header values are left out.
     pub(super) fn new(endpoints: &Endpoints) -> Self {
         let mut found = Vec::new();
         endpoints.flatten(&mut |endpoint| {
             let name = endpoint.hostname.as_deref().filter(|name| !name.is_empty());
             if let Some(value) = name.and_then(|name| HeaderValue::from_str(name).ok()) {
-                // A value that was cloned once is reference counted: from then on a clone allocates nothing.
+                // A value that was cloned once is reference counted: later clones do not allocate.
                 found.extend(endpoint.addresses.iter().map(|&address| (address, value.clone())));
             }
         });
@@ -25,8 +25,8 @@ impl Authorities {
         Self(found.into())
     }
 
-    /// The same, where the last endpoints, with what they came to, are known: lists that have not changed since are not
-    /// looked at if they had no names.
+    /// Like [`Self::new`], given the last endpoints and their result: unchanged lists without host names are not
+    /// visited.
     pub(super) fn after(endpoints: &Endpoints, last: Option<(&Endpoints, &Self)>) -> Self {
         let nameless = last.filter(|(_, authorities)| authorities.0.is_empty()).map(|(last, _)| last);
         if has_names(endpoints, nameless) { Self::new(endpoints) } else { Self::default() }

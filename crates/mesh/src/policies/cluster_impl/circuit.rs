@@ -1,4 +1,4 @@
-//! Counters of RPCs in flight, shared by all who talk to the same cluster (gRFC A32, A37-55 to A37-57).
+//! Counters of RPCs in flight, shared by all users of a cluster (gRFC A32, A37-55 to A37-57).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use proxyless_balancer::api::{Padded, PermitSource, PickPermit, STRIPES, own_str
 use proxyless_sans_io::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
-/// The counters by {cluster, EDS service name}. Clones are the same registry; [`CircuitRegistry::default`] is a new
-/// one, for tests and simulations that share nothing.
+/// The counters by {cluster, EDS service name}. Clones share the registry; [`CircuitRegistry::default`] creates a new
+/// one, for isolated tests and simulations.
 ///
-/// Locked only when a configuration changes or a counter goes away, never by a pick.
+/// Locked only when a configuration changes or a counter is dropped, never by a pick.
 #[derive(Clone, Default)]
 pub struct CircuitRegistry(Arc<Mutex<BTreeMap<Key, Weak<Places>>>>);
 
@@ -22,14 +22,14 @@ struct Key {
 }
 
 impl CircuitRegistry {
-    /// The registry of the process (A37-57: channels share it).
+    /// The registry of the process, shared by its channels (A37-57).
     #[must_use]
     pub fn global() -> Self {
         static GLOBAL: OnceLock<CircuitRegistry> = OnceLock::new();
         GLOBAL.get_or_init(Self::default).clone()
     }
 
-    /// How many RPCs are in flight to a cluster.
+    /// The number of RPCs in flight to a cluster.
     #[must_use]
     pub fn in_flight(&self, cluster: &str, eds_service_name: Option<&str>) -> u32 {
         let key = Key { cluster: Arc::from(cluster), eds_service_name: eds_service_name.map(Arc::from) };
@@ -37,19 +37,19 @@ impl CircuitRegistry {
         places.map_or(0, |places| places.in_flight())
     }
 
-    /// How many counters there are.
+    /// The number of counters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether no cluster is counted.
+    /// Whether there are no counters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The counter of a cluster, made if there is none.
+    /// The counter of a cluster, created on demand.
     pub(super) fn circuit(&self, cluster: &Arc<str>, eds_service_name: Option<&Arc<str>>) -> Circuit {
         let key = Key { cluster: Arc::clone(cluster), eds_service_name: eds_service_name.cloned() };
         let mut circuits = self.lock();
@@ -67,7 +67,7 @@ impl CircuitRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Weak<Places>>> {
-        // The map is whole whenever the lock is free, whoever panicked while holding it.
+        // The map is consistent whenever the lock is free, even if a holder panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,8 +84,8 @@ impl fmt::Debug for CircuitRegistry {
     }
 }
 
-/// The way to the counter of one cluster. Permits are counted per thread: threads that share one cluster would spend
-/// more time on a shared number than on the rest of the pick.
+/// Access to the counter of one cluster. Permits are counted per stripe: a single counter shared by all threads would
+/// cost more than the rest of the pick.
 pub(super) struct Circuit([Arc<Stripe>; STRIPES]);
 
 impl Circuit {
@@ -95,13 +95,13 @@ impl Circuit {
         }))
     }
 
-    /// How many places are taken.
+    /// The number of places in use.
     pub(super) fn in_flight(&self) -> u32 {
         let [stripe, ..] = &self.0;
         stripe.places.in_flight()
     }
 
-    /// Takes a place, unless `max` are taken. Never overshoots, however many ask at once.
+    /// Takes a place, unless `max` are taken. Never exceeds the limit, even under contention.
     #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     pub(super) fn enter(&self, max: u32) -> Option<PickPermit> {
         let stripe = &self.0[own_stripe() % STRIPES];
@@ -110,7 +110,7 @@ impl Circuit {
     }
 }
 
-/// What the permits of some threads hold: their reference count is on a cache line of its own.
+/// The source of the permits of a stripe, with its reference count on a separate cache line.
 struct Stripe {
     line: Padded<usize>,
     places: Arc<Places>,
@@ -122,15 +122,15 @@ impl PermitSource for Stripe {
     }
 }
 
-/// How many places that nobody uses stay with a stripe.
+/// The maximum number of spare places of a stripe.
 const KEPT: u32 = if cfg!(proxyless_loom) { 1 } else { 16 };
 
 /// The counter of one cluster. Lives as long as a picker or an RPC holds it, so policy churn does not reset it.
 ///
-/// A place is in use, spare with one stripe, or not taken, and each move between these is one atomic step: nobody ever
-/// sees a place as taken that is on its way. All steps are in one order (SeqCst), which [`Places::find`] relies on.
+/// A place is in use, spare in one stripe, or free, and each transition is one atomic step, so that no place is ever
+/// counted twice. All steps have a total order (SeqCst), which [`Places::find`] relies on.
 struct Places {
-    /// Places in use, and those that are spare.
+    /// The number of places in use and spare.
     taken: Padded<AtomicU32>,
     spare: [Padded<Spare>; STRIPES],
     key: Key,
@@ -157,19 +157,19 @@ impl Places {
         }
     }
 
-    /// One that is spare with a stripe. None if the limit has fallen below what is taken: then not all may be used.
+    /// Takes a spare place of a stripe. Fails if the limit has fallen below the number taken: then not all may be used.
     #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     fn take_spare(&self, stripe: usize, max: u32) -> bool {
         self.taken.0.load(Ordering::SeqCst) <= max && self.spare[stripe % STRIPES].0.take()
     }
 
-    /// One that is not taken.
+    /// Takes a free place.
     fn take(&self, max: u32) -> bool {
         let more = |taken: u32| taken.checked_add(1).filter(|&taken| taken <= max);
         self.taken.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// One that is spare with any stripe, or not taken by now. A32: none only if there was a moment without.
+    /// Takes a spare place of any stripe, or a free one. A32: fails only if there was a moment without either.
     fn find(&self, max: u32) -> bool {
         loop {
             let before = self.spare_added();
@@ -177,15 +177,15 @@ impl Places {
             if (0..STRIPES).any(|stripe| self.take_spare(stripe, max)) || self.take(max) {
                 return true;
             }
-            // Each stripe was seen without a spare place after the first look at what had been added to it. If nothing
-            // was added to any up to the second look, all were without when `take` found the limit reached.
+            // Each stripe was seen without a spare place after the first read of the additions. If nothing was added
+            // until the second read, no stripe had one when `take` found the limit reached.
             if self.spare_added() == before {
                 return false;
             }
         }
     }
 
-    /// A limit that fell counts what is in use, not what is spare.
+    /// A reduced limit applies to the places in use, not to spare ones.
     fn give_back_beyond(&self, max: u32) {
         for Padded(spare) in &self.spare {
             while self.taken.0.load(Ordering::SeqCst) > max && spare.take() {
@@ -199,7 +199,7 @@ impl Places {
     }
 }
 
-/// How many places are spare, and above these 32 bits, how many have ever been added.
+/// The number of spare places in the lower 32 bits, and the number of additions so far in the upper ones.
 #[derive(Default)]
 struct Spare(AtomicU64);
 
@@ -219,7 +219,7 @@ impl Spare {
         self.0.fetch_add(Self::ADDED + 1, Ordering::SeqCst);
     }
 
-    /// Whether there was one to take away.
+    /// Takes a place, if there is one.
     fn take(&self) -> bool {
         let less = |word: u64| (word as u32 > 0).then(|| word - 1);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
@@ -230,7 +230,7 @@ impl Drop for Places {
     fn drop(&mut self) {
         let Some(registry) = self.registry.upgrade() else { return };
         let mut circuits = registry.lock().unwrap_or_else(PoisonError::into_inner);
-        // Between the last release and this lock someone may have put a new counter into the place.
+        // A new counter may have been inserted between the last release and this lock.
         if circuits.get(&self.key).is_some_and(|places| places.strong_count() == 0) {
             circuits.remove(&self.key);
         }

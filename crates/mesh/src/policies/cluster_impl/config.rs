@@ -17,31 +17,31 @@ pub(super) const NAME: &str = "xds_cluster_impl_experimental";
 pub struct ClusterImplConfig {
     /// The cluster's name (A37-54).
     pub cluster: Arc<str>,
-    /// The EDS service name, where CDS gives one (A37-53).
+    /// The EDS service name, if CDS has one (A37-53).
     pub eds_service_name: Option<Arc<str>>,
-    /// How many RPCs may be in flight.
+    /// The maximum number of RPCs in flight.
     pub max_requests: u32,
-    /// Which share of RPCs to drop.
+    /// The fractions of RPCs to drop.
     pub drops: Vec<DropCategory>,
-    /// Where the counters of RPCs in flight are.
+    /// The registry of the counters of RPCs in flight.
     pub circuits: CircuitRegistry,
-    /// How load is reported; `None` if it is not (A37-51).
+    /// The load report settings; `None` if load is not reported (A37-51).
     pub load_reporting: Option<LoadReporting>,
-    /// The policy below.
+    /// The child policy.
     pub child: Arc<dyn PolicyConfig>,
 }
 
-/// How the load of a cluster is reported.
+/// The load report settings of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadReporting {
-    /// Where the counters are made known.
+    /// The registry of the counters.
     pub registry: LoadRegistry,
-    /// Which metrics of backends are reported.
+    /// The backend metrics to report.
     pub metrics: MetricSelection,
 }
 
 impl ClusterImplConfig {
-    /// Whether both do the same to RPCs; the policy below may differ.
+    /// Whether both configurations are equal except for the child.
     pub(super) fn same_rules(&self, other: &Self) -> bool {
         self.cluster == other.cluster
             && self.eds_service_name == other.eds_service_name

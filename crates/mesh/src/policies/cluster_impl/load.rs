@@ -1,4 +1,4 @@
-//! Counts the calls of a cluster by locality (gRFC A27, A37), if they are to be reported.
+//! Counts the calls of a cluster by locality (gRFC A27, A37), if its load is reported.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -10,11 +10,11 @@ use proxyless_xds::resource;
 use super::config::{ClusterImplConfig, LoadReporting};
 use super::load_registry::LoadRegistration;
 
-/// Who counts the calls of a cluster.
+/// The load counters of a cluster.
 ///
-/// Each subchannel has the slot of its locality from its making on; what is in the slots follows the configuration. So
-/// a change takes effect on live connections, and calls that run are counted to their end where they started. A slot,
-/// and with it the claim on the locality's counters, goes with the last subchannel that has it.
+/// Each subchannel has the slot of its locality for its whole life; the content of the slots follows the configuration.
+/// So a change affects live connections, while calls in flight are counted to the end where they started. A slot, with
+/// its reference to the locality's counters, is dropped with its last subchannel.
 #[derive(Default)]
 pub(super) struct ClusterLoad {
     key: Option<Key>,
@@ -22,7 +22,7 @@ pub(super) struct ClusterLoad {
     slots: BTreeMap<Locality, Weak<TrackerSlot>>,
 }
 
-/// What makes another store necessary.
+/// The properties that identify a store.
 #[derive(PartialEq)]
 struct Key {
     cluster: Arc<str>,
@@ -31,9 +31,9 @@ struct Key {
 }
 
 impl ClusterLoad {
-    /// Counts as the configuration says from now on.
+    /// Applies a configuration.
     pub(super) fn configure(&mut self, config: &ClusterImplConfig) {
-        // Localities that the last update took away.
+        // Drops localities that the last update removed.
         self.slots.retain(|_, slot| slot.strong_count() > 0);
         // A37-51, A27-47: without an LRS server nothing is counted.
         let key = config.load_reporting.as_ref().map(|reporting| Key {
@@ -58,12 +58,12 @@ impl ClusterLoad {
         }
     }
 
-    /// Where drops are counted, if at all.
+    /// The store that counts drops, if load is reported.
     pub(super) fn store(&self) -> Option<&Arc<LoadStore>> {
         self.registration.as_deref()
     }
 
-    /// What was counted, by locality, and what was dropped before it got that far; nothing if load is not reported.
+    /// The counts by locality and of drops; empty if load is not reported.
     pub(super) fn describe(&self) -> Vec<Detail> {
         let Some(store) = self.store() else { return Vec::new() };
         let LoadView { localities, categories, uncategorized } = store.view();
@@ -81,8 +81,8 @@ impl ClusterLoad {
         localities.chain(categories).chain(circuit).collect()
     }
 
-    /// Has the calls on a new subchannel counted. The locality is that of the endpoint; where there is none (A37-32: a
-    /// DNS leaf), all of its names are empty.
+    /// Tracks the calls on a new subchannel. The locality is that of the endpoint; without one (A37-32: a DNS leaf) its
+    /// names are empty.
     pub(super) fn track(&mut self, spec: &mut SubchannelSpec) {
         let locality = spec.endpoint.locality.as_deref().cloned().unwrap_or_default();
         let known = self.slots.get(&locality).and_then(Weak::upgrade);
@@ -110,7 +110,7 @@ impl CallTracker for LocalityTracker {
     }
 
     fn finished(&self, outcome: &Outcome) {
-        // Before the end is counted, so that it is in the same report.
+        // Before the end is counted, so that both are in the same report.
         if let Some(metrics) = &outcome.metrics {
             self.0.record(&BackendReport {
                 cpu_utilization: metrics.cpu_utilization,
@@ -119,7 +119,7 @@ impl CallTracker for LocalityTracker {
                 named_metrics: &metrics.named_metrics,
             });
         }
-        // A call that was sent and then given up is an error too: its code says so.
+        // A call that was cancelled after sending is an error too: its code says so.
         if outcome.code == Code::Ok { self.0.succeeded() } else { self.0.failed() }
     }
 

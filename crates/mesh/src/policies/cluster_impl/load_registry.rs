@@ -1,4 +1,4 @@
-//! How the policies of a channel say whose load is to be reported.
+//! Registration of load stores by the policies of a channel.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proxyless_xds::lrs::LoadStore;
 
-/// The registrations of one channel, to be passed on to its xDS client (A27-41). Clones are the same registry.
+/// The registrations of one channel, passed on to its xDS client (A27-41). Clones share the registry.
 ///
 /// Policies write and the channel core reads, all in the one task that runs the channel; the lock only makes the
 /// registry `Send`.
 #[derive(Clone, Default)]
 pub struct LoadRegistry(Arc<Mutex<VecDeque<LoadChange>>>);
 
-/// What changed.
+/// A change of registrations.
 #[derive(Debug)]
 pub enum LoadChange {
-    /// The load that this store counts is to be reported.
+    /// Report the load counted in this store.
     Register(Arc<LoadStore>),
-    /// Nothing new will start in this store.
+    /// No more load is counted in this store.
     Unregister(Arc<LoadStore>),
 }
 
@@ -29,7 +29,7 @@ impl LoadRegistry {
         self.lock().pop_front()
     }
 
-    /// Has the load of this store reported until the registration is dropped.
+    /// Registers a store until the registration is dropped.
     pub(super) fn register(&self, store: LoadStore) -> LoadRegistration {
         let store = Arc::new(store);
         self.lock().push_back(LoadChange::Register(Arc::clone(&store)));
@@ -37,7 +37,7 @@ impl LoadRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<LoadChange>> {
-        // The queue is whole whenever the lock is free, whoever panicked while holding it.
+        // The queue is consistent whenever the lock is free, even if a holder panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
-//! `xds_cluster_impl_experimental` (gRFC A37, A32, A81): what a cluster does to every RPC before its endpoints are asked.
+//! `xds_cluster_impl_experimental` (gRFC A37, A32, A81): per-cluster processing of RPCs before endpoints are picked.
 //!
-//! In this order: drop by category, circuit breaking, then the child's pick, then `:authority` rewriting. Calls and
-//! drops are counted for load reports (LRS) where the cluster wants them.
+//! In this order: drops by category, circuit breaking, the child's pick, `:authority` rewriting. Calls and drops are
+//! counted for load reports (LRS) if the cluster requests them.
 
 mod authority;
 mod circuit;

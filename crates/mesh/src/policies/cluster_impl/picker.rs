@@ -10,13 +10,13 @@ use super::config::ClusterImplConfig;
 
 const MILLION: u32 = 1_000_000;
 
-/// What the picker adds to the child's, made once per configuration.
+/// The rules that the picker applies in addition to the child's, built once per configuration.
 pub(super) struct Rules {
     drops: Box<[Drop]>,
     circuit: Circuit,
     max_requests: u32,
     too_many: Arc<PickError>,
-    /// Where drops are counted, if load is reported.
+    /// The store that counts drops, if load is reported.
     load: Option<Arc<LoadStore>>,
 }
 
@@ -37,7 +37,7 @@ impl Rules {
                 counter: load.as_ref().map(|load| load.category(&drop.category)),
             }
         });
-        // A32: who sets no limit has one all the same.
+        // A32: there is a limit even if none is configured.
         let whose = match *max_requests == CircuitBreakers::default().max_requests {
             true => " (the default where the Cluster sets none)",
             false => "",
@@ -48,18 +48,18 @@ impl Rules {
         Self { drops: drops.collect(), circuit, max_requests: *max_requests, too_many, load }
     }
 
-    /// How many RPCs are in flight to the cluster, from all channels of the process.
+    /// The number of RPCs in flight to the cluster, from all channels of the process.
     pub(super) fn in_flight(&self) -> u32 {
         self.circuit.in_flight()
     }
 
-    /// Whether no RPC passes, whatever the child says.
+    /// Whether all RPCs are dropped.
     pub(super) fn drop_all(&self) -> bool {
         self.drops.iter().any(|drop| drop.per_million >= MILLION)
     }
 }
 
-/// Drops by category, asks the child, limits, rewrites.
+/// Drops by category, calls the child, limits, rewrites.
 pub(super) struct ClusterImplPicker {
     pub(super) rules: Arc<Rules>,
     pub(super) authorities: Arc<Authorities>,
@@ -69,7 +69,7 @@ pub(super) struct ClusterImplPicker {
 impl Picker for ClusterImplPicker {
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
         let rules = &*self.rules;
-        // A27-106, A37-49: each category draws for itself; a drop comes first, even if the child is not READY.
+        // A27-106, A37-49: each category is drawn independently; drops come first, even if the child is not READY.
         for drop in &rules.drops {
             if args.rng.below(u64::from(MILLION)) < u64::from(drop.per_million) {
                 if let Some(counter) = &drop.counter {
@@ -80,10 +80,10 @@ impl Picker for ClusterImplPicker {
         }
         let mut pick = match self.child.pick(args) {
             PickResult::Complete(pick) => pick,
-            // A32: what waits or fails is not in flight, so it takes no place, not even for the length of the pick.
+            // A32: RPCs that are queued or fail are not in flight, so they take no place, not even during the pick.
             other => return other,
         };
-        // beyond the limit the RPC fails and is not retried; it is a drop without category.
+        // beyond the limit the RPC fails and is not retried; it is a drop without a category.
         let Some(permit) = rules.circuit.enter(rules.max_requests) else {
             if let Some(load) = &rules.load {
                 load.uncategorized().dropped();
@@ -91,7 +91,7 @@ impl Picker for ClusterImplPicker {
             return PickResult::Drop(Arc::clone(&rules.too_many));
         };
         pick.permit = Some(permit);
-        // A81: the endpoint's host name replaces the channel's authority where the route says so.
+        // A81: the endpoint's host name replaces the channel's authority if the route says so.
         if args.attributes.auto_host_rewrite {
             pick.authority = self.authorities.of(pick.target.address).cloned();
         }

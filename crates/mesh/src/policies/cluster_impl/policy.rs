@@ -36,7 +36,7 @@ impl Layer for ClusterImpl {
             Some(last) => Arc::clone(&last.rules),
             None => {
                 below.republish();
-                // A37-55, A37-56: one counter per {cluster, EDS service name}, whoever asks for it.
+                // A37-55, A37-56: one counter per {cluster, EDS service name}.
                 let circuit = config.circuits.circuit(&config.cluster, config.eds_service_name.as_ref());
                 Arc::new(Rules::new(config, circuit, self.load.store().cloned()))
             }
@@ -67,14 +67,14 @@ impl Layer for ClusterImpl {
     }
 
     fn publish(&mut self, output: &ChildOutput, cx: &mut dyn Cx) {
-        // The state is set before the child is made, so there is one whenever the child publishes.
+        // The state is set before the child is created, so it exists whenever the child publishes.
         let Some(state) = &self.state else { return };
         let picker = ClusterImplPicker {
             rules: Arc::clone(&state.rules),
             authorities: Arc::clone(&state.authorities),
             child: Arc::clone(&output.picker),
         };
-        // A cluster that drops everything serves its purpose: no failover to the next one.
+        // A cluster that drops everything serves its purpose: it does not fail over.
         let connectivity = if state.rules.drop_all() { ConnectivityState::Ready } else { output.state };
         cx.publish(connectivity, Arc::new(picker));
     }

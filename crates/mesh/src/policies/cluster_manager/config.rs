@@ -8,7 +8,7 @@ use crate::xds_config::ClusterView;
 
 pub(super) const NAME: &str = "xds_cluster_manager_experimental";
 
-/// The clusters that routes or RPCs in flight name.
+/// The clusters of routes and RPCs in flight.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterManagerConfig {
     /// In any order; ids are distinct and small, since pickers index by them.
@@ -18,18 +18,18 @@ pub struct ClusterManagerConfig {
 /// One cluster.
 #[derive(Clone, Debug)]
 pub struct ManagedCluster {
-    /// What [`proxyless_balancer::api::CallAttributes::cluster`] says for it.
+    /// The value of [`proxyless_balancer::api::CallAttributes::cluster`].
     pub id: u32,
-    /// Its name. Another name under the same id is another cluster.
+    /// The name. A different name under the same id is a different cluster.
     pub name: Arc<str>,
-    /// The configuration of its child.
+    /// The configuration of the child.
     pub config: Arc<dyn PolicyConfig>,
-    /// What the channel's configuration says of it.
+    /// The cluster's part of the channel's configuration.
     pub view: Option<Arc<ClusterView>>,
 }
 
 impl ManagedCluster {
-    /// Whether both are the same in memory: then there is nothing to do.
+    /// Whether both are the same in memory, so that there is nothing to do.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.is_named_like(other) && Arc::ptr_eq(&self.config, &other.config) && self.same_view(other)
     }

@@ -1,4 +1,4 @@
-//! `xds_cluster_manager_experimental` (gRFC A28, A31): one child per cluster; the route says which one picks.
+//! `xds_cluster_manager_experimental` (gRFC A28, A31): one child per cluster; the route selects the one that picks.
 
 mod config;
 mod picker;

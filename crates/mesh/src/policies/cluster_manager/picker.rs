@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::{PickArgs, PickError, PickResult, Picker};
 
-/// Hands each pick to the picker of the cluster that the route chose.
+/// Passes each pick to the picker of the cluster that the route chose.
 pub(super) struct ClusterPicker {
     by_id: Box<[Option<Arc<dyn Picker>>]>,
     unknown: Arc<PickError>,
@@ -20,7 +20,7 @@ impl ClusterPicker {
                 *place = Some(picker);
             }
         }
-        // A31: an RPC whose cluster is gone fails rather than waits.
+        // A31: an RPC whose cluster was removed fails instead of waiting.
         let unknown = PickError::unavailable("the cluster that the route chose is no longer configured");
         Arc::new(Self { by_id: by_id.into(), unknown })
     }

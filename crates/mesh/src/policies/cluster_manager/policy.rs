@@ -14,10 +14,10 @@ use super::picker::ClusterPicker;
 #[derive(Default)]
 pub(super) struct ClusterManager {
     children: Children<(u32, Arc<str>)>,
-    /// The last configuration, if no child had anything against it.
+    /// The last configuration, if no child rejected it.
     accepted: Option<Arc<dyn PolicyConfig>>,
     published: bool,
-    /// While a child has published and the policy has not: it does so once, when the input ends.
+    /// Set while children have published and the policy has not: it publishes once, at the end of the input.
     stale: Option<Signal>,
 }
 
@@ -58,7 +58,7 @@ impl ClusterManager {
         self.children.values().any(|child| child.output().dirty)
     }
 
-    /// READY before CONNECTING before IDLE; TRANSIENT_FAILURE only if all children are in it, or there is none.
+    /// READY before CONNECTING before IDLE; TRANSIENT_FAILURE only if all children are in it, or there are none.
     fn state(&self) -> ConnectivityState {
         let any = |state| self.children.values().any(|child| child.output().state == state);
         [ConnectivityState::Ready, ConnectivityState::Connecting, ConnectivityState::Idle]
@@ -80,7 +80,7 @@ impl Policy for ClusterManager {
         let same_clusters = unmoved || self.is_over(&config.clusters);
         let mut errors = Vec::new();
         for (place, cluster) in config.clusters.iter().enumerate() {
-            // Of a thousand clusters, an update mostly concerns one.
+            // Most updates concern one of a thousand clusters.
             if unmoved && accepted.get(place).is_some_and(|accepted| cluster.is(accepted)) {
                 continue;
             }
@@ -95,8 +95,8 @@ impl Policy for ClusterManager {
                 errors.push(format!("cluster {}: {error}", cluster.name));
             }
         }
-        // A115: what left the configuration goes at once; the pool keeps connections that others still use. It goes
-        // only now, so that connections which moved to another cluster were taken over before.
+        // A115: removed clusters are dropped at once; the pool keeps connections that others use. They are dropped only
+        // now, so that connections that moved to another cluster were taken over before.
         if !same_clusters {
             let kept: BTreeSet<_> =
                 config.clusters.iter().map(|cluster| (cluster.id, &*cluster.name)).collect();
@@ -105,7 +105,7 @@ impl Policy for ClusterManager {
         if errors.is_empty() {
             self.accepted = Some(Arc::clone(&update.config));
         }
-        // A31: the new children and the picker that knows them come in one step.
+        // A31: the new children and the picker that knows them are published in one step.
         if !same_clusters || !self.published || self.any_dirty() {
             self.publish(cx);
         }

@@ -12,22 +12,22 @@ pub(super) const NAME: &str = "xds_override_host_experimental";
 /// The configuration of xds_override_host.
 #[derive(Clone, Debug)]
 pub struct OverrideHostConfig {
-    /// Which health lets an endpoint serve its sessions (gRFC A55).
+    /// The health statuses in which an endpoint serves its sessions (gRFC A55).
     pub override_host_status: OverrideHostStatus,
-    /// How long an endpoint that only sessions use is kept after its last use (gRFC A75).
+    /// The time for which an endpoint used only by sessions is kept after its last use (gRFC A75).
     pub idle_timeout: Duration,
-    /// Whether there is anything to do.
+    /// Whether RPCs can have sessions.
     pub sessions: Sessions,
-    /// The policy below.
+    /// The child policy.
     pub child: Arc<dyn PolicyConfig>,
 }
 
-/// Whether any RPC can belong to a session: only if the channel's filters know sessions.
+/// Whether RPCs can have sessions: only if the channel has a session filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sessions {
-    /// Some may: every address has to be known.
+    /// They can: every address must be known.
     Used,
-    /// None does: the policy keeps DRAINING endpoints from its child, and only counts its subchannels.
+    /// They cannot: the policy removes DRAINING endpoints, and otherwise only tracks the child's subchannels.
     #[default]
     Unused,
 }

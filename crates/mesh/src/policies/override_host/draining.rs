@@ -1,18 +1,18 @@
-//! Endpoints without those that are DRAINING.
+//! Removal of DRAINING endpoints.
 
 use std::sync::Arc;
 
 use proxyless_balancer::api::{Endpoint, Endpoints, Group, HealthStatus};
 
-/// Takes DRAINING endpoints out, and remembers the last result: a list that did not change is not looked at again.
+/// Removes DRAINING endpoints, and keeps the last result: an unchanged list is not visited again.
 #[derive(Default)]
 pub(super) struct WithoutDraining {
     last: Option<(Endpoints, Endpoints)>,
 }
 
 impl WithoutDraining {
-    /// A75-20: the child never sees DRAINING endpoints, whatever override_host_status says. What has none stays the same
-    /// slice in memory.
+    /// A75-20: the child never sees DRAINING endpoints, whatever override_host_status says. A list without any stays
+    /// the same slice in memory.
     pub(super) fn of(&mut self, endpoints: &Endpoints) -> Endpoints {
         let last = self.last.as_ref().map(|(with, without)| (with, without));
         let without = without_draining(endpoints, last);

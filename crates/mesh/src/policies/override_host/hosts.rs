@@ -1,4 +1,4 @@
-//! Every address that the policy knows, with the subchannels of its child and those that it keeps for sessions.
+//! All known addresses, with the subchannels of the child and those kept for sessions.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,8 +22,8 @@ pub(super) struct Hosts {
     sessions: Sessions,
     /// Empty while there are no sessions.
     by_address: BTreeMap<SocketAddr, Host>,
-    /// Subchannels that the child holds, with their states; known at all times, so that sessions can begin to be used
-    /// without the child noticing.
+    /// Subchannels that the child holds, with their states; always tracked, so that sessions can be enabled without
+    /// affecting the child.
     lent: Lent<ConnectivityState>,
     /// Subchannels that only sessions hold.
     owned: BTreeMap<Id, SocketAddr>,
@@ -33,12 +33,12 @@ pub(super) struct Hosts {
 
 #[derive(Default)]
 struct Host {
-    /// The endpoint, if the last update had one that sessions may know.
+    /// The endpoint, if the last update had one that sessions may use.
     endpoint: Option<Arc<Endpoint>>,
     usable: bool,
     /// Subchannels that the child holds, oldest first.
     lent: Vec<Id>,
-    /// The policy's own; only while the child has none.
+    /// The policy's own subchannel; only while the child has none.
     own: Option<Subchannel>,
     live: Arc<Live>,
 }
@@ -48,7 +48,7 @@ impl Hosts {
         self.sessions
     }
 
-    /// Sessions begin or cease to be used; false if nothing changes. What only sessions held is let go.
+    /// Enables or disables sessions; returns false if nothing changes. Subchannels that only sessions held are dropped.
     pub(super) fn set_sessions(&mut self, sessions: Sessions) -> bool {
         if std::mem::replace(&mut self.sessions, sessions) == sessions {
             return false;
@@ -66,12 +66,12 @@ impl Hosts {
         true
     }
 
-    /// A75-34: from now on this counts.
+    /// A75-34: applies from now on.
     pub(super) fn set_idle_timeout(&mut self, idle_timeout: Duration) {
         self.idle_timeout = idle_timeout;
     }
 
-    /// A75-22: knows all endpoints of an update, whatever their priority. What is gone loses the subchannel that only
+    /// A75-22: sets the endpoints of an update, of all priorities. Removed endpoints lose the subchannels that only
     /// sessions held.
     pub(super) fn list(&mut self, endpoints: &Endpoints, status: OverrideHostStatus, cx: &mut dyn Cx) {
         self.by_address.values_mut().for_each(|host| host.endpoint = None);
@@ -94,15 +94,15 @@ impl Hosts {
         self.by_address.retain(|_, host| !host.is_forgotten());
     }
 
-    /// Makes the policy's own subchannels anew: what the layers above add to a subchannel depends on the endpoint as it
-    /// was listed when the subchannel was made. The connections stay.
+    /// Recreates the policy's own subchannels: the additions by layers above depend on the endpoint at the time of
+    /// creation. The connections stay.
     pub(super) fn renew_owned(&mut self, cx: &mut dyn Cx) {
         for address in self.owned.values().copied().collect::<Vec<_>>() {
             self.own(address, cx);
         }
     }
 
-    /// What picks look up.
+    /// The table for picks.
     pub(super) fn table(&self) -> HostTable {
         let row = |(&address, host): (&SocketAddr, &Host)| {
             Some(Row {
@@ -116,7 +116,7 @@ impl Hosts {
         HostTable { rows, failures: Arc::clone(&self.failures) }
     }
 
-    /// Takes an event in; says whether the subchannel is one that the child holds.
+    /// Handles an event; returns whether the subchannel is one that the child holds.
     pub(super) fn on_event(&mut self, event: &SubchannelEvent, cx: &mut dyn Cx) -> bool {
         let lent = self.lent.get_mut(event.subchannel).map(|(subchannel, state)| {
             *state = event.state;
@@ -127,7 +127,7 @@ impl Hosts {
             if event.state == ConnectivityState::TransientFailure {
                 host.live.failed(self.failures.next());
             }
-            // Raw connectivity: a session outlives an ejection.
+            // Connectivity, not health: a session survives an ejection.
             bump_if(host.live.set_state(Some(event.state)), cx);
         }
         lent.is_some()
@@ -138,7 +138,7 @@ impl Hosts {
         let Some(host) = self.by_address.get(&address) else { return };
         host.live.take_wish();
         match host.live.state() {
-            // A75-35: neither the child nor a session has a subchannel: the policy makes its own.
+            // A75-35: neither the child nor a session has a subchannel: the policy creates its own.
             None if host.usable && host.endpoint.is_some() => {
                 host.live.used(cx.now());
                 self.own(address, cx);
@@ -153,14 +153,14 @@ impl Hosts {
         }
     }
 
-    /// Deals with what the child has let go of; true if the policy took something over.
+    /// Handles subchannels that the child dropped; returns true if the policy took one over.
     pub(super) fn take_returned(&mut self, cx: &mut dyn Cx) -> bool {
         let (mut taken_over, now) = (false, cx.now());
         for (subchannel, _) in self.lent.take_returned() {
             let (id, address) = (subchannel.id(), subchannel.target().address);
             let Some(host) = self.by_address.get_mut(&address) else { continue };
             host.lent.retain(|&lent| lent != id);
-            // Others may be on their way back as well.
+            // Others may have been dropped as well.
             let newest = host.lent.iter().rev().find_map(|&id| self.lent.get(id));
             if let Some((newest, _)) = newest {
                 bump_if(host.live.set_target(Some(newest.target())), cx);
@@ -171,7 +171,7 @@ impl Hosts {
                 self.owned.insert(id, address);
                 taken_over = true;
             } else if host.own.is_none() {
-                // A75-42: else it goes.
+                // A75-42: otherwise it is dropped.
                 bump_if(host.live.set_target(None), cx);
                 if host.is_forgotten() {
                     self.by_address.remove(&address);
@@ -181,7 +181,7 @@ impl Hosts {
         taken_over
     }
 
-    /// A75-25: lets go of what no session has used for idle_timeout.
+    /// A75-25: drops what no session has used for idle_timeout.
     pub(super) fn sweep(&mut self, cx: &mut dyn Cx) {
         let now = cx.now();
         let expired = |address: &SocketAddr| {
@@ -198,19 +198,19 @@ impl Hosts {
         }
     }
 
-    /// A75-39: when the next of the policy's own subchannels expires, if it has any.
+    /// A75-39: the expiry of the next of the policy's own subchannels, if any.
     pub(super) fn next_expiry(&self) -> Option<Time> {
         let expiry =
             |address| self.by_address.get(address)?.live.last_used().map(|at| at + self.idle_timeout);
         self.owned.values().filter_map(expiry).min()
     }
 
-    /// How many subchannels only sessions hold.
+    /// The number of subchannels that only sessions hold.
     pub(super) fn kept(&self) -> usize {
         self.owned.len()
     }
 
-    /// The addresses that sessions have used within idle_timeout, and those that are kept for sessions alone.
+    /// The addresses used by sessions within idle_timeout, and those kept for sessions alone.
     pub(super) fn describe(&self, now: Time) -> Vec<Detail> {
         let used =
             |(_, host): &(&SocketAddr, &Host)| host.own.is_some() || is_live(host, self.idle_timeout, now);
@@ -219,7 +219,7 @@ impl Hosts {
         self.by_address.iter().filter(used).map(describe).collect()
     }
 
-    /// Makes a subchannel of the policy's own, in place of the one that it may have.
+    /// Creates a subchannel of the policy's own, replacing an existing one.
     fn own(&mut self, address: SocketAddr, cx: &mut dyn Cx) {
         let Some(host) = self.by_address.get_mut(&address) else { return };
         let Some(endpoint) = &host.endpoint else { return };
@@ -241,7 +241,7 @@ impl Hosts {
 }
 
 impl Host {
-    /// Whether it is not listed and nobody has a subchannel for it.
+    /// Whether it is not listed and has no subchannel.
     fn is_forgotten(&self) -> bool {
         self.endpoint.is_none() && self.own.is_none() && self.lent.is_empty()
     }
@@ -261,7 +261,7 @@ impl Host {
         }
         if let Some(last_used) = self.live.last_used() {
             detail = detail.with_seconds("last_used_seconds_ago", now.since(last_used));
-            // A75-25: only what the child does not hold goes.
+            // A75-25: only subchannels that the child does not hold expire.
             if self.own.is_some() {
                 detail = detail.with_seconds("kept_for_seconds", (last_used + idle_timeout).since(now));
             }
@@ -278,7 +278,7 @@ impl Intercept for Hosts {
             let host = self.by_address.entry(address).or_default();
             host.lent.push(subchannel.id());
             bump_if(host.live.set_target(Some(subchannel.target())), cx);
-            // The child has one now: the policy's own is not needed.
+            // The child has a subchannel now: the policy's own is not needed.
             if let Some(own) = host.own.take() {
                 self.owned.remove(&own.id());
             }

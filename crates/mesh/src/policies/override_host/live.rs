@@ -1,4 +1,4 @@
-//! What pickers and the policy know of one address together: atomics, written by the policy and read by picks.
+//! The state of one address shared by the policy and pickers: atomics, written by the policy and read by picks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering}
 pub(super) struct Live {
     state: AtomicU8,
     target: ArcSwapOption<PickTarget>,
-    /// In whole seconds since the epoch, rounded up; [`NEVER`] if no session used it yet.
+    /// In whole seconds since the epoch, rounded up; [`NEVER`] if no session has used it.
     last_used: AtomicU64,
-    /// The number of the last attempt that failed; 0 if none did.
+    /// The number of the last failed attempt; 0 if there was none.
     last_failure: AtomicU64,
-    /// Whether a pick waits for the state to change.
+    /// Whether a pick waits for a state change.
     awaited: AtomicBool,
-    /// Whether a wish to connect is on its way to the policy.
+    /// Whether a connection request is pending at the policy.
     wished: AtomicBool,
 }
 
@@ -52,22 +52,22 @@ impl Live {
         }
     }
 
-    /// An attempt failed, by its number. To be noted before the state says so.
+    /// Records a failed attempt by its number. Must precede the state change.
     pub(super) fn failed(&self, number: u64) {
         self.last_failure.store(number, Ordering::SeqCst);
     }
 
-    /// Whether an attempt failed after the one of this number.
+    /// Whether an attempt failed after the one with this number.
     pub(super) fn has_failed_since(&self, number: u64) -> bool {
         self.last_failure.load(Ordering::SeqCst) > number
     }
 
-    /// What calls use.
+    /// The target for calls.
     pub(super) fn target(&self) -> Option<Arc<PickTarget>> {
         self.target.load_full()
     }
 
-    /// The policy has another subchannel for the address, or none. `true` if a pick waits for such news.
+    /// Sets or removes the subchannel of the address. Returns true if a pick waits for this.
     pub(super) fn set_target(&self, target: Option<&Arc<PickTarget>>) -> bool {
         self.target.store(target.cloned());
         match (target, self.state()) {
@@ -77,7 +77,7 @@ impl Live {
         }
     }
 
-    /// The state changed. `true` if a pick waits for that: then waiting RPCs must pick again.
+    /// Changes the state. Returns true if a pick waits for this: then queued RPCs must pick again.
     pub(super) fn set_state(&self, state: Option<ConnectivityState>) -> bool {
         let state = match state {
             Some(ConnectivityState::Idle) => 0,
@@ -86,38 +86,38 @@ impl Live {
             Some(ConnectivityState::TransientFailure) => 3,
             None => NO_SUBCHANNEL,
         };
-        // SeqCst: of this store and the swap below, and the store and the load of a pick that begins to wait, at least
-        // one side sees the other. So either the pick sees the new state or it is woken.
+        // SeqCst: of this store and the swap below, and the store and load of a pick that starts to wait, at least one
+        // side sees the other. So either the pick sees the new state or it is woken.
         self.state.swap(state, Ordering::SeqCst) != state && self.awaited.swap(false, Ordering::SeqCst)
     }
 
-    /// A pick is about to wait for another state. It must look at the state once more after this.
+    /// Announces that a pick will wait for a state change. It must read the state once more after this.
     pub(super) fn await_change(&self) {
         self.awaited.store(true, Ordering::SeqCst);
     }
 
-    /// A wish to connect: true if none is on its way yet.
+    /// Requests a connection; returns true if no request is pending.
     pub(super) fn wish(&self) -> bool {
         !self.wished.swap(true, Ordering::AcqRel)
     }
 
-    /// The policy takes the wish.
+    /// The policy takes the request.
     pub(super) fn take_wish(&self) {
         self.wished.store(false, Ordering::Release);
     }
 
-    /// A75-36: a session uses the address now. Written only when the second changed, so that the line stays shared.
+    /// A75-36: records the use by a session. Written only when the second changed, so that the cache line stays shared.
     pub(super) fn used(&self, now: Time) {
         let now = now.since_epoch();
-        // Rounded up: nothing expires before its time.
+        // Rounded up: nothing expires early.
         let second = now.as_secs() + u64::from(now.subsec_nanos() > 0);
-        // Relaxed: the number guards nothing.
+        // Relaxed: the value orders nothing else.
         if self.last_used.load(Ordering::Relaxed) != second {
             self.last_used.store(second, Ordering::Relaxed);
         }
     }
 
-    /// A75-24: when a session last used it.
+    /// A75-24: the time of the last use by a session.
     pub(super) fn last_used(&self) -> Option<Time> {
         let second = self.last_used.load(Ordering::Relaxed);
         (second != NEVER).then(|| Time::from_epoch(Duration::from_secs(second)))

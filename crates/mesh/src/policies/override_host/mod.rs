@@ -1,14 +1,13 @@
-//! `xds_override_host_experimental` (gRFC A55, A61, A75): RPCs of a session go to the endpoint that their cookie names.
+//! `xds_override_host_experimental` (gRFC A55, A61, A75): sends the RPCs of a session to the endpoint in their cookie.
 //!
-//! It stands above the priority policy and so knows the endpoints of all priorities. It hands its child subchannels
-//! through; those that sessions need it keeps when the child lets go, and makes itself when the child has none. The
-//! state of every endpoint is live in atomics that the picker reads: no lock, and no new picker for a new state.
+//! It is above the priority policy and so knows the endpoints of all priorities. It passes subchannels through to its
+//! child, keeps those that sessions need when the child drops them, and creates its own when the child has none. The
+//! state of every endpoint is in atomics that the picker reads: no lock, and no new picker for a new state.
 //!
-//! Where no filter of the channel knows sessions ([`Sessions::Unused`]) it passes its child's picker on, and only follows
-//! the child's subchannels: filters come and go without the child noticing, which knows what has failed over.
+//! If the channel has no session filter ([`Sessions::Unused`]), it passes on its child's picker and only tracks the
+//! child's subchannels. So filters can be added and removed without affecting the child and its failover state.
 //!
-//! Decision: it goes by raw connectivity, not by health, so an endpoint that outlier detection ejected still serves its
-//! sessions.
+//! Decision: it uses connectivity, not health, so an endpoint that outlier detection ejected still serves its sessions.
 
 mod config;
 mod draining;

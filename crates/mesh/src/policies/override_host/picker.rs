@@ -10,7 +10,7 @@ use proxyless_sans_io::sync::mpsc::Sender;
 
 use super::live::Live;
 
-/// Sends RPCs of sessions to their endpoints, and all others to where the child says.
+/// Sends RPCs of sessions to their endpoints, and passes all others to the child's picker.
 pub(super) struct OverrideHostPicker {
     pub(super) hosts: Arc<HostTable>,
     pub(super) wishes: Arc<Wishes>,
@@ -21,7 +21,7 @@ pub(super) struct OverrideHostPicker {
 #[derive(Default)]
 pub(super) struct HostTable {
     pub(super) rows: Box<[Row]>,
-    /// Numbers the failures of all of them.
+    /// Numbers the failures of all addresses.
     pub(super) failures: Arc<Failures>,
 }
 
@@ -30,21 +30,21 @@ pub(super) struct Row {
     pub(super) address: SocketAddr,
     /// All addresses of the endpoint.
     pub(super) addresses: Arc<[SocketAddr]>,
-    /// Whether its health lets it serve sessions.
+    /// Whether its health allows sessions.
     pub(super) usable: bool,
     pub(super) live: Arc<Live>,
 }
 
-/// A75-55: the way from picks to the policy.
+/// A75-55: the connection requests of picks to the policy.
 pub(super) struct Wishes {
     pub(super) raiser: Arc<SignalRaiser>,
     pub(super) queue: Sender<SocketAddr>,
 }
 
-/// What the cookie comes to.
+/// The result of evaluating the cookie.
 enum Choice<'a> {
     Ready(&'a Row, Arc<PickTarget>),
-    /// Connect it, or make a subchannel for it, and wait.
+    /// Connect it, or create a subchannel for it, and wait.
     Wish(&'a Row),
     Wait,
     Child,
@@ -52,7 +52,7 @@ enum Choice<'a> {
 
 impl Picker for OverrideHostPicker {
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
-        // A75-43, A75-37: without a session the child is asked at once, and nothing is noted.
+        // A75-43, A75-37: without a session the child picks, and nothing is recorded.
         let Some(session) = &mut args.attributes.override_host else { return self.child.pick(args) };
         match self.hosts.choose_or_wait(session) {
             Choice::Child => self.pick_of_child(args),
@@ -62,11 +62,11 @@ impl Picker for OverrideHostPicker {
 }
 
 impl OverrideHostPicker {
-    /// What a choice comes to that is not the child's.
+    /// The result for a choice that is not the child's.
     fn answer(&self, choice: Choice<'_>, args: &mut PickArgs<'_>) -> PickResult {
         match choice {
             Choice::Ready(row, target) => {
-                // A75-48: the whole address list goes to the filter.
+                // A75-48: the filter gets the whole address list.
                 row.note_use(args);
                 PickResult::Complete(Pick::new(target))
             }
@@ -79,16 +79,16 @@ impl OverrideHostPicker {
     }
 
     fn pick_of_child(&self, args: &mut PickArgs<'_>) -> PickResult {
-        // A75-54: whatever else the child says is passed on as it is.
+        // A75-54: other results of the child are passed on unchanged.
         let result = self.child.pick(args);
         match &result {
-            // A75-53: the filter learns the endpoint that the child picked, if it is a known one.
+            // A75-53: the filter learns the endpoint that the child picked, if it is known.
             PickResult::Complete(pick) => {
                 if let Some(row) = self.hosts.row(pick.target.address) {
                     row.note_use(args);
                 }
             }
-            // The RPC waits for the child, if it waits, but its own hosts may be there first.
+            // The RPC waits for the child, but one of its hosts may become READY first.
             PickResult::Queue | PickResult::Fail(_) => {
                 if let Some(session) = &mut args.attributes.override_host {
                     match self.hosts.await_change(session) {
@@ -104,7 +104,7 @@ impl OverrideHostPicker {
 }
 
 impl HostTable {
-    /// Like [`Self::choose`], but what is to wait is sure to be woken.
+    /// Like [`Self::choose`], but an RPC that waits is sure to be woken.
     fn choose_or_wait(&self, session: &mut OverrideHost) -> Choice<'_> {
         let since = session.waiting.as_ref().and_then(|waiting| waiting.since(&self.failures));
         let choice = self.choose(&session.cookie_addresses, since.unwrap_or(u64::MAX));
@@ -114,7 +114,7 @@ impl HostTable {
         self.await_change(session)
     }
 
-    /// Has the RPC woken when one of its hosts changes. Then looks again: a state that changed before woke nobody.
+    /// Registers the RPC to be woken when one of its hosts changes, then chooses again: an earlier change woke nobody.
     fn await_change(&self, session: &mut OverrideHost) -> Choice<'_> {
         let since = session.waiting.as_ref().and_then(|waiting| waiting.since(&self.failures));
         let since = since.unwrap_or_else(|| {
@@ -125,10 +125,10 @@ impl HostTable {
         self.choose(&session.cookie_addresses, since)
     }
 
-    /// A75's pseudo-code, in its order, for an RPC that knows of the failures up to the number `since`.
+    /// A75's pseudo-code, in order, for an RPC that has seen the failures up to number `since`.
     fn choose(&self, cookie: &[SocketAddr], since: u64) -> Choice<'_> {
         let (mut idle, mut connecting, mut without_subchannel) = (None, false, None);
-        // A75-44: in the order of the cookie.
+        // A75-44: in cookie order.
         for row in self.usable(cookie) {
             match row.live.state() {
                 Some(ConnectivityState::Ready) => match row.live.target() {
@@ -136,12 +136,12 @@ impl HostTable {
                     Some(target) => return Choice::Ready(row, target),
                     None => without_subchannel = without_subchannel.or(Some(row)),
                 },
-                // A75-52: the attempt that the RPC waited for has failed. An attempt may last longer than its backoff, so
-                // the next one may have begun before the RPC could see TRANSIENT_FAILURE.
+                // A75-52: the attempt that the RPC waited for has failed. An attempt may last longer than its backoff,
+                // so the next one may have started before the RPC could see TRANSIENT_FAILURE.
                 _ if row.live.has_failed_since(since) => {}
                 Some(ConnectivityState::Idle) => idle = idle.or(Some(row)),
                 Some(ConnectivityState::Connecting) => connecting = true,
-                // A75-52: counts for nothing.
+                // A75-52: skipped.
                 Some(ConnectivityState::TransientFailure) => {}
                 None => without_subchannel = without_subchannel.or(Some(row)),
             }
@@ -151,13 +151,13 @@ impl HostTable {
             (Some(row), ..) => Choice::Wish(row),
             // A75-50: wait for those that are CONNECTING.
             (None, true, _) => Choice::Wait,
-            // A75-51: have a subchannel made for the first that has none.
+            // A75-51: request a subchannel for the first that has none.
             (None, false, Some(row)) => Choice::Wish(row),
             (None, false, None) => Choice::Child,
         }
     }
 
-    /// A75-45, A75-46: the addresses of the cookie that are known and whose health will do.
+    /// A75-45, A75-46: the addresses of the cookie that are known and whose health allows sessions.
     fn usable(&self, cookie: &[SocketAddr]) -> impl Iterator<Item = &Row> {
         cookie.iter().filter_map(|&address| self.row(address)).filter(|row| row.usable)
     }
@@ -169,7 +169,7 @@ impl HostTable {
 }
 
 impl Row {
-    /// A75-36: notes the use of the address for a session.
+    /// A75-36: records the use of the address by a session.
     fn note_use(&self, args: &mut PickArgs<'_>) {
         let Some(session) = &mut args.attributes.override_host else { return };
         self.live.used(session.now);
@@ -178,11 +178,12 @@ impl Row {
 }
 
 impl Wishes {
-    /// Asks the policy, once until it has acted.
+    /// Sends a request to the policy, unless one is pending.
     pub(super) fn send(&self, row: &Row) {
-        // The receiver is gone only when the policy is, and then this picker is superseded.
+        // The receiver is dropped only with the policy, and then this picker is superseded.
         if row.live.wish() && self.queue.send(row.address).is_ok() {
-            // With its partner in the policy: either the policy finds the wish in the queue, or the signal is raised.
+            // Pairs with the fence in the policy: either the policy finds the request in the queue, or the signal is
+            // raised.
             fence(Ordering::SeqCst);
             self.raiser.raise();
         }

@@ -16,7 +16,7 @@ use super::draining::WithoutDraining;
 use super::hosts::Hosts;
 use super::picker::{HostTable, OverrideHostPicker, Wishes};
 
-/// A75-40: the least time between two sweeps.
+/// A75-40: the minimum time between two sweeps.
 const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The policy.
@@ -26,15 +26,15 @@ pub(super) struct OverrideHostPolicy {
     without_draining: WithoutDraining,
     hosts: Hosts,
     table: Arc<HostTable>,
-    /// What `table` was made from.
+    /// The input of `table`.
     listed: Option<(Endpoints, OverrideHostStatus)>,
     control: Option<Control>,
     sweep: Option<Sweep>,
-    /// When the last sweep was, or the policy began.
+    /// The time of the last sweep, or of the policy's creation.
     last_sweep: Time,
 }
 
-/// The policy's end of the wishes of picks.
+/// The policy's end of the connection requests of picks.
 struct Control {
     signal: Signal,
     queue: Receiver<SocketAddr>,
@@ -45,7 +45,7 @@ impl Control {
     /// The wishes that have come. Those that come later raise the signal again.
     fn take_wishes(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.signal.lower();
-        // See the partner in the picker.
+        // Pairs with the fence in the picker.
         fence(Ordering::SeqCst);
         self.queue.try_iter()
     }
@@ -127,7 +127,7 @@ impl Policy for OverrideHostPolicy {
 }
 
 impl OverrideHostPolicy {
-    /// Knows these endpoints from now on; false if it did before.
+    /// Sets the known endpoints; returns false if they are unchanged.
     fn list(&mut self, config: &OverrideHostConfig, endpoints: &Endpoints, cx: &mut dyn Cx) -> bool {
         self.start(cx);
         self.hosts.set_idle_timeout(config.idle_timeout);
@@ -162,13 +162,13 @@ impl OverrideHostPolicy {
         self.finish(cx);
     }
 
-    /// Calls the child, with a look at the subchannels that it makes.
+    /// Calls the child, intercepting the subchannels that it creates.
     fn call<R>(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx) -> R) -> Option<R> {
         let child = self.child.as_mut()?;
         Some(f(child, &mut InterceptCx { cx, by: &mut self.hosts }))
     }
 
-    /// After every call of the child: deals with what it let go of, and publishes what it published.
+    /// After every call of the child: handles its dropped subchannels, and publishes its output.
     fn finish(&mut self, cx: &mut dyn Cx) {
         if self.hosts.take_returned(cx) {
             self.arm(cx);
@@ -194,8 +194,8 @@ impl OverrideHostPolicy {
         cx.publish(output.state, Arc::new(picker));
     }
 
-    /// A75-38, A75-39: sweeps when the next subchannel may expire, which is idle_timeout after its last use; never
-    /// while there is nothing to sweep.
+    /// A75-38, A75-39: sweeps when the next subchannel may expire, idle_timeout after its last use; never while there
+    /// is nothing to sweep.
     fn arm(&mut self, cx: &mut dyn Cx) {
         let next = self.hosts.next_expiry().map(|at| at.max(self.last_sweep + MIN_SWEEP_INTERVAL));
         if next != self.sweep.as_ref().map(|sweep| sweep.at) {

@@ -8,10 +8,10 @@ use crate::policies::layer::Layered;
 
 pub(super) const NAME: &str = "xds_wrr_locality_experimental";
 
-/// The configuration of xds_wrr_locality. The weights are not part of it: they come with the endpoints.
+/// The configuration of xds_wrr_locality. The weights are part of the endpoints.
 #[derive(Clone, Debug)]
 pub struct WrrLocalityConfig {
-    /// The policy inside each locality.
+    /// The policy within each locality.
     pub child: Arc<dyn PolicyConfig>,
 }
 

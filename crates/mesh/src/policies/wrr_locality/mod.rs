@@ -1,6 +1,7 @@
-//! `xds_wrr_locality_experimental` (gRFC A52): picks localities by the weights that EDS gives them.
+//! `xds_wrr_locality_experimental` (gRFC A52): picks localities by their EDS weights.
 //!
-//! Gets a priority's endpoints grouped by locality; configures weighted_target with the weights of the groups.
+//! Its endpoints are those of a priority, grouped by locality; it configures weighted_target with the weights of the
+//! groups.
 
 mod config;
 mod policy;

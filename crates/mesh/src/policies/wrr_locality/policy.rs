@@ -6,10 +6,10 @@ use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig
 use super::config::{NAME, WrrLocalityConfig};
 use crate::policies::layer::{Below, Layer};
 
-/// The policy: only a translator of configurations.
+/// The policy, which only translates configurations.
 #[derive(Default)]
 pub(super) struct WrrLocality {
-    /// The endpoints of the last update: their groups know the localities that the children are named after.
+    /// The endpoints of the last update, whose groups have the localities of the children.
     endpoints: Option<Endpoints>,
 }
 
@@ -18,7 +18,7 @@ impl Layer for WrrLocality {
         let WrrLocalityConfig { child } = config_of(NAME, &update.config)?;
         let localities = update.endpoints.groups().len();
         tracing::debug!(target: "xds_wrr_locality_lb", localities, "update");
-        // A27-97: each locality gets its share by its own weight.
+        // A27-97: each locality's share is by its weight.
         let targets = update.endpoints.groups().iter().map(|group| {
             (Arc::clone(&group.name), Target { weight: group.weight, config: Arc::clone(child) })
         });
@@ -31,7 +31,7 @@ impl Layer for WrrLocality {
         below.update(&Update { config, endpoints, ..update.clone() }, cx)
     }
 
-    /// Names localities for people; the names that children are known by are unique instead.
+    /// Shows the localities instead of the children's names, which are unique but less readable.
     fn describe(&self, node: &mut PolicyNode) {
         let groups = self.endpoints.as_ref().map_or(&[][..], Endpoints::groups);
         for child in node.children.iter_mut().flat_map(|target| &mut target.node.children) {
@@ -43,7 +43,7 @@ impl Layer for WrrLocality {
     }
 }
 
-/// A52: policies nest. The policy inside a locality sees that locality, with its name and weight, as its only one.
+/// A52: policies nest. The policy within a locality sees that locality, with its name and weight, as the only one.
 fn nested(endpoints: &Endpoints) -> Endpoints {
     let around =
         |group: &Group| Group { endpoints: Endpoints::Groups([group.clone()].into()), ..group.clone() };

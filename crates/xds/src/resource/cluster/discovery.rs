@@ -1,4 +1,4 @@
-//! How a cluster's endpoints are found (A27-86 to A27-89, A37-63 to A37-77, gRFC A99).
+//! The discovery of a cluster's endpoints (A27-86 to A27-89, A37-63 to A37-77, gRFC A99).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::resource::extension::Extension;
 use crate::resource::field::Field;
 use crate::resource::wire::{ads_or_self, port, socket_address};
 
-/// The kind of a cluster, with what belongs to it.
+/// The kind of a cluster, with its parameters.
 pub(super) fn cluster_kind(at: &Field<'_>, proto: &wire::Cluster) -> Option<ClusterKind> {
     match &proto.cluster_discovery_type {
         Some(ClusterDiscoveryType::ClusterType(custom)) => custom_kind(&at.field("cluster_type"), custom),
@@ -21,7 +21,7 @@ pub(super) fn cluster_kind(at: &Field<'_>, proto: &wire::Cluster) -> Option<Clus
         Some(ClusterDiscoveryType::Type(kind)) if *kind == DiscoveryType::LogicalDns as i32 => {
             logical_dns(at, proto)
         }
-        // A37-63: nothing else is known. No type at all means STATIC.
+        // A37-63: no other type is supported. An unset type means STATIC.
         _ => {
             at.field("type").reject("must be EDS or LOGICAL_DNS, or there must be a cluster_type");
             None
@@ -32,13 +32,13 @@ pub(super) fn cluster_kind(at: &Field<'_>, proto: &wire::Cluster) -> Option<Clus
 fn eds(at: &Field<'_>, proto: &wire::Cluster) -> Option<ClusterKind> {
     let at = at.field("eds_cluster_config");
     let config = at.require(proto.eds_cluster_config.as_ref())?;
-    // A27-86, A27-87: endpoints come over the same stream.
+    // A27-86, A27-87: EDS must use the same stream.
     let source = ads_or_self(&at.field("eds_config"), config.eds_config.as_ref());
-    // A47: a cluster with a name of the new style does not lend it to its endpoints.
+    // A47: an xdstp cluster name is not used as the EDS service name.
     if config.service_name.is_empty() && proto.name.starts_with("xdstp:") {
         at.field("service_name").reject("must be set if the cluster has an xdstp: name");
     }
-    // A27-88, A27-89: the service name if there is one.
+    // A27-88, A27-89: the service name, if set.
     let service_name = Some(config.service_name.as_str()).filter(|name| !name.is_empty()).map(Arc::from);
     source.map(|()| ClusterKind::Eds { service_name })
 }
@@ -77,7 +77,7 @@ fn only_one<'p, T>(at: &Field<'_>, items: &'p [T], what: &str) -> Option<&'p T> 
 }
 
 fn custom_kind(at: &Field<'_>, proto: &CustomClusterType) -> Option<ClusterKind> {
-    // A37-74: without a config there is nothing to go by.
+    // A37-74: the config is required.
     let at = at.field("typed_config");
     let extension = Extension::read(&at, proto.typed_config.as_ref())?;
     if extension.type_name == aggregate::ClusterConfig::full_name() {
@@ -85,12 +85,12 @@ fn custom_kind(at: &Field<'_>, proto: &CustomClusterType) -> Option<ClusterKind>
         let config = aggregate_config(&at, &extension.decode(&at)?)?;
         return Some(ClusterKind::Aggregate(Arc::new(config)));
     }
-    // A99-13, A99-14: without the gate this type is not known.
+    // A99-13, A99-14: without the gate this type is unknown.
     let gate = at.context().gates.aggregate_cluster_resource;
     if gate && extension.type_name == aggregate::AggregateClusterResource::full_name() {
         return aggregate_resource(&at, &extension.decode(&at)?);
     }
-    // A37-75: no other type is known.
+    // A37-75: no other type is supported.
     at.reject(format!("the cluster type {} is not supported", extension.type_name));
     None
 }
@@ -101,7 +101,7 @@ pub(crate) fn aggregate_config(
     proto: &aggregate::ClusterConfig,
 ) -> Option<AggregateClusterConfig> {
     let at = at.field("clusters");
-    // A37-77: an aggregate of nothing can never serve.
+    // A37-77: an empty aggregate can never serve.
     if proto.clusters.is_empty() {
         at.reject("must not be empty");
         return None;
@@ -111,7 +111,7 @@ pub(crate) fn aggregate_config(
     Some(AggregateClusterConfig { clusters: names.map(Arc::from).collect() })
 }
 
-/// A99-17, A99-18: the list of clusters is a resource of its own, over the same stream.
+/// A99-17, A99-18: the list of clusters is a separate resource on the same stream.
 fn aggregate_resource(at: &Field<'_>, proto: &aggregate::AggregateClusterResource) -> Option<ClusterKind> {
     let source = ads_or_self(&at.field("config_source"), proto.config_source.as_ref());
     let name = at.field("resource_name").require_text(&proto.resource_name);

@@ -1,15 +1,15 @@
-//! Which metrics that backends report of themselves go into load reports (gRFC A64, A85).
+//! The backend metrics that are included in load reports (gRFC A64, A85).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Which of a backend's metrics are reported to the management server.
+/// The backend metrics that are reported to the management server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum MetricSelection {
-    /// Every named metric, under its own name (gRFC A64).
+    /// All named metrics, under their own names (gRFC A64).
     #[default]
     AllNamed,
-    /// Those that the Cluster lists; named ones with `named_metrics.` before their names (gRFC A85).
+    /// The metrics that the Cluster lists; named ones are prefixed with `named_metrics.` (gRFC A85).
     Listed(Arc<ListedMetrics>),
 }
 
@@ -24,12 +24,12 @@ pub struct ListedMetrics {
     pub application_utilization: bool,
     /// `named_metrics.*`.
     pub all_named: bool,
-    /// `named_metrics.<name>`, without the prefix. Empty if all are listed anyway.
+    /// `named_metrics.<name>`, without the prefix. Empty if all are listed.
     pub named: BTreeSet<String>,
 }
 
 impl MetricSelection {
-    /// A85: reads the field's entries. Those that mean nothing (yet) are ignored.
+    /// A85: parses the field's entries. Unknown entries are ignored.
     pub(super) fn listed(entries: &[String]) -> Self {
         let mut listed = ListedMetrics::default();
         for entry in entries {
@@ -50,7 +50,7 @@ impl MetricSelection {
         Self::Listed(Arc::new(listed))
     }
 
-    /// Whether nothing is selected: then no backend's report needs to be read.
+    /// Whether no metric is selected, so that backend reports need not be read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Listed(listed) if **listed == ListedMetrics::default())

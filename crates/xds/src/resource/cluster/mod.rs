@@ -19,63 +19,63 @@ pub use override_host_status::OverrideHostStatus;
 /// A validated Cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
-    /// How its endpoints are found.
+    /// The discovery of its endpoints.
     pub kind: ClusterKind,
-    /// Its load balancing policy; `None` only for aggregates, whose policy is ignored (A75-11, A75-13).
+    /// The load balancing policy; `None` only for aggregates, whose policy is ignored (A75-11, A75-13).
     pub lb_policy: Option<LbPolicy>,
-    /// Where load is reported to, if at all.
+    /// The load reporting server, if load is reported.
     pub lrs_server: Option<LrsServer>,
-    /// Which metrics of backends go into load reports.
+    /// The backend metrics that are included in load reports.
     pub lrs_report_endpoint_metrics: MetricSelection,
-    /// Its limits.
+    /// The circuit breaker limits.
     pub circuit_breakers: CircuitBreakers,
-    /// How long an unused session's connection is kept (A75-26 to A75-34); one hour unless said otherwise.
+    /// The time for which the connection of an unused session is kept (A75-26 to A75-34); one hour by default.
     pub idle_timeout: Duration,
-    /// Which endpoints are ejected for their errors (gRFC A50); `None`: none.
+    /// The outlier detection settings (gRFC A50), if enabled.
     pub outlier_detection: Option<OutlierDetection>,
-    /// Which health lets an endpoint serve its sessions (gRFC A55).
+    /// The health statuses in which an endpoint serves its sessions (gRFC A55).
     pub override_host_status: OverrideHostStatus,
 }
 
 /// The kinds of clusters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClusterKind {
-    /// Endpoints by EDS.
+    /// Endpoints from EDS.
     Eds {
-        /// `eds_cluster_config.service_name`, if set (A27-88); else EDS is asked by the cluster's name (A27-89).
+        /// `eds_cluster_config.service_name`, if set (A27-88); otherwise the cluster's name is used (A27-89).
         service_name: Option<Arc<str>>,
     },
-    /// Addresses of a host name.
+    /// The addresses of a host name.
     LogicalDns {
-        /// The host, not resolved.
+        /// The host name, unresolved.
         host: Arc<str>,
         /// The port.
         port: u16,
     },
     /// Other clusters in order of preference, listed inline.
     Aggregate(Arc<AggregateClusterConfig>),
-    /// The same, listed in a resource of its own (gRFC A99).
+    /// Other clusters in order of preference, listed in a separate resource (gRFC A99).
     AggregateResource {
         /// The name of the ClusterConfig resource.
         name: Arc<str>,
     },
 }
 
-/// The ordered clusters below an aggregate.
+/// The ordered clusters of an aggregate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AggregateClusterConfig {
-    /// Their names; at least one.
+    /// The names of the clusters; at least one.
     pub clusters: Vec<Arc<str>>,
 }
 
-/// Where load is reported to.
+/// The load reporting server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LrsServer {
-    /// To the server that the Cluster came from.
+    /// The server that the Cluster came from.
     SelfServer,
 }
 
-/// Limits of a cluster (gRFC A32).
+/// The circuit breaker limits of a cluster (gRFC A32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitBreakers {
     /// `max_requests` of the first DEFAULT threshold; 1024 if unset (A37-50, X-13).

@@ -1,4 +1,4 @@
-//! `Cluster.outlier_detection` (gRFC A50): which endpoints are ejected for their errors, and for how long.
+//! `Cluster.outlier_detection` (gRFC A50): the criteria and duration of ejections.
 
 use std::time::Duration;
 
@@ -8,49 +8,50 @@ use envoy_types::pb::google::protobuf;
 use crate::resource::field::Field;
 use crate::resource::wire::duration;
 
-/// Sweeps come no faster: Envoy's message allows any interval above zero, but a sweep looks at every endpoint.
+/// The shortest sweep interval. Envoy's message allows any interval above zero, but a sweep visits every endpoint.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When endpoints are ejected. Fields of Envoy that gRPC does not have are ignored.
+/// The outlier detection settings. Envoy's fields that gRPC does not have are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutlierDetection {
-    /// The time from one sweep to the next; 10 s by default, 100 ms at least.
+    /// The sweep interval; 10 s by default, at least 100 ms.
     pub interval: Duration,
-    /// How long the first ejection lasts; 30 s by default.
+    /// The duration of an endpoint's first ejection; 30 s by default.
     pub base_ejection_time: Duration,
-    /// How long an ejection lasts at most; 300 s by default.
+    /// The maximum duration of an ejection; 300 s by default.
     pub max_ejection_time: Duration,
-    /// The share of endpoints that may be ejected at once, in percent; 10 by default.
+    /// The maximum percentage of endpoints that are ejected at once; 10 by default.
     pub max_ejection_percent: u32,
-    /// Ejects what succeeds much less often than the others; `None`: off.
+    /// Ejects endpoints with a success rate far below the mean; `None`: disabled.
     pub success_rate_ejection: Option<SuccessRateEjection>,
-    /// Ejects what fails more often than a fixed share; `None`: off.
+    /// Ejects endpoints above a fixed failure percentage; `None`: disabled.
     pub failure_percentage_ejection: Option<FailurePercentageEjection>,
 }
 
 /// Ejection by comparison with the other endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuccessRateEjection {
-    /// How many thousandths of a standard deviation below the mean are too few; 1900 by default.
+    /// The number of standard deviations below the mean, in thousandths, at which an endpoint is ejected; 1900 by
+    /// default.
     pub stdev_factor: u32,
-    /// The chance, in percent, that an outlier is in fact ejected; 100 by default, never 0.
+    /// The probability in percent that an outlier is actually ejected; 100 by default, never 0.
     pub enforcement_percentage: u32,
-    /// How many endpoints must have enough requests; 5 by default.
+    /// The minimum number of endpoints with sufficient request volume; 5 by default.
     pub minimum_hosts: u32,
-    /// How many requests in an interval are enough; 100 by default.
+    /// The minimum number of requests of an endpoint in an interval; 100 by default.
     pub request_volume: u32,
 }
 
 /// Ejection by a fixed threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailurePercentageEjection {
-    /// More failures than this, in percent, are too many; 85 by default.
+    /// The failure percentage above which an endpoint is ejected; 85 by default.
     pub threshold: u32,
-    /// The chance, in percent, that an outlier is in fact ejected; never 0.
+    /// The probability in percent that an outlier is actually ejected; never 0.
     pub enforcement_percentage: u32,
-    /// How many endpoints must have enough requests; 5 by default.
+    /// The minimum number of endpoints with sufficient request volume; 5 by default.
     pub minimum_hosts: u32,
-    /// How many requests in an interval are enough; 50 by default.
+    /// The minimum number of requests of an endpoint in an interval; 50 by default.
     pub request_volume: u32,
 }
 
@@ -72,7 +73,7 @@ pub(super) fn outlier_detection(at: &Field<'_>, proto: &wire::OutlierDetection) 
 }
 
 fn success_rate_ejection(at: &Field<'_>, proto: &wire::OutlierDetection) -> Option<SuccessRateEjection> {
-    // A50: an enforcement of zero turns the algorithm off; if it is not set, the algorithm is on.
+    // A50: an enforcement percentage of zero disables the algorithm; an unset one enables it.
     let enforcing = percent(&at.field("enforcing_success_rate"), proto.enforcing_success_rate, 100)?;
     (enforcing > 0).then(|| SuccessRateEjection {
         stdev_factor: number(proto.success_rate_stdev_factor, 1900),
@@ -86,7 +87,7 @@ fn failure_percentage_ejection(
     at: &Field<'_>,
     proto: &wire::OutlierDetection,
 ) -> Option<FailurePercentageEjection> {
-    // A50: an enforcement of zero turns the algorithm off, and so does none at all.
+    // A50: an enforcement percentage of zero disables the algorithm, and so does an unset one.
     let enforcing =
         percent(&at.field("enforcing_failure_percentage"), proto.enforcing_failure_percentage, 0)?;
     let threshold =
@@ -107,7 +108,7 @@ fn span(at: &Field<'_>, proto: Option<&protobuf::Duration>, default: u64) -> Opt
     }
 }
 
-/// A50: a percentage must not be above 100.
+/// A50: a percentage must not exceed 100.
 fn percent(at: &Field<'_>, proto: Option<protobuf::UInt32Value>, default: u32) -> Option<u32> {
     let value = number(proto, default);
     if value > 100 {

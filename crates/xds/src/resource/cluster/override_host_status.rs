@@ -1,4 +1,4 @@
-//! `common_lb_config.override_host_status` (gRFC A55): which health an endpoint must have to serve its sessions.
+//! `common_lb_config.override_host_status` (gRFC A55): the health statuses in which an endpoint serves its sessions.
 
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
 use envoy_types::pb::envoy::config::core::v3::HealthStatus;
@@ -8,23 +8,23 @@ use crate::resource::EndpointHealth;
 /// A set of [`EndpointHealth`]s; UNKNOWN and HEALTHY by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverrideHostStatus {
-    /// Whether UNKNOWN is in it.
+    /// Whether the set contains UNKNOWN.
     pub unknown: bool,
-    /// Whether HEALTHY is in it.
+    /// Whether the set contains HEALTHY.
     pub healthy: bool,
-    /// Whether DRAINING is in it.
+    /// Whether the set contains DRAINING.
     pub draining: bool,
 }
 
 impl Default for OverrideHostStatus {
-    // A55: what an unset field means.
+    // A55: the default for an unset field.
     fn default() -> Self {
         Self { unknown: true, healthy: true, draining: false }
     }
 }
 
 impl OverrideHostStatus {
-    /// Whether sessions stay on an endpoint of this health.
+    /// Whether the set contains `health`.
     #[must_use]
     pub fn contains(self, health: EndpointHealth) -> bool {
         match health {
@@ -36,7 +36,7 @@ impl OverrideHostStatus {
 
     pub(super) fn of(proto: &wire::Cluster) -> Self {
         let set = proto.common_lb_config.as_ref().and_then(|config| config.override_host_status.as_ref());
-        // A55: statuses that no endpoint can have here are ignored, not rejected.
+        // A55: statuses that endpoints cannot have here are ignored, not rejected.
         set.map_or_else(Self::default, |set| {
             let has = |status: HealthStatus| set.statuses.contains(&(status as i32));
             Self {

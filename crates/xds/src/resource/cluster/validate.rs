@@ -1,4 +1,4 @@
-//! From the wire to a [`Cluster`] (gRFC A27, A32, A37, A52, A75).
+//! Validation of a [`Cluster`] (gRFC A27, A32, A37, A52, A75).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::resource::lb_config::cluster_policy;
 use crate::resource::wire::duration;
 use crate::resource::{LbPolicy, Resource};
 
-/// A75-33: how long an unused session's connection is kept unless said otherwise.
+/// A75-33: the default time for which the connection of an unused session is kept.
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 impl NamedResource for wire::Cluster {
@@ -40,7 +40,7 @@ impl NamedResource for wire::Cluster {
         let at_outliers = at.field("outlier_detection");
         let outlier_detection =
             self.outlier_detection.as_ref().and_then(|proto| outlier_detection(&at_outliers, proto));
-        // A cluster that asks for TLS must not be served in plain text.
+        // A cluster that requires TLS must not be served in plaintext.
         if self.transport_socket.is_some() {
             at.field("transport_socket").reject("TLS to endpoints is not supported yet");
         }
@@ -57,11 +57,11 @@ impl NamedResource for wire::Cluster {
     }
 }
 
-/// The policy, which an aggregate's own leaves have instead of it.
+/// The load balancing policy. Aggregates have none: the policies of their leaves apply.
 fn lb_policy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
     let is_aggregate =
         matches!(proto.cluster_discovery_type, Some(wire::cluster::ClusterDiscoveryType::ClusterType(_)));
-    // A75-11 to A75-15: an aggregate's policy is not even looked at, unless the old behaviour is asked for.
+    // A75-11 to A75-15: an aggregate's policy is not validated, unless the backward compatibility gate is open.
     if is_aggregate && !at.context().gates.aggregate_cluster_backward_compat {
         return None;
     }
@@ -79,7 +79,7 @@ fn lrs_server(at: &Field<'_>, proto: &ConfigSource) -> Option<LrsServer> {
     }
 }
 
-/// A85: the list counts behind its gate only; A64: without it every named metric is reported.
+/// A85: the list is used only if its gate is open; A64: otherwise all named metrics are reported.
 fn metric_selection(at: &Field<'_>, proto: &wire::Cluster) -> MetricSelection {
     if at.context().gates.orca_lrs_propagation {
         MetricSelection::listed(&proto.lrs_report_endpoint_metrics)
@@ -88,7 +88,7 @@ fn metric_selection(at: &Field<'_>, proto: &wire::Cluster) -> MetricSelection {
     }
 }
 
-/// A32, X-13: the first threshold of the priority DEFAULT counts, and no other.
+/// A32, X-13: only the first threshold of priority DEFAULT applies.
 fn circuit_breakers(proto: &wire::Cluster) -> CircuitBreakers {
     let thresholds = proto.circuit_breakers.iter().flat_map(|proto| &proto.thresholds);
     let first = thresholds.into_iter().find(|proto| proto.priority == RoutingPriority::Default as i32);
@@ -98,7 +98,7 @@ fn circuit_breakers(proto: &wire::Cluster) -> CircuitBreakers {
     }
 }
 
-/// A75-26 to A75-32: `None` if it is not set, or after a violation.
+/// A75-26 to A75-32: `None` if unset or after a violation.
 fn idle_timeout(at: &Field<'_>, proto: &TypedExtensionConfig) -> Option<Duration> {
     let at = at.field("typed_config");
     let extension = Extension::read(&at, proto.typed_config.as_ref())?;

@@ -1,4 +1,4 @@
-//! A set of addresses that is asked and never listed: a hash table, so that a large assignment is checked in linear time.
+//! A set of addresses as a hash table, so that a large assignment is checked for duplicates in linear time.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ impl AddressSet {
         Self(HashTable::with_capacity(capacity))
     }
 
-    /// Adds an address. Says whether it is new.
+    /// Adds an address. Returns true if it is new.
     pub(super) fn insert(&mut self, address: SocketAddr) -> bool {
         match self.0.entry(hash(&address), |other| *other == address, hash) {
             Entry::Occupied(_) => false,
@@ -25,8 +25,8 @@ impl AddressSet {
     }
 }
 
-/// Spreads addresses over all bits by a multiplication; the factors are digits of pi. It needs no seed: who sends the
-/// addresses can have them rejected in simpler ways than by collisions.
+/// Mixes the address by multiplications with digits of pi. No seed is needed: a server that wants its addresses
+/// rejected has simpler ways than collisions.
 fn hash(address: &SocketAddr) -> u64 {
     let ip = match address.ip() {
         IpAddr::V4(ip) => u128::from(u32::from(ip)),
@@ -60,7 +60,7 @@ mod tests {
         let v4 = (0..=255).flat_map(|a| (0..=255).map(move |b| SocketAddr::from(([10, 0, a, b], 8080))));
         let v6 = (0..=9999).map(|a| SocketAddr::from(([0x2001, 0xdb8, a, 0, 0, 0, 0, 1], 8080)));
         for addresses in [ports.collect::<Vec<_>>(), v4.collect(), v6.collect()] {
-            // As few in one place as can be hoped for, at either end of the hash.
+            // Few collisions in either end of the hash.
             let places = addresses.len().next_power_of_two();
             for shift in [0, u64::BITS - places.trailing_zeros()] {
                 let mut counts = vec![0; places];

@@ -1,4 +1,4 @@
-//! The host of a socket address: an IP address, or text that is none.
+//! The host of a socket address: an IP address or other text.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -17,7 +17,7 @@ impl Default for Host<'_> {
 }
 
 impl<'a> Host<'a> {
-    /// Reads a host, which must be text.
+    /// Parses a host, which must be UTF-8.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         if let Some(ip) = ipv4(bytes) {
             return Ok(Self::Ip(ip.into()));
@@ -27,7 +27,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// What most hosts are: four numbers, each without leading zeros. Faster than the standard library, and not more lenient.
+/// The common case: four numbers without leading zeros. Faster than the standard library, and not more lenient.
 fn ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {
     let (a, rest) = octet(bytes)?;
     let (b, rest) = octet(rest.strip_prefix(b".")?)?;
@@ -36,14 +36,14 @@ fn ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {
     rest.is_empty().then(|| Ipv4Addr::new(a, b, c, d))
 }
 
-/// One number of at most three digits, and what follows it.
+/// A number of at most three digits, and the remaining bytes.
 #[inline]
 fn octet(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |i: usize| bytes.get(i).map(|byte| u32::from(byte.wrapping_sub(b'0'))).filter(|d| *d < 10);
     let first = digit(0)?;
     let (octet, length) = match digit(1) {
         None => (first, 1),
-        // No leading zeros.
+        // Leading zeros are invalid.
         Some(_) if first == 0 => return None,
         Some(second) => match digit(2) {
             None => (first * 10 + second, 2),

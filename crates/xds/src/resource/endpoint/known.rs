@@ -1,23 +1,23 @@
-//! The version of an assignment that is in use, while the next one is read: most of its endpoints are in the next, too.
+//! The version of an assignment in use, while an update is read: most of its endpoints are in the update, too.
 //!
-//! Their address lists are shared. That saves an allocation per endpoint, and whoever compares the two versions sees at
-//! a glance what is the same.
+//! Their address lists are shared, which saves an allocation per endpoint and lets later stages recognise unchanged
+//! endpoints by pointer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::{ClusterLoadAssignment, LbEndpoint, Locality, LocalityEndpoints};
 
-/// How many endpoints may be missing in a row without those that follow being lost sight of.
+/// The number of endpoints that may be removed in a row without losing track of those that follow.
 const LOOK_AHEAD: usize = 4;
 
-/// Endpoints in the order in which they are expected. Where the order is another they are not found, which only costs.
+/// Endpoints in their expected order. If the order changed, they are not found, which only costs time.
 #[derive(Default)]
 pub(super) struct Known<'a> {
     localities: Vec<&'a LocalityEndpoints>,
-    /// How many localities were entered.
+    /// The number of localities entered.
     entered: usize,
-    /// The endpoints that are still to come in the present one.
+    /// The remaining endpoints of the current locality.
     endpoints: &'a [LbEndpoint],
 }
 
@@ -26,14 +26,14 @@ impl<'a> Known<'a> {
         Self { localities: assignment.priorities.iter().flatten().collect(), ..Self::default() }
     }
 
-    /// Goes on to the next locality.
+    /// Advances to the next locality.
     pub(super) fn enter(&mut self, locality: Option<&Locality>) {
         let known = self.localities.get(self.entered).filter(|known| Some(&*known.locality) == locality);
         self.endpoints = known.map_or(&[], |known| &known.endpoints);
         self.entered += 1;
     }
 
-    /// The list that has only this address.
+    /// The known list that consists of this address only.
     pub(super) fn addresses(&mut self, address: SocketAddr) -> Option<Arc<[SocketAddr]>> {
         let mut next = self.endpoints.iter().take(LOOK_AHEAD);
         let missing = next.position(|known| *known.addresses == [address])?;

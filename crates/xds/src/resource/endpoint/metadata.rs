@@ -1,11 +1,11 @@
-//! `envoy.config.core.v3.Metadata` on the wire: its one value that counts, and the check of all others.
+//! `envoy.config.core.v3.Metadata` on the wire: reads the one value in use and validates the others.
 
 use super::wire::Entry;
 use crate::resource::protobuf::{Key, Malformed, Message, Reader};
 
 #[derive(Debug, Default)]
 pub(super) struct Metadata<'a> {
-    /// `filter_metadata["envoy.lb"]["hash_key"]`, if it is text (gRFC A76).
+    /// `filter_metadata["envoy.lb"]["hash_key"]`, if it is a string (gRFC A76).
     pub(super) hash_key: Option<&'a str>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Message<'a> for Metadata<'a> {
             1 => {
                 let mut filter = Entry::<Struct<'_>>::default();
                 from.entry(key, &mut filter)?;
-                // Of two entries with one key the last counts, alone.
+                // The last of several entries with the same key replaces the others.
                 if filter.key == "envoy.lb" {
                     self.hash_key = filter.value.hash_key;
                 }
@@ -65,7 +65,7 @@ impl<'a> Message<'a> for Struct<'a> {
 
 impl<'a> Message<'a> for Value<'a> {
     fn field(&mut self, key: Key, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        // It is of the kind that came last.
+        // The kind is that of the last field.
         self.text = match key.number() {
             1 | 4 => from.varint(key).map(|_| None)?, // null, bool
             2 => from.fixed64(key).map(|_| None)?,

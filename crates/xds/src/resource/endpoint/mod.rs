@@ -14,10 +14,10 @@ use std::sync::Arc;
 /// A validated ClusterLoadAssignment.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct ClusterLoadAssignment {
-    /// Localities by priority: index 0 is the highest. Priorities have no gaps; localities without weight are left
-    /// out (A27-96), so a priority may be empty.
+    /// Localities by priority: index 0 is the highest. Priorities have no gaps; localities without weight are left out
+    /// (A27-96), so a priority may be empty.
     pub priorities: Vec<Vec<LocalityEndpoints>>,
-    /// Which share of RPCs to drop, by category.
+    /// The fraction of RPCs to drop, by category.
     pub drops: Vec<DropCategory>,
 }
 
@@ -33,7 +33,7 @@ pub struct Locality {
 }
 
 impl fmt::Display for Locality {
-    /// For people; not unique, since empty parts are left out.
+    /// Human-readable; not unique, since empty parts are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [&self.region, &self.zone, &self.sub_zone].map(String::as_str);
         let set: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -46,20 +46,20 @@ impl fmt::Display for Locality {
 pub struct LocalityEndpoints {
     /// The locality.
     pub locality: Arc<Locality>,
-    /// Its weight in its priority; never 0.
+    /// The weight within the priority; never 0.
     pub weight: u32,
-    /// Its endpoints; may be empty.
+    /// The endpoints; may be empty.
     pub endpoints: Vec<LbEndpoint>,
 }
 
 /// An endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LbEndpoint {
-    /// Its address, then the additional ones (gRFC A61).
+    /// The primary address, followed by additional ones (gRFC A61).
     pub addresses: Arc<[SocketAddr]>,
-    /// Its weight; 1 if unset, never 0.
+    /// The weight; 1 if unset, never 0.
     pub weight: u32,
-    /// Its health. Endpoints of any other health are left out (A27-100).
+    /// The health. Endpoints with any other health are left out (A27-100).
     pub health: EndpointHealth,
     /// `endpoint.hostname`, if set (gRFC A81).
     pub hostname: Option<Arc<str>>,
@@ -67,21 +67,21 @@ pub struct LbEndpoint {
     pub hash_key: Option<Arc<str>>,
 }
 
-/// The health of an endpoint that may be used.
+/// The health of a usable endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are xDS's own
 pub enum EndpointHealth {
     Unknown,
     Healthy,
-    /// Kept for sessions only (gRFC A55, A75); never given to the child policy.
+    /// Used for sessions only (gRFC A55, A75); never passed to the child policy.
     Draining,
 }
 
-/// A share of RPCs to drop.
+/// A fraction of RPCs to drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropCategory {
-    /// Its name.
+    /// The name of the category.
     pub category: Arc<str>,
-    /// How many of a million; at most one million.
+    /// The fraction in millionths; at most one million.
     pub per_million: u32,
 }

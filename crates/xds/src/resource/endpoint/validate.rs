@@ -1,4 +1,4 @@
-//! From the wire to a [`ClusterLoadAssignment`] (A27-95 to A27-107, X-01 to X-05, gRFC A61, A76, A81).
+//! Validation of a [`ClusterLoadAssignment`] (A27-95 to A27-107, X-01 to X-05, gRFC A61, A76, A81).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ impl NamedResource for wire::ClusterLoadAssignment<'_> {
             _ => Known::default(),
         };
         let priorities = priorities(&at.field("endpoints"), &self.endpoints, known);
-        // A27-107: of the policy only the drops count.
+        // A27-107: only the drops of the policy are used.
         let at = at.field("policy");
         let at = at.field("drop_overloads");
         let drops = self
@@ -46,7 +46,7 @@ impl NamedResource for wire::ClusterLoadAssignment<'_> {
     }
 }
 
-/// The localities by priority. A27-95: none at all is no violation.
+/// The localities by priority. A27-95: an empty list is valid.
 fn priorities(
     at: &Field<'_>,
     protos: &[wire::LocalityLbEndpoints<'_>],
@@ -61,13 +61,13 @@ fn priorities(
         let priority = priorities.entry(proto.priority).or_default();
         priority.extend(localities.locality(&at.index(i), proto));
     }
-    // Priorities below all weighted localities carry nothing.
+    // Priorities below all weighted localities are unused.
     let last = priorities.iter().rev().find(|(_, localities)| !localities.is_empty());
     let count = last.map_or(0, |(priority, _)| u64::from(*priority) + 1);
     priorities.retain(|priority, _| u64::from(*priority) < count);
     check_gaps(at, priorities.keys().copied());
     for (priority, localities) in &priorities {
-        // the weights of a priority.
+        // the sum of the weights in a priority.
         if sum_exceeds_u32(localities.iter().map(|locality| locality.weight)) {
             at.reject(format!("the weights of the localities of priority {priority} add up beyond uint32"));
         }
@@ -75,7 +75,7 @@ fn priorities(
     priorities.into_values().collect()
 }
 
-/// every priority above one that is used must be there.
+/// priorities must not have gaps.
 fn check_gaps(at: &Field<'_>, priorities: impl Iterator<Item = u32>) {
     let mut expected = 0;
     for priority in priorities {
@@ -86,9 +86,9 @@ fn check_gaps(at: &Field<'_>, priorities: impl Iterator<Item = u32>) {
     }
 }
 
-/// What must be unique among the localities of an assignment.
+/// Uniqueness checks across the localities of an assignment.
 struct Localities<'a> {
-    /// Every locality once, to be shared by its priorities.
+    /// Each locality once, shared by its priorities.
     shared: BTreeSet<Arc<Locality>>,
     seen: BTreeSet<(u32, Arc<Locality>)>,
     addresses: AddressSet,
@@ -96,20 +96,20 @@ struct Localities<'a> {
 }
 
 impl Localities<'_> {
-    /// A locality; `None` if it carries no load, or after a violation.
+    /// A locality; `None` if it has no weight, or after a violation.
     fn locality(
         &mut self,
         at: &Field<'_>,
         proto: &wire::LocalityLbEndpoints<'_>,
     ) -> Option<LocalityEndpoints> {
-        // A27-96: without weight there is nothing to do for it.
+        // A27-96: localities without weight are ignored.
         let weight = proto.load_balancing_weight.map(|weight| weight.value).filter(|&weight| weight != 0)?;
         let at_locality = at.field("locality");
         let locality = at_locality.require(proto.locality.as_ref()).map(|locality| self.share(locality));
         if let Some(locality) = &locality
             && !self.seen.insert((proto.priority, Arc::clone(locality)))
         {
-            // whose endpoints would count?
+            // duplicate localities are ambiguous.
             at_locality.reject(format!("is listed twice in priority {}", proto.priority));
         }
         self.known.enter(locality.as_deref());
@@ -120,7 +120,7 @@ impl Localities<'_> {
                 endpoints.push(endpoint);
             }
         }
-        // the weights of a locality.
+        // the sum of the weights in a locality.
         if sum_exceeds_u32(endpoints.iter().map(|endpoint| endpoint.weight)) {
             at_endpoints.reject("the weights of the endpoints add up beyond uint32");
         }
@@ -141,9 +141,9 @@ impl Localities<'_> {
         locality
     }
 
-    /// An endpoint; `None` if its health says not to use it, or after a violation.
+    /// An endpoint; `None` if its health excludes it, or after a violation.
     fn endpoint(&mut self, at: &Field<'_>, proto: &wire::LbEndpoint<'_>) -> Option<LbEndpoint> {
-        // A27-100: other endpoints are ignored, whatever is in them.
+        // A27-100: other endpoints are ignored without being validated.
         let health = match HealthStatus::try_from(proto.health_status) {
             Ok(HealthStatus::Unknown) => EndpointHealth::Unknown,
             Ok(HealthStatus::Healthy) => EndpointHealth::Healthy,
@@ -151,12 +151,12 @@ impl Localities<'_> {
             _ => return None,
         };
         let weight = proto.load_balancing_weight.map_or(1, |weight| weight.value);
-        // an endpoint that is there takes part.
+        // an explicit weight must not be zero.
         if weight == 0 {
             at.field("load_balancing_weight").reject("must not be zero");
         }
         let hash_key = hash_key(at, &proto.metadata);
-        // A27-101: an endpoint by name is none.
+        // A27-101: named endpoints are not supported.
         let at = at.field("endpoint");
         let proto = at.require(proto.endpoint.as_ref())?;
         let addresses = self.addresses(&at, proto)?;
@@ -170,7 +170,7 @@ impl Localities<'_> {
             return first
                 .map(|address| self.known.addresses(address).unwrap_or_else(|| Arc::from([address])));
         }
-        // A61: the others are held to the same rules.
+        // A61: additional addresses follow the same rules.
         let at_others = at.field("additional_addresses");
         let others = proto.additional_addresses.iter().enumerate();
         let others = others.filter_map(|(i, proto)| {
@@ -182,7 +182,7 @@ impl Localities<'_> {
 
     fn address(&mut self, at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
         let address = ip_address(at, proto)?;
-        // once in the whole assignment.
+        // addresses must be unique within the assignment.
         if !self.addresses.insert(address) {
             at.reject(format!("{address} is listed twice"));
         }
@@ -202,7 +202,7 @@ fn ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<Socke
     explain_ip_address(at, proto)
 }
 
-/// The same, with a word on what is wrong.
+/// Like [`ip_address`], with an explanation of the violation.
 #[cold]
 fn explain_ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
     let proto = at.require(proto)?;
@@ -219,13 +219,13 @@ fn explain_ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Opti
     Some(SocketAddr::new(ip?, port?))
 }
 
-/// A76: the endpoint's place on the ring, if the server chose one.
+/// A76: the endpoint's key on the ring, if the server chose one.
 fn hash_key(at: &Field<'_>, metadata: &Metadata<'_>) -> Option<Arc<str>> {
     let key = metadata.hash_key.filter(|key| !key.is_empty())?;
     (!at.context().gates.endpoint_hash_key_backward_compat).then(|| key.into())
 }
 
-/// A27-106: a share of RPCs to drop.
+/// A27-106: a fraction of RPCs to drop.
 fn drop_category(at: &Field<'_>, proto: &DropOverload) -> Option<DropCategory> {
     let category = at.field("category").require_text(&proto.category);
     let at = at.field("drop_percentage");

@@ -1,8 +1,8 @@
-//! ClusterLoadAssignment as it is on the wire, borrowed from its bytes: what validation reads of it.
+//! ClusterLoadAssignment on the wire, borrowed from its bytes: the parts that validation needs.
 //!
-//! An assignment may have a hundred thousand endpoints, all of which come again when one of them changes. So the parts
-//! that each endpoint has are read in place. Those that are rare are envoy's own messages; those that nobody reads are
-//! read all the same, because bytes that do not decode must be rejected wherever they are.
+//! An assignment may have a hundred thousand endpoints, all of which are sent again when one of them changes. So the
+//! parts that every endpoint has are read in place. Rare parts are decoded as Envoy's own messages; unused parts are
+//! decoded too, because malformed bytes must be rejected anywhere.
 
 use envoy_types::pb::envoy::config::core::v3::{EnvoyInternalAddress, Locality, Pipe};
 use envoy_types::pb::envoy::config::endpoint::v3 as full;
@@ -30,7 +30,7 @@ pub(super) struct LocalityLbEndpoints<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct LbEndpoint<'a> {
-    /// None as well if the host is a name.
+    /// Also `None` if the host is a name.
     pub(super) endpoint: Option<Endpoint<'a>>,
     pub(super) health_status: i32,
     pub(super) metadata: Metadata<'a>,
@@ -51,14 +51,14 @@ pub(super) struct AdditionalAddress<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct Address<'a> {
-    /// None as well if the address is of another kind.
+    /// Also `None` if the address is of a different kind.
     pub(super) socket_address: Option<SocketAddress<'a>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct SocketAddress<'a> {
     pub(super) address: Host<'a>,
-    /// None as well if the port is a name.
+    /// Also `None` if the port is a name.
     pub(super) port_value: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct UInt32Value {
 }
 
 impl ClusterLoadAssignment<'_> {
-    /// Reads an assignment; the error is prost's.
+    /// Reads an assignment; errors are prost's.
     pub(crate) fn read(bytes: &[u8]) -> Result<ClusterLoadAssignment<'_>, String> {
         ClusterLoadAssignment::decode(bytes).map_err(|Malformed| {
             let error = <full::ClusterLoadAssignment as prost::Message>::decode(bytes).err();
@@ -182,7 +182,7 @@ impl<'a> Message<'a> for UInt32Value {
     }
 }
 
-/// An entry of a map whose keys are text.
+/// An entry of a map with string keys.
 #[derive(Debug, Default)]
 pub(super) struct Entry<'a, V> {
     pub(super) key: &'a str,
@@ -200,7 +200,7 @@ impl<'a, V: Message<'a>> Message<'a> for Entry<'a, V> {
     }
 }
 
-/// Never in use, not even by envoy.
+/// Unused, even by Envoy.
 #[derive(Default)]
 struct LbEndpointList;
 

@@ -9,7 +9,7 @@ use super::{HttpFilter, HttpFilterConfig, RouteConfiguration};
 /// A validated Listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listener {
-    /// What it is for.
+    /// The kind of the listener.
     pub kind: ListenerKind,
 }
 
@@ -29,28 +29,28 @@ impl Listener {
 /// The two kinds of listeners.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ListenerKind {
-    /// An API listener: what a client needs.
+    /// An API listener, for clients.
     Api(HttpConnectionManager),
-    /// A socket listener: valid, but nothing that a client can use (A27-66, A74).
+    /// A socket listener: valid, but of no use to a client (A27-66, A74).
     Socket,
 }
 
 /// The HttpConnectionManager of an API listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpConnectionManager {
-    /// Where the routes come from.
+    /// The source of the routes.
     pub routes: RouteSource,
     /// `common_http_protocol_options.max_stream_duration` (gRFC A31), if set.
     pub max_stream_duration: Option<std::time::Duration>,
-    /// The filters in their order; the router is last.
+    /// The filters in order; the router is last.
     pub filters: Arc<[HttpFilter]>,
 }
 
 /// Inline routes, or the name of a RouteConfiguration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RouteSource {
-    /// In the listener itself.
+    /// Routes in the listener itself.
     Inline(Arc<RouteConfiguration>),
-    /// To be fetched by RDS.
+    /// The name of a RouteConfiguration to request from RDS.
     Rds(Arc<str>),
 }

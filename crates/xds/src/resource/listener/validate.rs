@@ -1,4 +1,4 @@
-//! From the wire to a [`Listener`] (A27-66 to A27-71, gRFC A31, A39, A41).
+//! Validation of a [`Listener`] (A27-66 to A27-71, gRFC A31, A39, A41).
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl NamedResource for wire::Listener {
 }
 
 fn kind(at: &Field<'_>, proto: &wire::Listener) -> Option<ListenerKind> {
-    // A27-66: what has an API listener is for clients, whether or not it has an address as well.
+    // A27-66: a listener with an API listener is for clients, even if it has an address as well.
     match (&proto.api_listener, &proto.address) {
         (Some(api_listener), _) => {
             let at = at.field("api_listener");
@@ -45,20 +45,20 @@ fn kind(at: &Field<'_>, proto: &wire::Listener) -> Option<ListenerKind> {
 }
 
 fn connection_manager(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpConnectionManager> {
-    // A27-67: nothing else can be in an API listener.
+    // A27-67: an API listener contains nothing else.
     if extension.type_name != hcm::HttpConnectionManager::full_name() {
         at.reject(format!("{} is not an HttpConnectionManager", extension.type_name));
         return None;
     }
     let proto: hcm::HttpConnectionManager = extension.decode(at)?;
-    // A41: the peer's address is never taken from headers.
+    // A41: the peer address is never taken from headers.
     if proto.xff_num_trusted_hops != 0 {
         at.field("xff_num_trusted_hops").reject("must be zero");
     }
     if !proto.original_ip_detection_extensions.is_empty() {
         at.field("original_ip_detection_extensions").reject("must be empty");
     }
-    // A31: the limit for routes without their own.
+    // A31: the default for routes without their own limit.
     let options = proto.common_http_protocol_options.as_ref();
     let max_stream_duration = options.and_then(|options| options.max_stream_duration.as_ref());
     let max_stream_duration = max_stream_duration.and_then(|proto| {
@@ -76,7 +76,7 @@ fn route_source(at: &Field<'_>, specifier: Option<&RouteSpecifier>) -> Option<Ro
             let config = route::route_configuration(&at.field("route_config"), config);
             Some(RouteSource::Inline(Arc::new(config)))
         }
-        // A27-69, A27-70: by name, over the same stream.
+        // A27-69, A27-70: by name, on the same stream.
         Some(RouteSpecifier::Rds(rds)) => {
             let at = at.field("rds");
             let source = ads_or_self(&at.field("config_source"), rds.config_source.as_ref());
@@ -87,7 +87,7 @@ fn route_source(at: &Field<'_>, specifier: Option<&RouteSpecifier>) -> Option<Ro
             at.field("scoped_routes").reject("is not supported");
             None
         }
-        // A27-71: the routes must come from somewhere.
+        // A27-71: the routes must have a source.
         None => {
             at.reject("must have route_config or rds");
             None

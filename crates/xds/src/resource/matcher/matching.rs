@@ -1,4 +1,4 @@
-//! What matches; no allocation, since this runs for every RPC.
+//! Matching. Runs for every RPC, so it does not allocate.
 
 use super::{HeaderMatcher, HeaderValueMatcher, PathMatcher, StringMatchKind, StringMatcher};
 
@@ -17,7 +17,7 @@ impl PathMatcher {
 }
 
 impl StringMatcher {
-    /// Whether the string matches. Only the case of ASCII letters is ever ignored.
+    /// Whether the string matches. Case is ignored for ASCII letters only.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         use StringMatchKind::{Contains, Exact, Prefix, Regex, Suffix};
@@ -36,17 +36,17 @@ impl StringMatcher {
 }
 
 impl HeaderMatcher {
-    /// Whether the header matches; `value` is `None` if the request does not have it.
+    /// Whether the header matches; `value` is `None` if the request lacks it.
     ///
-    /// The caller joins several values of the name by commas, gives `application/grpc` for `content-type` if that
-    /// header is only added later (A28), and gives no pseudo-headers.
+    /// The caller joins multiple values of the name by commas, passes `application/grpc` for `content-type` if that
+    /// header is added later (A28), and passes no pseudo-headers.
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         // A28: binary headers count as absent.
         let value = value.filter(|_| !self.name.ends_with("-bin"));
         let matches = match (&self.value, value) {
             (HeaderValueMatcher::Present(present), value) => value.is_some() == *present,
-            // An absent header has no value that could match, inverted or not.
+            // An absent header matches neither a condition nor its inversion.
             (_, None) => return false,
             (HeaderValueMatcher::String(matcher), Some(value)) => matcher.matches(value),
             (HeaderValueMatcher::Range { start, end }, Some(value)) => {
@@ -69,7 +69,7 @@ fn ends_with_ignore_case(text: &str, suffix: &str) -> bool {
 }
 
 fn contains_ignore_case(text: &str, part: &str) -> bool {
-    // `windows` must not be asked for windows of length zero.
+    // `windows` panics for a length of zero.
     part.is_empty()
         || text.as_bytes().windows(part.len()).any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
 }

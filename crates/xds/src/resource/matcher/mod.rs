@@ -7,37 +7,37 @@ use regex::Regex;
 
 pub(crate) use validate::{compile, header_matcher, path_matcher};
 
-/// Matches the path of a method. The prefix, path and regex are case sensitive unless said otherwise.
+/// Matches the path of a method. Prefix, path and regex are case sensitive by default.
 #[derive(Clone, Debug)]
 pub enum PathMatcher {
-    /// The path begins with this.
+    /// The path starts with this prefix.
     Prefix {
         /// The prefix.
         prefix: String,
-        /// Whether case counts.
+        /// Whether matching is case sensitive.
         case_sensitive: bool,
     },
-    /// The path is this.
+    /// The path equals this one.
     Path {
         /// The path.
         path: String,
-        /// Whether case counts.
+        /// Whether matching is case sensitive.
         case_sensitive: bool,
     },
-    /// The whole path matches this, which is anchored at both ends.
+    /// The whole path matches this regex, which is anchored at both ends.
     Regex(Regex),
 }
 
 /// Matches a string (gRFC A63).
 #[derive(Clone, Debug)]
 pub struct StringMatcher {
-    /// How.
+    /// The condition.
     pub kind: StringMatchKind,
     /// Whether case is ignored (never for a regex).
     pub ignore_case: bool,
 }
 
-/// The ways to match a string.
+/// The conditions on a string.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // the names are xDS's own
 pub enum StringMatchKind {
@@ -45,7 +45,7 @@ pub enum StringMatchKind {
     Prefix(String),
     Suffix(String),
     Contains(String),
-    /// The whole string matches this, which is anchored at both ends.
+    /// The whole string matches this regex, which is anchored at both ends.
     Regex(Regex),
 }
 
@@ -54,25 +54,25 @@ pub enum StringMatchKind {
 pub struct HeaderMatcher {
     /// The header's name, in lower case.
     pub name: String,
-    /// How its value is matched. Several values of one name are joined by commas first.
+    /// The condition on the value. Multiple values of one name are joined by commas first.
     pub value: HeaderValueMatcher,
-    /// Whether the outcome is turned round.
+    /// Whether the match is inverted.
     pub invert: bool,
 }
 
-/// The ways to match a header's value.
+/// The conditions on a header value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HeaderValueMatcher {
-    /// The value as a string.
+    /// A condition on the value as a string.
     String(StringMatcher),
     /// The value is a base-10 integer in `start..end`.
     Range {
-        /// First number that matches.
+        /// Inclusive lower bound.
         start: i64,
-        /// First number beyond that does not.
+        /// Exclusive upper bound.
         end: i64,
     },
-    /// Whether the header is there at all.
+    /// Whether the header is present.
     Present(bool),
 }
 

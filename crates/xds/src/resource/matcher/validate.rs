@@ -1,4 +1,4 @@
-//! From the wire to matchers (gRFC A28, A63).
+//! Validation of matchers (gRFC A28, A63).
 
 use envoy_types::pb::envoy::config::route::v3 as wire;
 use envoy_types::pb::envoy::r#type::matcher::v3 as matcher;
@@ -10,12 +10,12 @@ use super::{HeaderMatcher, HeaderValueMatcher, PathMatcher, StringMatchKind, Str
 use crate::resource::field::Field;
 use crate::resource::re2;
 
-/// The size that a regex is expected to have when compiled: most are smaller.
+/// The initial limit for the compiled size of a regex, sufficient for most.
 const COMMON_REGEX_BYTES: usize = 16 << 10;
 
 /// The path matcher of a route.
 pub(crate) fn path_matcher(at: &Field<'_>, proto: &wire::RouteMatch) -> Option<PathMatcher> {
-    // A28: case counts unless the route says otherwise; in a regex it always counts.
+    // A28: case sensitive by default; a regex always is.
     let case_sensitive = proto.case_sensitive.is_none_or(|value| value.value);
     match &proto.path_specifier {
         Some(PathSpecifier::Prefix(prefix)) => {
@@ -25,7 +25,7 @@ pub(crate) fn path_matcher(at: &Field<'_>, proto: &wire::RouteMatch) -> Option<P
         Some(PathSpecifier::SafeRegex(regex)) => {
             full_match(&at.field("safe_regex").field("regex"), &regex.regex).map(PathMatcher::Regex)
         }
-        // A28: no path, or one of another kind.
+        // A28: an unset or unsupported path specifier.
         _ => {
             at.reject("must have prefix, path or safe_regex");
             None
@@ -83,15 +83,15 @@ pub(crate) fn string_matcher(at: &Field<'_>, proto: &matcher::StringMatcher) -> 
             return None;
         }
     };
-    // A63: a regex says itself whether case counts.
+    // A63: `ignore_case` does not apply to a regex.
     let ignore_case = proto.ignore_case && !matches!(kind, StringMatchKind::Regex(_));
     Some(StringMatcher { kind, ignore_case })
 }
 
-/// A regex that must match from the first to the last character.
+/// Compiles a regex that must match the whole text.
 fn full_match(at: &Field<'_>, pattern: &str) -> Option<Regex> {
     let pattern = re2::unquote(pattern);
-    // Alone first: something like `a)|(b` would only be valid inside of the group that anchors it.
+    // Parsed on its own first: a pattern like `a)|(b` is valid only inside the anchoring group.
     if let Err(error) = regex_syntax::Parser::new().parse(&pattern) {
         at.reject(format!("is not a valid regex: {error}"));
         return None;
@@ -99,13 +99,13 @@ fn full_match(at: &Field<'_>, pattern: &str) -> Option<Regex> {
     build(at, &format!("^(?:{pattern})$"))
 }
 
-/// A regex as it is: it may match any part.
+/// Compiles a regex that may match any part of the text.
 pub(crate) fn compile(at: &Field<'_>, pattern: &str) -> Option<Regex> {
     build(at, &re2::unquote(pattern))
 }
 
-/// Compiles a regex within the limits. Its size is not known but by trying: it is compiled with a small limit first, and
-/// with larger ones if need be, which takes the time of the last try and a third more.
+/// Compiles a regex within the limits. Its size is only known by trying: it is compiled with a small limit first and
+/// with growing limits if necessary, which costs a third more than the last attempt.
 fn build(at: &Field<'_>, pattern: &str) -> Option<Regex> {
     let limits = at.context().limits;
     let left = at.regex_bytes();
@@ -122,7 +122,7 @@ fn build(at: &Field<'_>, pattern: &str) -> Option<Regex> {
                 break format!("is a regex of more than {largest} bytes when compiled, the limit");
             }
             Err(regex::Error::CompiledTooBig(_)) => {
-                // No other is compiled in vain.
+                // Do not compile further regexes in vain.
                 left.set(0);
                 let limit = limits.regex_bytes_per_resource;
                 break format!(

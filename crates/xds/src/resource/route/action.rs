@@ -1,4 +1,4 @@
-//! What a route does with its RPCs (gRFC A28, A31, A42, A81).
+//! Route actions (gRFC A28, A31, A42, A81).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::resource::filter::filter_overrides;
 use crate::resource::matcher::compile;
 use crate::resource::wire::duration;
 
-/// An action; `None` if its route is to be left out, `Some(None)` after a violation.
+/// A route action; `None` if the route is to be ignored, `Some(None)` after a violation.
 pub(super) fn route_action(at: &Field<'_>, proto: &wire::RouteAction) -> Option<Option<RouteAction>> {
     let cluster = match &proto.cluster_specifier {
         Some(Specifier::Cluster(name)) => {
@@ -23,7 +23,7 @@ pub(super) fn route_action(at: &Field<'_>, proto: &wire::RouteAction) -> Option<
         Some(Specifier::WeightedClusters(clusters)) => {
             Some(weighted_clusters(&at.field("weighted_clusters"), clusters))
         }
-        // A28: a specifier that is not supported, or none that is known: the route is left out.
+        // A28: a route with an unsupported cluster specifier is ignored.
         _ => return None,
     };
     let max_stream_duration = proto.max_stream_duration.as_ref();
@@ -35,7 +35,7 @@ pub(super) fn route_action(at: &Field<'_>, proto: &wire::RouteAction) -> Option<
         hash_policies.filter_map(|(i, proto)| hash_policy(&at_hash.index(i), proto)).collect();
     let retry_policy =
         proto.retry_policy.as_ref().and_then(|proto| retry_policy(&at.field("retry_policy"), proto));
-    // A81: only a trusted server may choose the authority, and only where the gate is open.
+    // A81: only a trusted server may choose the authority, and only if the gate is open.
     let auto_host_rewrite = at.context().trusted_xds_server
         && at.context().gates.authority_rewrite
         && matches!(
@@ -73,7 +73,7 @@ fn weighted_clusters(at: &Field<'_>, proto: &wire::WeightedCluster) -> ClusterSp
     ClusterSpecifier::Weighted(clusters)
 }
 
-/// A31: `grpc_timeout_header_max` counts before `max_stream_duration`.
+/// A31: `grpc_timeout_header_max` takes precedence over `max_stream_duration`.
 fn max_stream_duration_of(at: &Field<'_>, proto: &wire::route_action::MaxStreamDuration) -> Option<Duration> {
     match (&proto.grpc_timeout_header_max, &proto.max_stream_duration) {
         (Some(proto), _) => duration(&at.field("grpc_timeout_header_max"), proto),
@@ -82,7 +82,7 @@ fn max_stream_duration_of(at: &Field<'_>, proto: &wire::route_action::MaxStreamD
     }
 }
 
-/// A hash policy; `None` if it never gives a hash, or after a violation.
+/// A hash policy; `None` if it never produces a hash, or after a violation.
 fn hash_policy(at: &Field<'_>, proto: &wire::route_action::HashPolicy) -> Option<HashPolicy> {
     let kind = match &proto.policy_specifier {
         Some(PolicySpecifier::Header(header)) => {
@@ -97,7 +97,7 @@ fn hash_policy(at: &Field<'_>, proto: &wire::route_action::HashPolicy) -> Option
         Some(PolicySpecifier::FilterState(state)) if state.key == "io.grpc.channel_id" => {
             HashPolicyKind::ChannelId
         }
-        // A42: what gRPC does not have gives no hash.
+        // A42: unsupported policies produce no hash.
         _ => return None,
     };
     // A42, A28: binary headers count as absent.

@@ -16,7 +16,7 @@ use super::{FilterOverrides, HeaderMatcher, HttpFilterConfig, PathMatcher};
 /// A validated RouteConfiguration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteConfiguration {
-    /// Its virtual hosts, in order; may be empty (A27-74).
+    /// The virtual hosts, in order; may be empty (A27-74).
     pub virtual_hosts: Vec<Arc<VirtualHost>>,
 }
 
@@ -40,65 +40,64 @@ impl RouteConfiguration {
 /// A virtual host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VirtualHost {
-    /// Its name, for people.
+    /// The name, for display.
     pub name: String,
     /// Domain patterns: exact, `*suffix`, `prefix*` or `*`.
     pub domains: Vec<String>,
-    /// Its routes, in order. Routes that gRFC A28 says to skip are not in the list.
+    /// The routes, in order, without those that gRFC A28 says to ignore.
     pub routes: Vec<Route>,
-    /// The retry policy for routes without their own (gRFC A44).
+    /// The retry policy of routes without their own (gRFC A44).
     pub retry_policy: Option<RetryPolicy>,
-    /// What it wants of filters (gRFC A39).
+    /// Filter overrides (gRFC A39).
     pub filter_overrides: FilterOverrides,
 }
 
 /// A route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// Its name, for people.
+    /// The name, for display.
     pub name: String,
-    /// Which RPCs it takes.
+    /// The condition on RPCs.
     pub matcher: RouteMatch,
-    /// What it does with them; `None` for actions that clients do not have: such an RPC fails (gRFC A36).
+    /// The action; `None` for actions that clients do not support: matching RPCs fail (gRFC A36).
     pub action: Option<RouteAction>,
-    /// What it wants of filters, before its virtual host (gRFC A39).
+    /// Filter overrides, which take precedence over those of the virtual host (gRFC A39).
     pub filter_overrides: FilterOverrides,
 }
 
-/// Which RPCs a route takes: all parts must match.
+/// The condition on an RPC: all parts must match.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteMatch {
-    /// The path.
+    /// The condition on the path.
     pub path: PathMatcher,
-    /// The headers.
+    /// The conditions on headers.
     pub headers: Vec<HeaderMatcher>,
-    /// The share of RPCs that match at all, per million.
+    /// The fraction of RPCs that match, in millionths.
     pub fraction_per_million: Option<u32>,
 }
 
-/// Where a route sends its RPCs.
+/// The action of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteAction {
-    /// The cluster, or several by weight.
+    /// The cluster, or several with weights.
     pub cluster: ClusterSpecifier,
-    /// The longest an RPC may take, by gRFC A31: `grpc_timeout_header_max`, else `max_stream_duration`. `None`: the
-    /// listener's limit counts; zero: no limit.
+    /// The maximum duration of an RPC by gRFC A31: `grpc_timeout_header_max`, or else `max_stream_duration`. `None`:
+    /// the listener's limit applies; zero: unlimited.
     pub max_stream_duration: Option<Duration>,
-    /// How the hash for ring_hash is made (gRFC A42).
+    /// The hash policies for ring_hash (gRFC A42).
     pub hash_policies: Vec<HashPolicy>,
-    /// The route's own retry policy (gRFC A44); if there is one, the virtual host's does not count, even if this one
-    /// has no codes.
+    /// The route's retry policy (gRFC A44). If set, it replaces the virtual host's, even if it has no codes.
     pub retry_policy: Option<RetryPolicy>,
-    /// Rewrite `:authority` to the endpoint's host name (gRFC A81); only ever true from a trusted server.
+    /// Whether `:authority` is rewritten to the endpoint's host name (gRFC A81); only ever true from a trusted server.
     pub auto_host_rewrite: bool,
 }
 
-/// One cluster, or several by weight.
+/// One cluster, or several with weights.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClusterSpecifier {
-    /// Always this one.
+    /// Always this cluster.
     Cluster(Arc<str>),
-    /// One of these; the weights add up to between 1 and `u32::MAX`. Clusters of weight zero are in the list.
+    /// One of these clusters; the sum of the weights is between 1 and `u32::MAX`. Clusters of weight zero are included.
     Weighted(Vec<WeightedCluster>),
 }
 
@@ -107,41 +106,41 @@ pub enum ClusterSpecifier {
 pub struct WeightedCluster {
     /// The cluster's name.
     pub name: Arc<str>,
-    /// Its weight.
+    /// The weight.
     pub weight: u32,
-    /// What it wants of filters, before its route (gRFC A39).
+    /// Filter overrides, which take precedence over those of the route (gRFC A39).
     pub filter_overrides: FilterOverrides,
 }
 
-/// One part of the hash of a request (gRFC A42).
+/// A component of a request's hash (gRFC A42).
 #[derive(Clone, Debug, PartialEq)]
 pub struct HashPolicy {
-    /// What is hashed.
+    /// The hashed value.
     pub kind: HashPolicyKind,
-    /// Whether the later policies are left out if this one gave a hash.
+    /// Whether later policies are skipped if this one produced a hash.
     pub terminal: bool,
 }
 
-/// What a hash policy hashes.
+/// The value that a hash policy hashes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HashPolicyKind {
     /// A header's value, possibly rewritten.
     Header {
-        /// The header's name, in lower case; never that of a binary header, which counts as absent.
+        /// The header's name, in lower case; never a binary header, which counts as absent.
         name: String,
-        /// Replaces what matches before hashing.
+        /// A rewrite applied before hashing.
         rewrite: Option<HeaderRewrite>,
     },
-    /// A number that is the same for all RPCs of the channel (`filter_state` with key `io.grpc.channel_id`).
+    /// A number that is constant for a channel (`filter_state` with key `io.grpc.channel_id`).
     ChannelId,
 }
 
-/// A regex and what its matches are replaced by.
+/// A regex and the substitution for its matches.
 #[derive(Clone, Debug)]
 pub struct HeaderRewrite {
-    /// What is replaced.
+    /// The regex.
     pub regex: Regex,
-    /// By what, in the regex crate's notation.
+    /// The substitution, in the regex crate's notation.
     pub substitution: String,
 }
 
@@ -151,15 +150,15 @@ impl PartialEq for HeaderRewrite {
     }
 }
 
-/// When failed RPCs are tried again (gRFC A44).
+/// The conditions for retries (gRFC A44).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
-    /// The gRPC status codes (numbers) that are tried again, in ascending order; none: nothing is tried again.
+    /// The gRPC status codes (as numbers) that are retried, in ascending order; empty: no retries.
     pub codes: Vec<u8>,
-    /// Attempts after the first: 1 to 4.
+    /// The maximum number of retries: 1 to 4.
     pub num_retries: u32,
-    /// The first delay; at least a millisecond.
+    /// The initial delay; at least a millisecond.
     pub base_interval: Duration,
-    /// The longest delay; not shorter than the first.
+    /// The maximum delay; not below the initial one.
     pub max_interval: Duration,
 }

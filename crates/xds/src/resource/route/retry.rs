@@ -9,13 +9,13 @@ use super::RetryPolicy;
 use crate::resource::field::Field;
 use crate::resource::wire::duration;
 
-/// A44: at most five attempts, the first included.
+/// A44: at most five attempts, including the first.
 const MAX_RETRIES: u32 = 4;
 
-/// A44: shorter delays count as this.
+/// A44: the minimum delay.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A44: the codes that `retry_on` can name, and their numbers.
+/// A44: the codes in `retry_on`, and their numbers.
 const CODES: [(&str, u8); 5] = [
     ("cancelled", 1),
     ("deadline-exceeded", 4),
@@ -30,7 +30,7 @@ pub(super) fn retry_policy(at: &Field<'_>, proto: &wire::RetryPolicy) -> Option<
     let conditions = || proto.retry_on.split(',').map(str::trim);
     let codes = CODES.iter().filter(|(name, _)| conditions().any(|condition| condition == *name));
     let codes = codes.map(|(_, code)| *code).collect();
-    // A44: one retry unless said otherwise.
+    // A44: one retry by default.
     let num_retries = proto.num_retries.map_or(1, |value| value.value);
     if num_retries == 0 {
         at.field("num_retries").reject("must not be zero");
@@ -46,7 +46,7 @@ fn intervals(at: &Field<'_>, proto: &RetryBackOff) -> Option<(Duration, Duration
     let at_base = at.field("base_interval");
     let base = at_base.require(proto.base_interval.as_ref()).and_then(|proto| interval(&at_base, proto));
     let at_max = at.field("max_interval");
-    // A44: ten times the first unless said otherwise.
+    // A44: ten times the initial delay by default.
     let max = match &proto.max_interval {
         Some(proto) => interval(&at_max, proto),
         None => base.map(|base| base.saturating_mul(10)),

@@ -1,4 +1,4 @@
-//! From the wire to a [`RouteConfiguration`] (gRFC A28, A36, A39).
+//! Validation of a [`RouteConfiguration`] (gRFC A28, A36, A39).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl NamedResource for wire::RouteConfiguration {
     }
 }
 
-/// Validates routes that came by RDS or inline.
+/// Validates routes from RDS or inline.
 pub(crate) fn route_configuration(at: &Field<'_>, proto: &wire::RouteConfiguration) -> RouteConfiguration {
     let at = at.field("virtual_hosts");
     let virtual_hosts = proto.virtual_hosts.iter().enumerate();
@@ -53,7 +53,7 @@ fn virtual_host(at: &Field<'_>, proto: &wire::VirtualHost) -> VirtualHost {
     }
 }
 
-/// A27-75: the same domain may occur again, in the same virtual host or in another; the first match counts.
+/// A27-75: a domain may occur more than once, in one or several virtual hosts; the first match applies.
 fn check_domains(at: &Field<'_>, domains: &[String]) {
     if domains.is_empty() {
         at.reject("must not be empty");
@@ -71,13 +71,13 @@ fn is_domain_pattern(domain: &str) -> bool {
     !domain.is_empty() && !fixed.contains('*')
 }
 
-/// A route; `None` if it can never match and is left out, or after a violation.
+/// A route; `None` if it can never match and is ignored, or after a violation.
 fn route(at: &Field<'_>, proto: &wire::Route) -> Option<Route> {
     let matcher = at.field("match").require(proto.r#match.as_ref());
     if matcher.is_some_and(|matcher| !can_match(matcher)) {
         return None;
     }
-    // A36: a route with another action, or none, stays; RPCs that match it fail.
+    // A36: a route with an unsupported action stays; matching RPCs fail.
     let action = match &proto.action {
         Some(wire::route::Action::Route(action)) => Some(route_action(&at.field("route"), action)?),
         _ => None,
@@ -85,12 +85,12 @@ fn route(at: &Field<'_>, proto: &wire::Route) -> Option<Route> {
     let matcher = matcher.and_then(|matcher| route_match(&at.field("match"), matcher));
     let filter_overrides =
         filter_overrides(&at.field("typed_per_filter_config"), &proto.typed_per_filter_config);
-    // The action is missing only where a violation was recorded.
+    // The action is absent only after a violation.
     let action = action.flatten();
     Some(Route { name: proto.name.clone(), matcher: matcher?, action, filter_overrides })
 }
 
-/// Whether the path of any RPC and its lack of query parameters could match at all.
+/// Whether the route could match any RPC, given that RPCs have no query parameters.
 fn can_match(proto: &wire::RouteMatch) -> bool {
     // A28: gRPC has no query parameters, so such a route never matches.
     if !proto.query_parameters.is_empty() {
@@ -119,7 +119,7 @@ fn route_match(at: &Field<'_>, proto: &wire::RouteMatch) -> Option<RouteMatch> {
     let at_headers = at.field("headers");
     let headers = proto.headers.iter().enumerate();
     let headers = headers.filter_map(|(i, header)| header_matcher(&at_headers.index(i), header)).collect();
-    // A28: there is no runtime; the default value counts.
+    // A28: there is no runtime, so the default value applies.
     let fraction = proto.runtime_fraction.as_ref().and_then(|fraction| fraction.default_value.as_ref());
     let fraction_per_million = fraction
         .and_then(|fraction| per_million(&at.field("runtime_fraction").field("default_value"), fraction));
