@@ -16,8 +16,7 @@
 //! * channelz (gRFC A14): channels, subchannels, sockets, calls and traces;
 //! * gRPC health;
 //! * `/proxyless/`: a live page of all this, and its data as JSON: `/proxyless/channels.json` (calls, routes, policy
-//! trees,
-//! connections, events), `/proxyless/resources.json` and `/proxyless/process.json`.
+//!   trees, connections, events), `/proxyless/resources.json` and `/proxyless/process.json`.
 //!
 //! Standard tools (grpcdebug, `proxyless status`) and browsers can read them. RPCs pay nothing while nobody looks.
 //! There is no authentication: keep the port on the loopback interface.

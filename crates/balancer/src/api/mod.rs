@@ -1,7 +1,7 @@
 //! The contract between policies, the tree that runs them, and the data path.
 //!
 //! * A [`Policy`] has only `&mut self` and a [`Cx`]; it never sees its parent. It publishes into a slot that its parent
-//! reads *after* the call ([`Child`]), so nothing is re-entrant and no decision is made in the middle of an update.
+//!   reads *after* the call ([`Child`]), so nothing is re-entrant and no decision is made in the middle of an update.
 //! * Events are passed down from the root along a [`Route`]: one child index per level.
 //! * A [`Picker`] is immutable and shared with the data path: it takes no lock and does not allocate.
 

@@ -8,14 +8,14 @@
 //!
 //! The rules of publishing:
 //! * The first configuration, and each switch of routes, waits until every cluster of the routes is answered (with data
-//! or
-//! an error). An aggregate is answered as soon as RPCs can be decided ([`Flattened::can_start`]).
+//!   or
+//!   an error). An aggregate is answered as soon as RPCs can be decided ([`Flattened::can_start`]).
 //! * While a switch waits, the old routes and leaf lists stay published, and their clusters still get new endpoints.
 //! * A published aggregate adopts a new leaf list when it only appends leaves that are still loading, or when all of
-//! its
-//! leaves are answered; until then it keeps the old one (A99-26).
+//!   its
+//!   leaves are answered; until then it keeps the old one (A99-26).
 //! * An unreachable control plane says nothing about a resource: a resource that cannot be requested counts as loading
-//! while something old serves, and as an error otherwise.
+//!   while something old serves, and as an error otherwise.
 //! * A cluster that is only subscribed to delays nothing.
 //!
 //! [`Flattened::can_start`]: crate::graph::Flattened::can_start

@@ -164,7 +164,7 @@ fn channel_creds(entry: &Place<'_>, problems: &mut Problems) -> Option<ChannelCr
         types => {
             // A27-20: the error says that these types are not supported yet.
             let later = types.iter().any(|kind| ["tls", "google_default"].contains(kind));
-            let later = if later { " (tls and google_default come later)" } else { "" };
+            let later = if later { " (tls and google_default are not supported yet)" } else { "" };
             format!("none of the types {types:?} is supported; supported: insecure{later}")
         }
     };

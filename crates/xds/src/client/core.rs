@@ -290,11 +290,11 @@ impl XdsCore {
     }
 
     fn timeout_text(&self, resource_type: ResourceType, now: Time, since: Time) -> String {
-        let asked = format!("asked for {:.1} s ago and not sent", now.since(since).as_secs_f64());
+        let asked = format!("requested {:.1} s ago and not received", now.since(since).as_secs_f64());
         // The unreadable resource may have been this one.
         let unreadable = self.rejections.get(&resource_type).filter(|rejection| rejection.unnamed);
         if let Some(rejection) = unreadable {
-            return format!("{asked} in a form that can be read: {}", rejection.text(resource_type));
+            return format!("{asked} in a readable form: {}", rejection.text(resource_type));
         }
         match &self.last_stream_error {
             None => asked,

@@ -168,7 +168,7 @@ impl Verdict {
     /// A40-11, A40-13: the error applies to every resource.
     fn reject_all(&mut self) {
         // All of them share one text.
-        let why = format!("nothing of the response is used: {}", self.faults.text());
+        let why = format!("the whole response is rejected: {}", self.faults.text());
         let why = Arc::<str>::from(cut(why, MAX_ERROR_BYTES));
         for Judged { outcome, .. } in self.outcomes.values_mut() {
             if matches!(outcome, Outcome::Unchanged | Outcome::Valid(_) | Outcome::Unasked) {

@@ -214,7 +214,7 @@ impl XdsCore {
             self.cache.drop_data(of, name);
         }
         // A53: an ignored deletion is logged.
-        let why = format!("deleted by the server: version {:?} does not have it any more", shown(version));
+        let why = format!("deleted by the server: version {:?} no longer contains it", shown(version));
         self.set_error(now, of, name, version, ResourceErrorKind::DoesNotExist(why));
     }
 
@@ -234,7 +234,7 @@ impl XdsCore {
     ) {
         let asked = self.stream.as_ref().is_some_and(|stream| stream.has_asked(resource_type));
         if !asked && self.cache.names(resource_type).is_empty() {
-            tracing::debug!(target: "xds_client", server = %self.config.server_uri, "{} was never asked for", resource_type.name());
+            tracing::debug!(target: "xds_client", server = %self.config.server_uri, "{} was never requested", resource_type.name());
             return;
         }
         let rejected = rejection

@@ -75,7 +75,7 @@ fn a40_42_timer_and_deletion_show_as_does_not_exist() {
     h.respond(CDS, "1", &[cluster("c", "")]);
     h.advance(Duration::from_secs(15));
     h.respond(CDS, "2", &[]);
-    for (name, why) in [("c", "deleted"), ("e", "asked for")] {
+    for (name, why) in [("c", "deleted"), ("e", "requested")] {
         let dump = h.dump_of(name);
         assert_eq!((dump.status, dump.raw), (ResourceStatus::DoesNotExist, None));
         assert!(dump.error.unwrap().reason.contains(why));

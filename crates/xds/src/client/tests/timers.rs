@@ -19,7 +19,7 @@ fn x_09_timer_starts_when_the_subscription_was_sent() {
     h.expect_told(&[]);
     h.advance(SECOND);
     h.expect_told(&[
-        "1: err ClusterLoadAssignment e: does not exist: asked for 15.0 s ago*server xds.test:1, node node-1",
+        "1: err ClusterLoadAssignment e: does not exist: requested 15.0 s ago*server xds.test:1, node node-1",
     ]);
     assert_eq!(h.core.next_deadline(), None);
 }
@@ -73,15 +73,15 @@ fn a57_resource_that_could_not_be_read_is_not_said_to_be_missing_only() {
     h.respond(CDS, "2", &[garbage(CDS)]);
     h.advance(15 * SECOND);
     h.expect_told(&[
-        "1: err Cluster c: does not exist: asked for 15.0 s ago and not sent in a form that can be read: the last Cluster \
+        "1: err Cluster c: does not exist: requested 15.0 s ago and not received in a readable form: the last Cluster \
          response, version \"2\", was rejected: resource 0: does not decode*server xds.test:1",
-        "2: err ClusterLoadAssignment e: does not exist: asked for 15.0 s ago and not sent (server",
+        "2: err ClusterLoadAssignment e: does not exist: requested 15.0 s ago and not received (server",
     ]);
     // A good response puts an end to it.
     h.respond(CDS, "3", &[cluster("other", "")]);
     h.watch(3, CDS, "d");
     h.advance(15 * SECOND);
-    h.expect_told(&["3: err Cluster d: does not exist: asked for 15.0 s ago and not sent (server"]);
+    h.expect_told(&["3: err Cluster d: does not exist: requested 15.0 s ago and not received (server"]);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a88_timer_can_mean_a_slow_server() {
     h.advance(29 * SECOND);
     h.expect_told(&[]);
     h.advance(SECOND);
-    h.expect_told(&["1: err*no answer in time: asked for 30.0 s ago"]);
+    h.expect_told(&["1: err*no answer in time: requested 30.0 s ago"]);
     assert_eq!(h.dump_of("e").status, ResourceStatus::Timeout);
     // Without the gate the feature means nothing.
     let mut h = Harness::started(config_with(features, Gates::default()), &[(EDS, "e")]);

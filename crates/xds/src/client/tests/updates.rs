@@ -195,7 +195,7 @@ fn a40_whole_response_mode_uses_nothing_beside_a_bad_resource() {
     h.respond(EDS, "1", &[assignment("a", 1), assignment("b", 1), assignment("c", 1)]);
     h.told();
     h.respond(EDS, "2", &[assignment("a", 2), bad_assignment("b")]);
-    h.expect_told(&["1: ambient*nothing of the response is used*(b)", "2: ambient*rejected"]);
+    h.expect_told(&["1: ambient*the whole response is rejected*(b)", "2: ambient*rejected"]);
     let status = |h: &Harness| ["a", "b", "c"].map(|name| (h.dump_of(name).status, h.dump_of(name).version));
     use ResourceStatus::{Acked, Nacked};
     let version = Arc::<str>::from;
