@@ -160,12 +160,13 @@ impl fmt::Display for Connecting {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let resources = self.lock();
-        for Asked { kind, name, since } in resources.values().take(MOST) {
-            write!(f, "; {} {name}, asked for {:.1?} ago, has not come", kind.name(), since.elapsed())?;
+        for (number, Asked { kind, name, since }) in resources.values().take(MOST).enumerate() {
+            let separator = if number == 0 { "; waiting for " } else { ", " };
+            write!(f, "{separator}{} {name} (requested {:.1?} ago)", kind.name(), since.elapsed())?;
         }
         match resources.len().saturating_sub(MOST) {
             0 => Ok(()),
-            more => write!(f, "; nor have {more} other resources"),
+            more => write!(f, " and {more} more resources"),
         }
     }
 }
@@ -284,12 +285,17 @@ mod tests {
         }
         let text = missing.to_string();
         assert!(
-            text.contains("; Cluster c0, asked for ") && text.ends_with("; nor have 995 other resources")
+            text.starts_with("; waiting for Cluster c0 (requested ")
+                && text.ends_with(" and 995 more resources"),
+            "{text}"
         );
         assert!(text.len() < 500, "{text}");
         (1..1000).for_each(|number| missing.answered(WatchId(number)));
         let text = missing.to_string();
-        assert!(text.starts_with("; Cluster c0, ") && text.ends_with(" has not come"), "{text}");
+        assert!(
+            text.starts_with("; waiting for Cluster c0 (requested ") && text.ends_with(" ago)"),
+            "{text}"
+        );
         missing.answered(WatchId(0));
         assert_eq!(missing.to_string(), "");
     }
