@@ -15,7 +15,9 @@
 //! - It was sent to a backend that was stopped, blocked or lossy for so long that the connection may have been given up
 //!   (20 seconds by the write timeout and TCP_USER_TIMEOUT; two seconds on `aggregate`, whose keepalive timeout that is),
 //!   and failed with UNAVAILABLE.
-//! - The same where the status says ETIMEDOUT, which only the kernel does: what it counts from may be an earlier fault.
+//! - It was sent to a backend that was stopped, blocked or lossy then, which ended the connection with ENHANCE_YOUR_CALM:
+//!   that is how h2 takes more than 20 requests which were cancelled before it saw them.
+//! - It was sent to such a backend, and the status says ETIMEDOUT, which only the kernel does: what it counts from may be an earlier fault.
 //! - It was not sent, and no endpoint of its cluster was in order: each was killed, stopped, ... then, or so shortly
 //!   before that gRPC's backoff may not have been over, or was not listed all the time.
 //! - It was not sent, its session is bound to a backend that was not in order, and it waited for that one until
@@ -159,6 +161,10 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
         .any(|fault| fault.kind.stalls() && to.saturating_sub(fault.start) >= channel.gives_up())
     {
         return Ok("sent to a backend that was stopped or blocked until its connection was given up");
+    }
+    let says_calm = rpc.message.as_deref().is_some_and(|message| message.contains("ENHANCE_YOUR_CALM"));
+    if says_calm && of_target.iter().any(|fault| fault.kind.stalls()) {
+        return Ok("sent to a backend that was stopped and then found too many cancelled requests");
     }
     let says_timeout = rpc.message.as_deref().is_some_and(|message| message.contains("os error 110"));
     if says_timeout && of_target.iter().any(|fault| fault.kind.stalls()) {

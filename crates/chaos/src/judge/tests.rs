@@ -70,6 +70,11 @@ fn a_lost_rpc_needs_a_fault_of_its_backend_at_its_time() {
     assert_eq!(rules(&notes), UNEXPLAINED, "another backend, or another time");
     notes.faults = vec![fault(FaultKind::Drain, 0, 20, 20), fault(FaultKind::Stop, 0, 19, 21)];
     assert_eq!(rules(&notes), UNEXPLAINED, "faults that lose nothing");
+    notes.rpcs[0].message = Some("GOAWAY with ENHANCE_YOUR_CALM".into());
+    assert_eq!(rules(&notes), [""; 0], "it was stopped, and then overrun by what had been cancelled");
+    notes.faults = vec![fault(FaultKind::Drain, 0, 20, 20)];
+    assert_eq!(rules(&notes), UNEXPLAINED);
+    notes.rpcs[0].message = None;
     notes.faults = vec![fault(FaultKind::Kill, 0, 20, 22)];
     assert_eq!(rules(&notes), [""; 0]);
     notes.rpcs[0].code = 13;
