@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::Address;
 use crate::options::ConnectOptions;
-use crate::panics::contain;
+use crate::panics::{Panicked, contain};
 
 /// Opens byte streams. Implement it to add TLS, a proxy or a test network.
 pub trait Connector: Send + Sync + 'static {
@@ -32,23 +32,27 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 /// connection need, so a panic must not pass through h2.
 pub struct BoxedIo {
     io: Box<dyn Io>,
-    panicked: bool,
+    /// The panic, which every later operation fails with.
+    panicked: Option<Panicked>,
 }
 
 impl BoxedIo {
     /// Wraps a byte stream.
     pub fn new(io: impl Io) -> Self {
-        Self { io: Box::new(io), panicked: false }
+        Self { io: Box::new(io), panicked: None }
     }
 
     fn poll<T>(&mut self, poll: impl FnOnce(Pin<&mut dyn Io>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if self.panicked {
-            return Poll::Ready(Err(io::Error::other("the byte stream has panicked before")));
-        }
-        contain(|| poll(Pin::new(&mut *self.io))).unwrap_or_else(|panicked| {
-            self.panicked = true;
-            Poll::Ready(Err(io::Error::other(format!("the byte stream panicked: {panicked}"))))
-        })
+        let panicked = match self.panicked.take() {
+            Some(panicked) => panicked,
+            None => match contain(|| poll(Pin::new(&mut *self.io))) {
+                Ok(outcome) => return outcome,
+                Err(panicked) => panicked,
+            },
+        };
+        let error = io::Error::other(format!("the byte stream panicked: {panicked}"));
+        self.panicked = Some(panicked);
+        Poll::Ready(Err(error))
     }
 }
 

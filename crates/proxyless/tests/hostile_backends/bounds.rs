@@ -83,7 +83,8 @@ async fn a_paused_reader_buffers_what_the_window_allows_and_the_window_is_an_opt
     // Empty messages, each in a frame of its own.
     let small = |stream| data(stream, 0, &[0; 5]).repeat(100);
     let default = paused_reader(None, 500, small).await.expect("bounded");
-    assert!(default > 0 && default < 80 << 20, "{default} bytes");
+    // h2 takes about 250 bytes for each unread frame, and half as much again while its slab grows.
+    assert!(default > 0 && default < 128 << 20, "{default} bytes");
     let least = paused_reader(Some(0), 500, small).await.expect("bounded");
     assert!(least < 8 << 20, "{least} bytes");
     turn.end();

@@ -50,7 +50,9 @@ async fn floods_end_with_the_deadline_or_the_connection_and_take_little_memory()
         flood("padding without end", grpc_headers, |stream| {
             frame(0, 8, stream, &[&[255][..], &[0; 255]].concat()).repeat(10)
         }),
-        flood("messages without end", grpc_headers, |stream| data(stream, 0, &[0; 5 * 1000])),
+        // A flood that outruns its reader also breaks flow control.
+        flood("messages without end", grpc_headers, |stream| data(stream, 0, &[0; 5 * 1000]))
+            .or(Code::Internal),
         flood("large messages without end", grpc_headers, |stream| {
             let message = [&[0, 0, 0, 0x3f, 0xfb][..], &[0x12, 0xf8, 0x7f], &[b'x'; 16_376]].concat();
             data(stream, 0, &message[..16_384])
