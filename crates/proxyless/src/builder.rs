@@ -217,8 +217,9 @@ impl XdsChannelBuilder {
 
     /// Sets how many bytes of a request are buffered for retries until its response starts; 256 KiB by default.
     ///
-    /// A request that exceeds the buffer is not retried by a route's policy. A streaming request is then not retried
-    /// transparently either if its connection is lost; a unary one always is, as keeping it costs nothing.
+    /// Once more than this has been sent of a request, a route's policy does not retry it. A streaming request is then
+    /// not retried transparently either if its connection is lost before a server has processed it; a unary one always
+    /// is, as keeping it costs nothing.
     pub fn retry_buffer(mut self, bytes: usize) -> Self {
         self.retries.buffer = bytes;
         self

@@ -53,6 +53,8 @@ pub(crate) struct FrameParser {
     state: State,
     seen_settings: bool,
     interim: Interim,
+    /// The number of open streams, each of which gets a response.
+    open_streams: usize,
     /// The length of the header block that comes in, on the wire, and of the largest so far.
     block: usize,
     largest_block: usize,
@@ -88,13 +90,19 @@ impl FrameParser {
         !self.seen_settings && matches!(&self.state, State::Header(header) if header.so_far().is_empty())
     }
 
-    /// The length on the wire of the largest header block so far.
+    /// The length on the wire of the largest header block in the bytes that were pushed last, or else of the last block.
     pub(crate) fn largest_block(&self) -> usize {
         self.largest_block
     }
 
+    /// Sets the number of open streams, each of which gets a response.
+    pub(crate) fn expect_responses(&mut self, open_streams: usize) {
+        self.open_streams = open_streams;
+    }
+
     /// Parses the next bytes, and calls `sink` for each event.
     pub(crate) fn push(&mut self, mut data: &[u8], mut sink: impl FnMut(Event)) {
+        self.largest_block = self.block;
         while !data.is_empty() {
             let (event, rest) = self.step(data);
             data = rest;
@@ -188,8 +196,9 @@ impl FrameParser {
         }
         self.largest_block = self.largest_block.max(self.block);
         // Trailers end their stream.
-        if kind == HEADERS && flags & END_STREAM == 0 && self.interim.is_too_many(u32::from_be_bytes(stream))
-        {
+        // The first bit of the stream's id is reserved.
+        let stream = u32::from_be_bytes(stream) & (u32::MAX >> 1);
+        if kind == HEADERS && flags & END_STREAM == 0 && self.interim.is_too_many(stream, self.open_streams) {
             self.state = State::Lost;
             return Some(Event::TooManyInterim);
         }

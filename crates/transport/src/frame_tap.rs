@@ -31,20 +31,13 @@ pub(crate) struct FrameTap {
     deaf: bool,
     /// Set when a write failed. Data that the server sent before it closed (a GOAWAY says which requests it never saw)
     /// is still read, so h2 learns of the failure from the read side, within this time.
-    drain: Option<Drain>,
+    drain: Option<Pin<Box<Sleep>>>,
     /// Runs while the socket accepts no writes.
     stalled: Option<Pin<Box<Sleep>>>,
     /// A write has started: continues until everything is written.
     writing: bool,
     /// The server has sent what would fill the memory.
     abused: bool,
-}
-
-/// Reading on after a write failed.
-struct Drain {
-    longest: Pin<Box<Sleep>>,
-    /// Why the write failed: the cause of the end, unless reading finds a better one.
-    failure: String,
 }
 
 impl FrameTap {
@@ -71,6 +64,7 @@ impl FrameTap {
     /// Parses received bytes.
     fn observe(&mut self, bytes: &[u8]) {
         let (shared, mut abused) = (&self.shared, false);
+        self.received.expect_responses(shared.quota.in_use());
         shared.on_read();
         self.received.push(bytes, |event| match event {
             Event::Settings(settings) => shared.on_settings(settings),
@@ -134,9 +128,11 @@ impl FrameTap {
             let failure = format!("writing failed: {error}");
             // A peer that hangs has nothing more to say. One that has hung up may have said why.
             if error.kind() == io::ErrorKind::TimedOut {
-                self.shared.on_io_end(failure.clone());
+                self.shared.on_io_end(failure);
+            } else {
+                self.shared.on_write_failed(failure);
             }
-            self.drain = Some(Drain { longest: Box::pin(sleep(LONGEST_DRAIN)), failure });
+            self.drain = Some(Box::pin(sleep(LONGEST_DRAIN)));
             // h2 writes after it has read everything: it must read again to start the drain.
             cx.waker().wake_by_ref();
             all
@@ -154,10 +150,9 @@ impl AsyncRead for FrameTap {
         let asked = buf.remaining() > 0;
         let Poll::Ready(read) = Pin::new(&mut self.io).poll_read(cx, buf) else {
             // Only if a write failed.
-            let Some(Drain { longest, failure }) = &mut self.drain else { return Poll::Pending };
-            ready!(longest.as_mut().poll(cx));
-            let failure = std::mem::take(failure);
-            self.shared.on_io_end(failure);
+            let Some(drain) = &mut self.drain else { return Poll::Pending };
+            ready!(drain.as_mut().poll(cx));
+            self.shared.close();
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         if let Err(error) = read {

@@ -15,8 +15,8 @@ pub struct ConnectOptions {
     pub keepalive_timeout: Duration,
     /// Whether to send PINGs while no stream is open. Many servers punish that.
     pub keepalive_while_idle: bool,
-    /// The time after which a connection counts as dead if the socket accepts no writes; 20 seconds by default. `None`:
-    /// unlimited. The peer of such a connection hangs, or does not read.
+    /// The time after which a connection counts as dead if the socket accepts no writes while there is data to send;
+    /// 20 seconds by default. `None`: unlimited. The peer of such a connection hangs, or does not read.
     pub write_timeout: Option<Duration>,
     /// The maximum number of bytes of one response in flight or unread.
     pub initial_stream_window: u32,

@@ -104,6 +104,8 @@ struct Facts {
     go_away: Option<GoAway>,
     /// The first error of the socket.
     io_end: Option<String>,
+    /// The error of a write; the cause of the end, unless reading finds a better one.
+    write_failure: Option<String>,
     local: Option<LocalEnd>,
 }
 
@@ -191,6 +193,12 @@ impl Shared {
     pub(crate) fn on_io_end(&self, what: String) {
         self.facts().io_end.get_or_insert(what);
         self.close();
+    }
+
+    /// A write failed. The connection takes no more requests, while what the server sent before is still read.
+    pub(crate) fn on_write_failed(&self, reason: String) {
+        self.facts().write_failure.get_or_insert_with(|| reason.clone());
+        self.advance(ConnectionState::GoingAway { reason });
     }
 
     // Actions of this side.
@@ -352,7 +360,7 @@ impl Shared {
             return Some("the client aborted the connection".into());
         }
         let go_away = facts.go_away.as_ref();
-        match (&facts.io_end, go_away, facts.local) {
+        match (facts.io_end.as_ref().or(facts.write_failure.as_ref()), go_away, facts.local) {
             (Some(io_end), Some(go_away), _) => Some(format!("{io_end} after {go_away}")),
             (Some(io_end), None, _) => Some(io_end.clone()),
             (None, Some(go_away), _) => Some(format!("the connection ended after {go_away}")),

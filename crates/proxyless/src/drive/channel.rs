@@ -119,8 +119,9 @@ impl Running {
             let deadline = self.driver.core.next_deadline();
             let client_ended = self.subscriber.as_ref().map(Subscriber::client_ended);
             tokio::select! {
-                // A fixed order makes simulations repeatable. None starves another: deadlines move on, and what servers
-                // send waits for the core. What users and their RPCs cause is not bounded, so it comes last.
+                // A fixed order makes simulations repeatable. None starves another: deadlines move on, what servers
+                // send waits for the core, and signals of pickers coalesce. Requests of users are not bounded, so they
+                // come last.
                 biased;
                 () = clock::sleep_until(deadline) => self.handle(ChannelInput::Tick),
                 () = clock::sleep_until(self.rejoin_at) => self.rejoin(),
@@ -128,13 +129,13 @@ impl Running {
                 Some(event) = self.xds_events.recv() => self.on_xds(event),
                 Some(report) = self.driver.reports.recv() => self.on_report(report),
                 answer = self.driver.dns.next() => self.handle(answer),
+                () = self.driver.wake.0.notified() => self.handle(ChannelInput::Wake),
                 command = commands.recv() => match command {
                     Some(Command::ExitIdle) => self.handle(ChannelInput::ExitIdle),
                     Some(Command::ResetBackoff) => self.handle(ChannelInput::ResetBackoff),
                     Some(Command::Report { answer }) => self.report(answer),
                     None => break,
                 },
-                () = self.driver.wake.0.notified() => self.handle(ChannelInput::Wake),
             }
         }
         self.handle(ChannelInput::Shutdown);

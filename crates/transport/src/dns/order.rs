@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// How many addresses the routing table is asked for; each takes a socket and a moment of the task that asks. What a
-/// server lists beyond that counts as reachable.
+/// The number of addresses that are looked up in the routing table; each takes a socket. Further ones come after those
+/// that are reachable.
 const MAX_PROBES: usize = 64;
 
 /// A subset of RFC 6724: unreachable addresses last, IPv6 before IPv4, and otherwise the server's order. Without
@@ -19,14 +19,23 @@ fn ordered_by(
 ) -> Vec<SocketAddr> {
     let mut seen = BTreeSet::new();
     let once = addresses.into_iter().filter(|address| seen.insert(*address));
-    let unreachable = |(i, address): (usize, &SocketAddr)| i < MAX_PROBES && !reachable(address);
-    let mut found: Vec<_> = once
-        .enumerate()
-        .map(|(i, address)| ((unreachable((i, &address)), address.is_ipv4()), address))
-        .collect();
+    let route = |i, address: &SocketAddr| match i < MAX_PROBES {
+        true if reachable(address) => Route::Known,
+        true => Route::Missing,
+        false => Route::NotProbed,
+    };
+    let mut found: Vec<_> =
+        once.enumerate().map(|(i, address)| ((route(i, &address), address.is_ipv4()), address)).collect();
     // Stable: the server's order stays.
     found.sort_by_key(|(key, _)| *key);
     found.into_iter().map(|(_, address)| address).collect()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Route {
+    Known,
+    NotProbed,
+    Missing,
 }
 
 /// Whether the system has a route to the address. Connecting a UDP socket consults the routing table and sends nothing.

@@ -252,7 +252,7 @@ impl XdsCore {
                 let known = self.rejections.get(&resource_type);
                 if known.is_some_and(|known| (&known.version, &known.why) == (&version, error)) {
                     tracing::debug!(
-                        target: "xds_client", server = %self.config.server_uri, version = &*shown(&version), "{} response rejected again", resource_type.name()
+                        target: "xds_client", server = %self.config.server_uri, version = &*shown(&version), nonce = &*shown(&nonce.as_str().into()), "{} response rejected again", resource_type.name()
                     );
                 } else {
                     tracing::warn!(

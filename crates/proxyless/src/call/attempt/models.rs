@@ -31,7 +31,7 @@ fn channel() -> (Arc<Shared>, UnboundedReceiver<Command>) {
         published: Arc::new(Published::new()),
         channel_id: 0,
         commands,
-        calls: CallSettings::new(runtime(), RetryOptions::default()),
+        calls: CallSettings::new(runtime(), RetryOptions::default(), 16 << 10),
     };
     (Arc::new(shared), inbox)
 }
