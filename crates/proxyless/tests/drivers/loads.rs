@@ -15,7 +15,8 @@ use crate::plane::{Manner, Plane};
 
 pub(crate) const PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
-const INTERVAL: Duration = Duration::from_secs(5);
+/// How often clients are told to report.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 const UNAVAILABLE: u16 = 14;
 
 /// Serves one stream.
@@ -24,7 +25,7 @@ pub(crate) async fn serve(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) -> Result<(), h2::Error> {
-    plane.count_load_stream();
+    let stream = plane.load_stream();
     let mut responses = begin(&mut respond)?;
     let mut reports = Messages::new(request.into_body());
     let mut changed = plane.changes();
@@ -40,6 +41,10 @@ pub(crate) async fn serve(
             report = reports.next(), if plane.manner() != Manner::Deaf => {
                 if report.is_none() {
                     return Ok(());
+                }
+                // The first message of a stream only says who reports.
+                if answered {
+                    stream.note_report();
                 }
             }
             _ = changed.changed() => {}

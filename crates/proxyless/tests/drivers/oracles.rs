@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::backend::Backend;
 use crate::fault::{Fault, Role};
 use crate::load::{Load, Rate};
+use crate::loads;
 use crate::memory;
 use crate::plane::Counts;
 use crate::storm::Storm;
@@ -59,7 +60,11 @@ pub(crate) async fn trial(world: &World, faults: &[(Host, Fault)], mut storm: St
     // What is allocated once is allocated now.
     let load = Load::start(&world.channel, rate);
     let start = Instant::now();
-    let begun = || world.backends.iter().all(|backend| load.answered(&backend.name).is_some());
+    // The stream for load reports too: it has tasks, which would come after they were counted.
+    let begun = || {
+        world.backends.iter().all(|backend| load.answered(&backend.name).is_some())
+            && world.plane.has_reports_since(start)
+    };
     assert!(eventually(start + PATIENCE, begun).await, "{}", world.describe(&load).await);
     drop(load);
     let baseline = Baseline::take().await;
@@ -142,6 +147,8 @@ struct Bounds {
     config: Duration,
     /// Until every backend serves.
     rpcs: Duration,
+    /// Until load is reported. Its stream has a backoff of its own.
+    reports: Duration,
 }
 
 impl Bounds {
@@ -155,26 +162,31 @@ impl Bounds {
             // Each backend is to get one of the RPCs.
             longest.unwrap_or(Duration::from_secs(1)) + rate.every * 8
         };
-        Self { config: of_role(Role::Plane), rpcs: of_role(Role::Backend) }
+        let config = of_role(Role::Plane);
+        Self { config, rpcs: of_role(Role::Backend), reports: config + loads::INTERVAL }
     }
 }
 
-/// New configuration arrives, every backend gets RPCs, and they succeed, in the time that the faults allow.
+/// New configuration arrives, every backend gets RPCs, they succeed, and load is reported, in the time that the faults
+/// allow.
 async fn check_recovery(world: &World, faults: &[(Host, Fault)], bounds: Bounds, load: &Load) {
     let ended = Instant::now();
     let (config_by, rpcs_by) = (ended + bounds.config, ended + bounds.rpcs);
+    let reports_by = ended + bounds.reports;
     let mut endpoints = world.all();
     endpoints.push(world.canary.address);
     world.set_endpoints(endpoints);
 
     let answers = |name: &str| load.answered(name).is_some_and(|at| at >= ended);
-    let recovered = eventually(config_by.max(rpcs_by), || {
+    let recovered = eventually(config_by.max(rpcs_by).max(reports_by), || {
         let now = Instant::now();
         let configured = answers("canary") || now <= config_by;
         let served = now <= rpcs_by || world.backends.iter().all(|backend| answers(&backend.name));
         assert!(configured, "{faults:?}: no new configuration {:?} after the end", now - ended);
         assert!(served, "{faults:?}: a backend has no RPCs {:?} after the end", now - ended);
-        answers("canary") && world.backends.iter().all(|backend| answers(&backend.name))
+        let reported = world.plane.has_reports_since(ended);
+        assert!(reported || now <= reports_by, "{faults:?}: no load report {:?} after the end", now - ended);
+        reported && answers("canary") && world.backends.iter().all(|backend| answers(&backend.name))
     });
     if !recovered.await {
         panic!(

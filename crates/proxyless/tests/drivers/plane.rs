@@ -14,6 +14,7 @@ use prost::Message;
 use proxyless_testkit::{CDS, EDS, LDS, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::grpc::{Messages, begin, framed, trailers};
 use crate::loads;
@@ -56,6 +57,9 @@ struct State {
     /// How many copies of all endpoints each stream sends next, and the number of the burst.
     burst: (u64, usize),
     counts: Counts,
+    /// When each LRS stream that is open brought its last report, by the number of the stream.
+    reports: BTreeMap<u64, Instant>,
+    load_streams: u64,
 }
 
 /// What clients did.
@@ -77,6 +81,8 @@ impl Plane {
             nonces: 0,
             burst: (0, 0),
             counts: Counts::default(),
+            reports: BTreeMap::new(),
+            load_streams: 0,
         };
         let changed = Arc::new(watch::Sender::new(0));
         let plane =
@@ -150,9 +156,18 @@ impl Plane {
         self.changed.subscribe()
     }
 
-    pub(crate) fn count_load_stream(&self) {
+    /// An LRS stream has begun.
+    pub(crate) fn load_stream(&self) -> LoadStream<'_> {
         self.trace.note("LRS");
-        self.lock().counts.load_streams += 1;
+        let mut state = self.lock();
+        state.counts.load_streams += 1;
+        state.load_streams += 1;
+        LoadStream { plane: self, number: state.load_streams }
+    }
+
+    /// Whether an LRS stream is open that has brought a report since then.
+    pub(crate) fn has_reports_since(&self, since: Instant) -> bool {
+        self.lock().reports.values().any(|&at| at >= since)
     }
 
     async fn serve(
@@ -202,6 +217,25 @@ impl Plane {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One LRS stream, while it is open.
+pub(crate) struct LoadStream<'a> {
+    plane: &'a Plane,
+    number: u64,
+}
+
+impl LoadStream<'_> {
+    /// It has brought a report.
+    pub(crate) fn note_report(&self) {
+        self.plane.lock().reports.insert(self.number, Instant::now());
+    }
+}
+
+impl Drop for LoadStream<'_> {
+    fn drop(&mut self) {
+        self.plane.lock().reports.remove(&self.number);
     }
 }
 

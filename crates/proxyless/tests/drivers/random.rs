@@ -10,6 +10,9 @@ use crate::oracles::{check_end, cold_trial, trial};
 use crate::storm::Storm;
 use crate::world::{Host, World, simulate};
 
+/// Seeds that have failed: tasks were counted while the stream for load reports waited for its next attempt.
+const FOUND: &[u64] = &[60026, 60060];
+
 /// A number from the environment.
 fn variable(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -70,13 +73,16 @@ fn run(seed: u64) -> u64 {
 fn whatever_servers_do_everything_recovers_and_nothing_is_stormed_or_kept() {
     let first = variable("DRIVER_SEED", 1);
     let runs = variable("DRIVER_RUNS", 6);
+    // What failed before, unless certain seeds are asked for.
+    let fixed = if std::env::var_os("DRIVER_SEED").is_some() { &[] } else { FOUND };
     let mut failed = Vec::new();
-    for seed in first..first + runs {
+    for seed in (first..first + runs).chain(fixed.iter().copied()) {
         if std::panic::catch_unwind(|| run(seed)).is_err() {
             failed.push(seed);
         }
     }
-    assert!(failed.is_empty(), "{} of {runs} seeds failed: {failed:?}", failed.len());
+    let all = runs as usize + fixed.len();
+    assert!(failed.is_empty(), "{} of {all} seeds failed: {failed:?}", failed.len());
 }
 
 #[test]
