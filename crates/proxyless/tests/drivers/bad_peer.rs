@@ -10,11 +10,11 @@ use tokio::time::sleep;
 use crate::network::Serve;
 use crate::pipe::End;
 
-const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
 const GOAWAY: u8 = 7;
-const ACK: u8 = 1;
+pub(crate) const ACK: u8 = 1;
 
 /// What a server does with each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +103,15 @@ async fn hang(io: &End) -> io::Result<()> {
     Ok(())
 }
 
-fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+/// A frame of the connection.
+pub(crate) fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+    frame_of(0, kind, flags, payload)
+}
+
+/// A frame of a stream.
+pub(crate) fn frame_of(stream: u32, kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
-    [&length[1..], &[kind, flags, 0, 0, 0, 0], payload].concat()
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 /// Without error; no stream was processed.

@@ -12,6 +12,7 @@
 
 mod backend;
 mod bad_peer;
+mod early_peer;
 mod fault;
 mod grpc;
 mod load;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use proxyless::ChannelState;
+use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use tokio::time::{Instant, sleep};
+use tonic::{Code, Request};
 
 use crate::backend::Backend;
 use crate::bad_peer::BadPeer;
@@ -12,7 +14,7 @@ use crate::load::{Load, Rate};
 use crate::oracles::{MOST_HELD, check_end, cold_trial, trial};
 use crate::storm::Storm;
 use crate::world::{Host, World, eventually, simulate};
-use crate::{backend, memory, plane};
+use crate::{backend, early_peer, memory, plane};
 
 /// One fault of one server, for a minute.
 fn single(name: &str, host: Host, fault: Fault, rate: Rate) {
@@ -173,6 +175,30 @@ fn large_requests_that_are_answered_early_leave_no_streams_behind() {
         let faults = [(Host::Backend(1), Fault::Backend(backend::Manner::Early))];
         let rate = Rate { bytes: 100_000, ..Rate::per_second(10) };
         trial(&world, &faults, Storm::steady(Duration::from_secs(30)), rate).await;
+        check_end(world).await;
+    });
+}
+
+/// h2 keeps the place of a request whose end it was given, until the server has read it: this one never does.
+#[test]
+fn large_requests_that_are_answered_without_a_reset_give_their_places_to_others() {
+    simulate(12, async {
+        let world = World::cold("answered", |builder| builder);
+        let address = world.backends[0].address;
+        world.network.set_server(address, early_peer::server());
+        world.set_endpoints(vec![address]);
+        let send = async |bytes: usize| {
+            let mut request = Request::new(EchoRequest::new("x".repeat(bytes)));
+            request.set_timeout(Duration::from_secs(5));
+            EchoClient::new(world.channel.clone()).unary(request).await
+        };
+        for number in 0..3 * early_peer::STREAMS {
+            let status = send(100_000).await.expect_err("too large");
+            assert_eq!(status.code(), Code::PermissionDenied, "large RPC {number}: {status:?}");
+            let small = send(10).await;
+            assert!(small.is_ok(), "after large RPC {number}: {small:?}");
+        }
+        assert_eq!(world.network.attempts(address), 1, "all of them on one connection");
         check_end(world).await;
     });
 }
