@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
-
 use proxyless_transport::panics::catch;
 use proxyless_transport::{Address, ConnectOptions, Connection, Connector, Lost};
 use tokio::sync::mpsc::UnboundedSender;

@@ -1,4 +1,4 @@
-//! Says when the process has too few file descriptors for the endpoints of its clusters.
+//! Warns when the process has too few file descriptors for the endpoints of its clusters.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use proxyless_transport::ConnectError;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// How often it is said.
+/// The interval of the warning.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// The control plane decides how many endpoints there are, and most policies connect to all of them. Attempts that fail for
-/// want of a descriptor are repeated after their backoff, like any other.
+/// The control plane decides how many endpoints there are, and most policies connect to all of them. Attempts that fail
+/// without a descriptor are repeated after their backoff, like any other.
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
     said: Mutex<Option<Instant>>,
@@ -31,7 +31,7 @@ impl Descriptors {
     }
 
     fn is_time(&self, now: Instant) -> bool {
-        // A time is always whole, so a panic elsewhere does not spoil it.
+        // The time is consistent even if a holder panicked.
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let due = said.is_none_or(|said| now >= said + INTERVAL);
         if due {

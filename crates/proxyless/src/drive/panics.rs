@@ -1,10 +1,10 @@
-//! Panics of drivers and of their tasks: bugs, in proxyless or in what the program plugs into it.
+//! Panics of drivers and of their tasks: bugs in proxyless or in user code.
 
 use std::fmt;
 
 use proxyless_transport::panics::{Panicked, contain};
 
-/// Logs a panic. What logs may be what panicked, so it is not trusted here.
+/// Logs a panic. Logging itself may panic (a tracing layer may have been the cause), which is contained.
 pub(super) fn log(who: &dyn fmt::Display, panicked: &Panicked) {
     let _ = contain(|| tracing::error!(target: "channel", %who, %panicked, "a task panicked; this is a bug"));
 }

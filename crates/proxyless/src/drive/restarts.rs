@@ -1,10 +1,10 @@
-//! How long to wait before something that panicked is started again.
+//! The pauses between restarts after panics.
 
 use std::time::Duration;
 
 use proxyless_sans_io::{BackoffConfig, Rng};
 
-/// What panics at its start panics again: soon it must not cost much any more.
+/// A driver that panics at its start panics again, so pauses must soon become long.
 const PAUSES: BackoffConfig = BackoffConfig {
     initial: Duration::from_secs(1),
     multiplier: 2.0,
@@ -12,17 +12,17 @@ const PAUSES: BackoffConfig = BackoffConfig {
     jitter: 0.2,
 };
 
-/// What has run for so long does not panic at its start.
+/// A driver that lived this long did not panic at its start.
 const LONG_LIFE: Duration = Duration::from_secs(120);
 
-/// The restarts of one thing.
+/// The restarts of one driver.
 #[derive(Default)]
 pub(super) struct Restarts {
     in_a_row: u32,
 }
 
 impl Restarts {
-    /// How long to wait after a panic that came after so long a life.
+    /// The pause after a panic of a driver that had lived for `lived`.
     pub(super) fn pause(&mut self, lived: Duration, rng: &mut Rng) -> Duration {
         if lived >= LONG_LIFE {
             self.in_a_row = 0;

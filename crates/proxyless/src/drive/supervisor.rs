@@ -1,8 +1,8 @@
 //! Runs the driver of a channel, and starts another one when it panics.
 //!
-//! A driver that panicked is dropped whole: its watches, load reports, connections and tasks go with it. Calls that are on
-//! its connections finish there; all others fail with what the panic said until the next driver has a configuration, or
-//! wait for it if they wait for READY.
+//! A driver that panicked is dropped as a whole, with its watches, load reports, connections and tasks. Calls on its
+//! connections finish there; all others fail with the panic's message until the next driver has a configuration, or wait
+//! for it if they are wait-for-ready.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::clock;
 use crate::inspect::ChannelReport;
 use crate::snapshot::{End, Published};
 
-/// What the drivers of one channel are made of.
+/// The parts from which the drivers of one channel are built.
 pub(crate) struct Parts {
     pub(crate) id: u64,
     pub(crate) target: Arc<str>,
@@ -40,13 +40,13 @@ pub(crate) struct Parts {
     pub(crate) resolver: Arc<dyn Resolve>,
 }
 
-/// What is shown of a channel over all its drivers.
+/// The reported facts of a channel that outlive its drivers.
 pub(super) struct History {
     pub(super) created: Time,
     pub(super) trace: Trace,
-    /// How many drivers came after the first.
+    /// The number of drivers after the first.
     pub(super) restarts: u64,
-    /// The calls that ended on connections of drivers that are gone.
+    /// The calls that ended on connections of earlier drivers.
     pub(super) calls: CallCounts,
 }
 
@@ -86,13 +86,18 @@ impl Supervisor {
         let mut wanted = Use::Idle;
         loop {
             let started = Instant::now();
+            let driver = match contain(|| self.parts.driver()) {
+                Ok(driver) => driver,
+                // A core that cannot even be created: another attempt would end in the same way.
+                Err(panicked) => return self.parts.published.end(End::Panicked(panicked)),
+            };
             // It is not a part of the future that may panic: its destructors must not run while a panic unwinds.
-            let mut running = Running::new(self.parts.driver(), std::mem::take(&mut self.history));
+            let mut running = Running::new(driver, std::mem::take(&mut self.history));
             let ended = catch(running.run(wanted, &mut commands)).await;
             self.history = std::mem::take(&mut running.history);
             let Err(panicked) = ended else { return };
             let pause = self.restarts.pause(started.elapsed(), &mut clock::rng());
-            // Before its connections go: calls shall find the reason, and not what is left of them.
+            // Before its connections are closed, so that calls find this reason.
             let error = self.fail(&panicked, pause);
             wanted = contain(|| running.usage()).unwrap_or(Use::InUse);
             self.history.calls += contain(|| running.calls()).unwrap_or_default();
@@ -108,7 +113,7 @@ impl Supervisor {
         }
     }
 
-    /// The driver has panicked: calls fail until the next one has something to publish. Returns what they fail with.
+    /// The driver has panicked: calls fail until the next one publishes. Returns their error.
     fn fail(&mut self, panicked: &Panicked, pause: Duration) -> Arc<PickError> {
         let Parts { target, published, .. } = &self.parts;
         panics::log(&format_args!("channel {target}"), panicked);
@@ -116,14 +121,14 @@ impl Supervisor {
         let error = PickError::unavailable(format!(
             "{target}: the task of the channel panicked ({panicked}), which is a bug; it starts again after {pause:.1?}"
         ));
-        // Those who are woken may be what panics.
+        // The wakers of calls may panic.
         if let Err(panicked) = contain(|| published.fail(Arc::clone(&error))) {
             panics::log(&"a call that was woken", &panicked);
         }
         error
     }
 
-    /// Waits, and answers what is asked meanwhile.
+    /// Waits, and answers requests meanwhile.
     async fn pause(
         &self,
         pause: Duration,
@@ -137,9 +142,9 @@ impl Supervisor {
                 () = &mut over => return Handles::Left,
                 command = commands.recv() => match command {
                     Some(Command::ExitIdle) => *wanted = Use::InUse,
-                    // Whoever asked may have given up.
+                    // The requester may have gone.
                     Some(Command::Report { answer }) => drop(answer.send(self.report(error))),
-                    // That is about connections.
+                    // There are no connections.
                     Some(Command::ResetBackoff) => {}
                     None => return Handles::Gone,
                 },
