@@ -143,7 +143,8 @@ impl Hosts {
                 host.live.used(cx.now());
                 self.own(address, cx);
             }
-            Some(ConnectivityState::Idle) => {}
+            // A75-25: the attempt gets a whole idle_timeout: without a use, a sweep could give it up at once.
+            Some(ConnectivityState::Idle) => host.live.used(cx.now()),
             _ => return,
         }
         let Some(host) = self.by_address.get(&address) else { return };

@@ -407,6 +407,20 @@ fn a75_52_an_attempt_that_is_given_up_as_idle_releases_who_waited_for_it() {
 }
 
 #[test]
+fn a75_25_a_session_that_waits_for_its_idle_host_is_a_use_of_it() {
+    let mut sessions = on_second_priority();
+    sessions.bench.close(address(2));
+    sessions.bench.advance(IDLE - Duration::from_secs(1));
+    let mut rpc = OverrideHost::new([2].map(address).into(), sessions.bench.now());
+    assert_eq!(sessions.bench.pick_again(&mut rpc), Picked::Queue);
+    assert_eq!(sessions.bench.connecting(), [address(2)]);
+    sessions.bench.advance(Duration::from_secs(2));
+    assert_eq!(sessions.bench.pick_again(&mut rpc), Picked::Queue, "the attempt is not given up");
+    sessions.bench.ready(address(2));
+    assert_eq!(sessions.bench.pick_again(&mut rpc), to(2));
+}
+
+#[test]
 fn a75_39_later_sweeps_follow_the_last_use() {
     let mut sessions = on_second_priority();
     sessions.bench.advance(Duration::from_secs(40));
