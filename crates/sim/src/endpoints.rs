@@ -95,7 +95,7 @@ pub struct Connections {
 }
 
 /// How long an attempt to connect may take.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// No backend that accepts is slower than this.
 const SLOWEST_ACCEPT: Duration = Duration::from_secs(15);
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::channel::SimChannel;
-use crate::config::{ClusterKind, Mesh, Policy};
+use crate::config::{Assignment, ClusterKind, Mesh, Policy};
 use crate::endpoints::{Backends, Behaviour};
 use crate::expected::{self, Expected, Targets, Walk};
 use crate::generate::{MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
@@ -28,6 +28,8 @@ const HOP: Duration = Duration::from_secs(1);
 const SLOW_ANSWER: Duration = Duration::from_secs(4);
 /// Broken connections, wishes of pickers and late drivers.
 const REACTION: Duration = Duration::from_secs(2);
+/// A61: the attempts to the addresses of one endpoint begin this far apart.
+const STAGGER: Duration = Duration::from_millis(250);
 /// How often RPCs are tried.
 const STEP: Duration = Duration::from_millis(500);
 /// How long the control plane is away in a drill.
@@ -104,8 +106,27 @@ fn passed_over(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: 
         }
     }
     // The last one is not passed over: its attempts end.
-    let addresses = leaves.iter().flat_map(|leaf| mesh.addresses(leaf));
-    time + addresses.map(|address| channel.connections.longest_attempt(address)).max().unwrap_or_default()
+    time + leaves.iter().map(|leaf| all_attempts(mesh, channel, leaf)).max().unwrap_or_default()
+}
+
+/// How long it may take until every endpoint of a leaf has failed.
+fn all_attempts(mesh: &Mesh, channel: &SimChannel, leaf: &str) -> Duration {
+    let longest = |addresses: &[SocketAddr]| {
+        let attempts = addresses.iter().map(|&address| channel.connections.longest_attempt(address));
+        attempts.max().unwrap_or_default()
+    };
+    let cluster = mesh.clusters.get(leaf);
+    match cluster.map(|cluster| (&cluster.kind, cluster.policy)) {
+        // A42: a ring connects to an endpoint when RPCs come to it, and an RPC comes to the next one when the one before
+        // has failed; a ring of another locality gets RPCs when the one before has failed as a whole.
+        Some((ClusterKind::Eds(eds), Policy::RingHash | Policy::LocalRings)) => {
+            let endpoints = mesh.assignments.get(eds).into_iter().flat_map(Assignment::endpoints);
+            endpoints
+                .map(|endpoint| longest(&endpoint.addresses) + STAGGER * endpoint.addresses.len() as u32)
+                .sum()
+        }
+        _ => longest(&mesh.addresses(leaf)),
+    }
 }
 
 fn priorities_tried(mesh: &Mesh, backends: &Backends, leaf: &str) -> usize {

@@ -12,14 +12,16 @@ use proxyless_sans_io::Time;
 
 use crate::calls::Picked;
 use crate::channel::SimChannel;
-use crate::endpoints::{Behaviour, CONNECT_TIMEOUT, Phase};
+use crate::endpoints::{Behaviour, Phase};
 use crate::generate::MAX_IDLE_TIMEOUT;
 use crate::in_use::Leaf;
 use crate::invariants::{Violation, has_prospects};
 use crate::world::{Cookie, Outcome, Request, World};
 
-/// A host that was in backoff may take this many rounds to be tried again.
+/// While a host is in backoff, this many RPCs may go elsewhere.
 const ROUNDS: u32 = 60;
+/// How long an RPC of a session may wait if every attempt is answered.
+const WAIT: Duration = Duration::from_secs(30);
 const BACKOFF: Duration = Duration::from_secs(8);
 const CONNECTING: Duration = Duration::from_millis(500);
 /// A75-40: the least time between two sweeps; a second, since last use is kept to the second; and how long connections
@@ -165,30 +167,49 @@ pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
     let cookies: Vec<_> =
         world.sessions.cookies.iter().map(|(key, cookie)| (key.clone(), Arc::clone(cookie))).collect();
     for ((index, _, cluster), cookie) in cookies {
-        for round in 0.. {
-            let Some(usable) = within_reach(world, index, &cluster, &cookie) else { break };
+        let (mut elsewhere, mut since, mut waiting) = (0, world.now(), None);
+        while let Some(usable) = within_reach(world, index, &cluster, &cookie) {
             let Some(routed) = routed(world, index, &cluster) else { break };
+            // A75-50, A75-52: an RPC that waits is the same one until it is served: it comes to the next host of its
+            // cookie when the attempt to the one before has failed, whereas a new RPC waits for the next attempt to a
+            // silent host.
             let request = Request {
                 path: "/",
                 cluster: Some(routed),
                 cookie: Some(Cookie::Of(&cookie)),
-                waiting: None,
+                waiting: waiting.take(),
             };
-            let wait = match world.probe_with(index, request)?.1 {
+            let probe = world.probe_with(index, request)?;
+            let (in_time, pause) = match &probe.outcome {
                 Outcome::Dropped(_) => break,
-                Outcome::Reached(address) if usable.contains(&address) => break,
-                outcome => {
-                    Violation::unless(round < ROUNDS, "sessions come back to their host", || {
-                        format!("channel {index}, {cluster}: {usable:?} accept, but {outcome:?}")
-                    })?;
-                    // One that is connecting must be used before it is idle again.
-                    if outcome == Outcome::Waits { CONNECTING } else { BACKOFF }
+                Outcome::Reached(address) if usable.contains(address) => break,
+                // One that is connecting must be used before it is idle again.
+                Outcome::Waits => (world.now() <= since + longest_wait(world, index, &cluster), CONNECTING),
+                Outcome::Reached(_) | Outcome::Failed(_) => {
+                    elsewhere += 1;
+                    since = world.now() + BACKOFF;
+                    (elsewhere <= ROUNDS, BACKOFF)
                 }
             };
-            world.run_for(wait)?;
+            Violation::unless(in_time, "sessions come back to their host", || {
+                format!("channel {index}, {cluster}: {usable:?} accept, but {:?}", probe.outcome)
+            })?;
+            waiting = probe.waiting.filter(|_| probe.outcome == Outcome::Waits);
+            world.run_for(pause)?;
         }
     }
     Ok(())
+}
+
+/// How long an RPC of a session may wait: for attempts to its hosts, and to those that the policy below tries, which
+/// last as long as their backoff if they get no answer. It waits for none of them twice.
+fn longest_wait(world: &World, index: usize, cluster: &str) -> Duration {
+    let Some(channel) = world.channel(index) else { return WAIT };
+    let Some(leaf) = Leaf::of(channel, cluster) else { return WAIT };
+    let endpoints = leaf.assignment.priorities.iter().flatten().flat_map(|locality| &locality.endpoints);
+    let addresses = endpoints.flat_map(|endpoint| endpoint.addresses.iter().copied());
+    let silent = addresses.filter(|address| world.backends().behaviour(*address) == Behaviour::Silent);
+    WAIT + silent.map(|address| channel.connections.longest_attempt(address)).sum::<Duration>()
 }
 
 /// The addresses of a cookie that may serve and accept connections, unless one of them takes so long to connect that
@@ -202,10 +223,6 @@ fn within_reach(
     let channel = world.channel(index)?;
     let idle_timeout = Leaf::of(channel, cluster)?.cluster.idle_timeout;
     let mut usable = Hosts::of(channel, cluster, cookie)?.usable;
-    let never_ends = |address: &SocketAddr| world.backends().behaviour(*address) == Behaviour::Silent;
-    if usable.iter().any(never_ends) && idle_timeout < CONNECT_TIMEOUT {
-        return None;
-    }
     usable.retain(|&address| world.backends().accepts(address));
     let is_slow = |address: &SocketAddr| match world.backends().behaviour(*address) {
         Behaviour::Accepts(delay) => delay + Duration::from_secs(1) > idle_timeout,

@@ -172,7 +172,10 @@ fn a_server_without_ads_takes_nothing_away() -> Result {
 #[test]
 fn plain_worlds_that_once_failed() {
     // A resource that was unsubscribed and wanted again while a response crossed the request.
-    for seed in [5_003_929, 6_001_292, 6_009_738, 6_011_088, 6_028_305] {
+    let resubscribed = [5_003_929, 6_001_292, 6_009_738, 6_011_088, 6_028_305];
+    // An RPC of a ring that waited although an endpoint could take it.
+    let rings = [233_605_918_858, 233_605_919_617, 55_298_871_295, 55_298_874_980];
+    for seed in resubscribed.into_iter().chain(rings) {
         let result = run(&plain_script(seed), Trace::Off);
         assert!(result.is_ok(), "seed {seed}: {result:?}");
     }

@@ -35,6 +35,13 @@ fn seeds_that_once_failed() {
     for seed in [5_003_929, 6_001_292, 6_009_738, 6_011_088, 6_028_305] {
         check(seed..seed + 1);
     }
+    // A session with a silent host and one that accepts, of which the attempts outlast the idle timeout or the
+    // patience of the check.
+    for seed in [4_890, 700_438] {
+        check(seed..seed + 1);
+    }
+    // Rings of two localities that fail one after the other.
+    check(682_432_542_642..682_432_542_643);
 }
 
 #[test]

@@ -61,6 +61,15 @@ pub(crate) enum Cookie<'a> {
     Of(&'a Arc<[SocketAddr]>),
 }
 
+/// What came of one pick of an RPC that ends as soon as it has begun.
+pub(crate) struct Probe {
+    /// The cluster that it was routed to.
+    pub(crate) cluster: Option<Arc<ClusterRef>>,
+    /// What its next pick must know, if it waits.
+    pub(crate) waiting: Option<HostWait>,
+    pub(crate) outcome: Outcome,
+}
+
 /// What came of routing and picking.
 struct Attempt {
     cluster: Option<Arc<ClusterRef>>,
@@ -223,18 +232,17 @@ impl World {
         channel: usize,
         path: &str,
     ) -> Result<(Option<Arc<ClusterRef>>, Outcome), Violation> {
-        self.probe_with(channel, Request { path, ..Request::default() })
+        let Probe { cluster, outcome, .. } =
+            self.probe_with(channel, Request { path, ..Request::default() })?;
+        Ok((cluster, outcome))
     }
 
-    pub(crate) fn probe_with(
-        &mut self,
-        channel: usize,
-        request: Request<'_>,
-    ) -> Result<(Option<Arc<ClusterRef>>, Outcome), Violation> {
+    pub(crate) fn probe_with(&mut self, channel: usize, request: Request<'_>) -> Result<Probe, Violation> {
         let Some(epoch) = self.channel(channel).map(|channel| channel.epoch) else {
-            return Ok((None, Outcome::Failed("the channel is closed".into())));
+            let outcome = Outcome::Failed("the channel is closed".into());
+            return Ok(Probe { cluster: None, waiting: None, outcome });
         };
-        let Attempt { cluster, picked, .. } = self.pick(epoch, request)?;
+        let Attempt { cluster, waiting, picked, .. } = self.pick(epoch, request)?;
         let outcome = match picked {
             Picked::Waits => Outcome::Waits,
             Picked::Fails(why) => Outcome::Failed(why),
@@ -246,7 +254,7 @@ impl World {
             }
         };
         self.wake_channels();
-        Ok((cluster, outcome))
+        Ok(Probe { cluster, waiting, outcome })
     }
 
     /// Routes and picks, and looks closely at what came of it.
