@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use proxyless_balancer::api::PickResult;
 use proxyless_mesh::xds_config::{ClusterChildren, ClusterEntry, EndpointsState, XdsConfig};
+use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment};
 
 use crate::config::Mesh;
 use crate::expected::{Expected, expected_of};
@@ -85,6 +86,12 @@ fn same(entry: &ClusterEntry, wanted: &ClusterEntry) -> bool {
             ClusterChildren::Endpoints { endpoints, .. },
             ClusterChildren::Endpoints { endpoints: wanted, .. },
         ) => match (endpoints, wanted) {
+            // A37-29: servers rotate their answers, so a new order of the same addresses is not taken over.
+            (EndpointsState::Known(endpoints), EndpointsState::Known(wanted))
+                if matches!(entry.cluster.kind, ClusterKind::LogicalDns { .. }) =>
+            {
+                addresses(endpoints) == addresses(wanted)
+            }
             (EndpointsState::Known(endpoints), EndpointsState::Known(wanted)) => endpoints == wanted,
             (EndpointsState::Missing, EndpointsState::Missing) => true,
             _ => false,
@@ -96,6 +103,11 @@ fn same(entry: &ClusterEntry, wanted: &ClusterEntry) -> bool {
         _ => false,
     };
     entry.cluster == wanted.cluster && children
+}
+
+fn addresses(assignment: &ClusterLoadAssignment) -> BTreeSet<SocketAddr> {
+    let endpoints = assignment.priorities.iter().flatten().flat_map(|locality| locality.endpoints.iter());
+    endpoints.flat_map(|endpoint| endpoint.addresses.iter().copied()).collect()
 }
 
 /// Where every endpoint of a cluster is reached, both reach the same ones.

@@ -42,6 +42,10 @@ fn seeds_that_once_failed() {
     }
     // Rings of two localities that fail one after the other.
     check(682_432_542_642..682_432_542_643);
+    // An answer of DNS in another order, which is not an update.
+    check(682_432_549_215..682_432_549_216);
+    // A ring with an endpoint so light that its share was less than an entry.
+    check(682_432_554_524..682_432_554_525);
 }
 
 #[test]
