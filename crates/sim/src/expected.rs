@@ -161,6 +161,34 @@ pub(crate) fn expected_of_leaf(mesh: &Mesh, backends: &Backends, name: &str) -> 
     }
 }
 
+/// The largest ring of a simulated cluster.
+const MAX_RING_SIZE: f64 = 64.0;
+
+/// Whether the endpoints that can serve a cluster may have no entry in its ring (A42): a ring has 64 entries at most, and
+/// an endpoint with a smaller share may get none. RPCs then fail although it is connected.
+pub(crate) fn may_be_off_ring(mesh: &Mesh, backends: &Backends, cluster: &str) -> bool {
+    let Some((leaf, Expected::Served { endpoints: serving, .. })) = serving_leaf(mesh, backends, cluster)
+    else {
+        return false;
+    };
+    let Some(cluster) = mesh.clusters.get(&leaf).filter(|cluster| cluster.policy == Policy::RingHash) else {
+        return false;
+    };
+    let ClusterKind::Eds(eds) = &cluster.kind else { return false };
+    let Some(assignment) = mesh.assignments.get(eds) else { return false };
+    let is_light = |address: &SocketAddr| {
+        assignment.priorities.iter().any(|localities| {
+            let total: f64 = localities.iter().map(|locality| f64::from(locality.weight)).sum();
+            localities.iter().any(|locality| {
+                let count = locality.endpoints.len().max(1) as f64;
+                let has = locality.endpoints.iter().any(|endpoint| endpoint.addresses.contains(address));
+                has && f64::from(locality.weight) / total / count < 1.0 / MAX_RING_SIZE
+            })
+        })
+    };
+    serving.iter().all(|group| group.addresses.iter().all(is_light))
+}
+
 /// The endpoints of a priority that can serve. Localities have shares by weight, among those that have such endpoints;
 /// and their endpoints have equal ones.
 fn groups(localities: &[Locality], policy: Policy, backends: &Backends) -> Vec<Group> {

@@ -210,6 +210,9 @@ fn is_right(
         // A ring connects to an endpoint when an RPC comes to its place.
         (Outcome::Waits, Expected::Served { .. }) if is_ring(world, cluster) => true,
         (Outcome::Waits, _) => is_tempted(world, cluster),
+        (Outcome::Failed(_), Expected::Served { .. }) => {
+            expected::may_be_off_ring(&world.control_plane().mesh, world.backends(), cluster)
+        }
         (Outcome::Failed(_), Expected::Failure) | (Outcome::Dropped(_), Expected::Drop) => true,
         _ => false,
     }

@@ -11,7 +11,7 @@ use proxyless_xds::resource::ResourceType;
 use crate::channel::SimChannel;
 use crate::config::{ClusterKind, Key, Listener, Mesh};
 use crate::endpoints::Behaviour;
-use crate::expected::{Expected, Targets, Walk, routes};
+use crate::expected::{Expected, Targets, Walk, may_be_off_ring, routes};
 use crate::generate::PATHS;
 use crate::invariants::Violation;
 use crate::liveness::is_tempted;
@@ -102,6 +102,9 @@ impl Found {
             }
             (Outcome::Reached(address), Expected::Served { endpoints, .. }) => {
                 endpoints.iter().any(|endpoint| endpoint.addresses.contains(address))
+            }
+            (Outcome::Failed(_), Expected::Served { .. }) => {
+                may_be_off_ring(&world.control_plane().mesh, world.backends(), &cluster)
             }
             _ => false,
         };

@@ -44,8 +44,12 @@ fn seeds_that_once_failed() {
     check(682_432_542_642..682_432_542_643);
     // An answer of DNS in another order, which is not an update.
     check(682_432_549_215..682_432_549_216);
-    // A ring with an endpoint so light that its share was less than an entry.
-    check(682_432_554_524..682_432_554_525);
+    // A ring with an endpoint so light that it has no entry (A42).
+    for seed in [682_432_554_524, 757_157_323_796, 757_157_335_884] {
+        check(seed..seed + 1);
+    }
+    // An unsubscribed Cluster that is absent from a response, comes back, and is wanted again.
+    check(169_854_586_850..169_854_586_851);
 }
 
 #[test]

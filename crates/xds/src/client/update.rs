@@ -191,9 +191,10 @@ impl XdsCore {
     /// a Listener or Cluster that is missing from a response is deleted.
     fn delete(&mut self, now: Time, of: ResourceType, name: &Arc<str>, version: &Arc<str>) {
         let Some(state) = self.cache.get_mut(of, name) else { return };
-        // It is unwatched, and the server has deleted it or seen the unsubscription.
+        // It is unwatched, and the server has deleted it or seen the unsubscription. It stays in limbo: a server that has
+        // not seen that would send it once, when it comes back, and not again for a new subscription.
         if state.watchers.is_empty() && state.limbo.is_some() {
-            return self.cache.remove(of, name);
+            return self.cache.drop_data(of, name);
         }
         // It was subscribed again a moment ago, perhaps after the server built this response: the timer decides.
         if state.standing != Standing::Sure {
