@@ -11,6 +11,7 @@ use proxyless_balancer::api::{
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_sans_io::{Rng, Time};
+use proxyless_xds::lrs::LoadStore;
 
 use crate::ledger::{Ledger, Place};
 use crate::script::CallSpec;
@@ -35,6 +36,15 @@ pub enum Picked {
         /// Where it goes.
         address: SocketAddr,
     },
+    /// It has a connection, and waits there for a stream.
+    Held {
+        /// The pick, which holds its place in the cluster.
+        pick: Pick,
+        /// The attempt that made the connection.
+        attempt: u64,
+        /// Where it goes.
+        address: SocketAddr,
+    },
     /// It waits for the next snapshot.
     Waits,
     /// It fails, unless it waits for ready.
@@ -48,6 +58,7 @@ impl Picked {
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Started { address, .. } => format!("to {address}"),
+            Self::Held { address, .. } => format!("waits for a stream to {address}"),
             Self::Waits => "waits".into(),
             Self::Fails(why) => format!("fails: {why}"),
             Self::Dropped(why) => format!("is dropped: {why}"),
@@ -139,8 +150,8 @@ pub(crate) fn ask(
     (result, args.attributes)
 }
 
-/// Starts the call, if there is a connection for it.
-pub(crate) fn start(result: PickResult) -> Picked {
+/// Starts the call, if there is a connection for it that has room for a stream.
+pub(crate) fn start(result: PickResult, has_room: impl FnOnce(u64, SocketAddr) -> bool) -> Picked {
     match result {
         PickResult::Queue => Picked::Waits,
         PickResult::Fail(error) => Picked::Fails(error.message.clone()),
@@ -149,8 +160,11 @@ pub(crate) fn start(result: PickResult) -> Picked {
             let wire = pick.target.slot.load().and_then(|connection| connection.downcast::<Wire>().ok());
             // The connection vanished after the pick: a new snapshot is on its way.
             let Some(wire) = wire else { return Picked::Waits };
-            let address = pick.target.address;
-            Picked::Started { flight: Flight::start(pick), attempt: wire.attempt, address }
+            let (attempt, address) = (wire.attempt, pick.target.address);
+            match has_room(attempt, address) {
+                true => Picked::Started { flight: Flight::start(pick), attempt, address },
+                false => Picked::Held { pick, attempt, address },
+            }
         }
     }
 }
@@ -160,6 +174,8 @@ pub(crate) fn start(result: PickResult) -> Picked {
 pub struct Calls {
     live: BTreeMap<u64, Call>,
     begun: u64,
+    /// How many have waited for a stream.
+    pub(crate) turns: u64,
     /// How many ended well.
     pub succeeded: u64,
     /// How many did not.
@@ -187,6 +203,8 @@ pub struct Call {
     pub(crate) wait: Option<Wait>,
     /// Whether there is a snapshot that it has yet to look at.
     pub woken: bool,
+    /// The connection that it waits for a stream of.
+    pub(crate) held: Option<Held>,
     /// The connection that it runs on.
     pub running: Option<Running>,
     /// How often it was sent.
@@ -195,6 +213,18 @@ pub struct Call {
     pub waits_since: Time,
     /// Whether the last pick failed, and it waits for ready.
     pub out_of_luck: bool,
+}
+
+/// A call that waits for a stream.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) pick: Pick,
+    pub(crate) attempt: u64,
+    pub(crate) address: SocketAddr,
+    /// Where the channel counted load when the call was picked for.
+    pub(crate) loads: Vec<Arc<LoadStore>>,
+    /// Its place in the line.
+    turn: u64,
 }
 
 /// Where a call runs.
@@ -231,6 +261,7 @@ impl Calls {
             waiting: None,
             wait: None,
             woken: false,
+            held: None,
             running: None,
             sent: 0,
             waits_since: now,
@@ -259,7 +290,7 @@ impl Calls {
     /// The calls of a channel that wait.
     pub fn waiting(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
         let waiting = self.live.iter().map(|(&id, call)| (id, call));
-        waiting.filter(move |(_, call)| call.epoch == epoch && call.running.is_none())
+        waiting.filter(move |(_, call)| call.epoch == epoch && call.running.is_none() && call.held.is_none())
     }
 
     /// The calls of a channel on a connection.
@@ -268,6 +299,29 @@ impl Calls {
         let is_there =
             |call: &Call| call.epoch == epoch && call.running.as_ref().is_some_and(|r| r.attempt == attempt);
         self.live.iter().filter(|(_, call)| is_there(call)).map(|(&id, _)| id).collect()
+    }
+
+    /// A call waits for a stream.
+    pub(crate) fn hold(
+        &mut self,
+        id: u64,
+        (pick, attempt, address): (Pick, u64, SocketAddr),
+        loads: Vec<Arc<LoadStore>>,
+    ) {
+        self.turns += 1;
+        if let Some(call) = self.live.get_mut(&id) {
+            call.held = Some(Held { pick, attempt, address, loads, turn: self.turns });
+        }
+    }
+
+    /// The calls that wait for a stream, with their channel and connection, in line.
+    pub(crate) fn held(&self) -> Vec<(u64, u64, u64, SocketAddr)> {
+        let held = |(&id, call): (&u64, &Call)| {
+            call.held.as_ref().map(|held| (held.turn, id, call.epoch, held.attempt, held.address))
+        };
+        let mut line: Vec<_> = self.live.iter().filter_map(held).collect();
+        line.sort_unstable();
+        line.into_iter().map(|(_, id, epoch, attempt, address)| (id, epoch, attempt, address)).collect()
     }
 
     /// The calls of a channel.
@@ -282,10 +336,10 @@ impl Calls {
         calls.filter_map(|call| call.cluster.as_ref()).map(|cluster| Arc::clone(cluster.name()))
     }
 
-    /// How many have a connection.
+    /// How many have a connection, those included that wait for a stream of it.
     #[must_use]
     pub fn running(&self) -> usize {
-        self.live.values().filter(|call| call.running.is_some()).count()
+        self.live.values().filter(|call| call.running.is_some() || call.held.is_some()).count()
     }
 
     /// How many there are.

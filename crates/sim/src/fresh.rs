@@ -13,6 +13,7 @@ use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment};
 use crate::config::Mesh;
 use crate::expected::{Expected, expected_of};
 use crate::invariants::Violation;
+use crate::liveness::is_tempted;
 use crate::script::{Action, Script};
 use crate::world::{Background, World};
 
@@ -116,7 +117,10 @@ fn same_endpoints(world: &mut World, epoch: u64, fresh: &mut World, new: u64) ->
     let new_routes = fresh.by_epoch(new).and_then(|channel| channel.plane.clone()).map(|plane| plane.routes);
     let (Some(Ok(routes)), Some(Ok(new_routes))) = (routes, new_routes) else { return Ok(()) };
     for (cluster, new_cluster) in routes.clusters().iter().zip(new_routes.clusters()) {
-        if !is_definite(&world.control_plane().mesh, world, cluster.name()) {
+        // A backend that hangs up makes RPCs wait now and then.
+        if !is_definite(&world.control_plane().mesh, world, cluster.name())
+            || is_tempted(world, cluster.name())
+        {
             continue;
         }
         let (old, new) = (reached(world, epoch, cluster.id()), reached(fresh, new, new_cluster.id()));

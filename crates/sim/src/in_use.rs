@@ -83,7 +83,8 @@ pub(crate) fn check_counted(
         (Picked::Dropped(_), [Counted::Dropped(account, _, 1)]) => {
             reported != Some(false) && (leaf.is_none() || account.0 == cluster)
         }
-        (Picked::Waits | Picked::Fails(_), counted) => counted.is_empty(),
+        // What waits for a stream was not sent.
+        (Picked::Waits | Picked::Fails(_) | Picked::Held { .. }, counted) => counted.is_empty(),
         _ => false,
     };
     Violation::unless(fine, "every call is counted once, where it belongs", || {
@@ -103,7 +104,8 @@ pub(crate) fn check_circuit(
     let Some(leaf) = Leaf::of(channel, cluster) else { return Ok(()) };
     let (in_flight, max) = (leaf.in_flight(circuits, cluster), leaf.cluster.circuit_breakers.max_requests);
     let (started, fine) = match picked {
-        Picked::Started { .. } => (1, in_flight <= max),
+        // A32: a call that waits for a stream has its place already.
+        Picked::Started { .. } | Picked::Held { .. } => (1, in_flight <= max),
         Picked::Dropped(why) if why.starts_with("circuit breaker") => (0, in_flight >= max),
         Picked::Waits | Picked::Fails(_) | Picked::Dropped(_) => (0, true),
     };
@@ -134,9 +136,12 @@ pub(crate) fn check_target(
     has_session: bool,
     picked: &Picked,
 ) -> Result<(), Violation> {
-    let (Some(leaf), Picked::Started { flight, address, .. }) = (Leaf::of(channel, cluster), picked) else {
-        return Ok(());
+    let (target, address) = match picked {
+        Picked::Started { flight, address, .. } => (flight.target(), address),
+        Picked::Held { pick, address, .. } => (&*pick.target, address),
+        Picked::Waits | Picked::Fails(_) | Picked::Dropped(_) => return Ok(()),
     };
+    let Some(leaf) = Leaf::of(channel, cluster) else { return Ok(()) };
     let Some((locality, endpoint)) = leaf.endpoint(*address) else {
         return Err(Violation::new(
             "RPCs go to endpoints of the configuration in use",
@@ -147,7 +152,7 @@ pub(crate) fn check_target(
     // A75-20
     let fine = !draining || (has_session && leaf.serves_sessions(*address));
     Violation::unless(fine, "only sessions use draining endpoints", || format!("{cluster}: {address}"))?;
-    let zone = flight.target().endpoint.locality.as_ref().map_or("", |locality| &locality.zone);
+    let zone = target.endpoint.locality.as_ref().map_or("", |locality| &locality.zone);
     Violation::unless(
         zone == locality.locality.zone,
         "calls count for the locality of their endpoint",

@@ -159,7 +159,11 @@ fn connecting(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: &
 }
 
 /// Where the RPCs of every channel and path must go.
-pub(crate) struct Plan(Vec<(usize, &'static str, Targets)>);
+pub(crate) struct Plan {
+    /// As it was when the plan was made: the control plane may have another one that nobody has heard of.
+    mesh: Mesh,
+    paths: Vec<(usize, &'static str, Targets)>,
+}
 
 impl Plan {
     pub(crate) fn of(world: &World) -> Self {
@@ -167,17 +171,17 @@ impl Plan {
         let channels = world.channels().map(|channel| channel.index);
         let paths = channels.flat_map(|channel| PATHS.map(|path| (channel, path)));
         let plan = paths.map(|(channel, path)| (channel, path, Targets::of(mesh, backends, channel, path)));
-        Self(plan.collect())
+        Self { mesh: mesh.clone(), paths: plan.collect() }
     }
 
     /// Tries every path twice. Gives what went wrong.
     pub(crate) fn attempt(&self, world: &mut World) -> Result<Option<String>, Violation> {
         let mut wrong = None;
-        for (channel, path, Targets(targets)) in &self.0 {
+        for (channel, path, Targets(targets)) in &self.paths {
             for _ in 0..2 {
                 let (cluster, outcome) = world.probe(*channel, path)?;
                 let cluster = cluster.map(|cluster| cluster.name().to_string());
-                if !is_right(world, targets, cluster.as_deref(), &outcome) {
+                if !is_right(&self.mesh, world.backends(), targets, cluster.as_deref(), &outcome) {
                     let expected = cluster.as_ref().and_then(|cluster| targets.get(cluster));
                     wrong = Some(format!(
                         "channel {channel}, {path}, {cluster:?}: {outcome:?}, expected {expected:?}"
@@ -190,7 +194,8 @@ impl Plan {
 }
 
 fn is_right(
-    world: &World,
+    mesh: &Mesh,
+    backends: &Backends,
     targets: &BTreeMap<String, (f64, Expected)>,
     cluster: Option<&str>,
     outcome: &Outcome,
@@ -203,16 +208,14 @@ fn is_right(
         // Others of the cluster are in flight.
         (Outcome::Dropped(why), _) if why.starts_with("circuit breaker") => true,
         // It is connected for a moment, again and again.
-        (Outcome::Reached(address), _) if world.backends().behaviour(*address) == Behaviour::HangsUp => true,
+        (Outcome::Reached(address), _) if backends.behaviour(*address) == Behaviour::HangsUp => true,
         (Outcome::Reached(address), Expected::Served { endpoints, .. }) => {
             endpoints.iter().any(|group| group.addresses.contains(address))
         }
         // A ring connects to an endpoint when an RPC comes to its place.
-        (Outcome::Waits, Expected::Served { .. }) if is_ring(world, cluster) => true,
-        (Outcome::Waits, _) => is_tempted(world, cluster),
-        (Outcome::Failed(_), Expected::Served { .. }) => {
-            expected::may_be_off_ring(&world.control_plane().mesh, world.backends(), cluster)
-        }
+        (Outcome::Waits, Expected::Served { .. }) if is_ring(mesh, backends, cluster) => true,
+        (Outcome::Waits, _) => is_tempted_in(mesh, backends, cluster),
+        (Outcome::Failed(_), Expected::Served { .. }) => expected::may_be_off_ring(mesh, backends, cluster),
         (Outcome::Failed(_), Expected::Failure) | (Outcome::Dropped(_), Expected::Drop) => true,
         _ => false,
     }
@@ -221,14 +224,16 @@ fn is_right(
 /// Whether a backend of a cluster hangs up. Each time it has just been READY, the others of its priority are tried once
 /// more as if for the first time.
 pub(crate) fn is_tempted(world: &World, cluster: &str) -> bool {
-    let (mesh, backends) = (&world.control_plane().mesh, world.backends());
+    is_tempted_in(&world.control_plane().mesh, world.backends(), cluster)
+}
+
+fn is_tempted_in(mesh: &Mesh, backends: &Backends, cluster: &str) -> bool {
     let hangs_up = |address: &SocketAddr| backends.behaviour(*address) == Behaviour::HangsUp;
     Walk::from(mesh, cluster).leaves.iter().any(|leaf| mesh.addresses(leaf).iter().any(hangs_up))
 }
 
-fn is_ring(world: &World, cluster: &str) -> bool {
-    let mesh = &world.control_plane().mesh;
-    let leaf = expected::serving_leaf(mesh, world.backends(), cluster).map(|(leaf, _)| leaf);
+fn is_ring(mesh: &Mesh, backends: &Backends, cluster: &str) -> bool {
+    let leaf = expected::serving_leaf(mesh, backends, cluster).map(|(leaf, _)| leaf);
     let policy = leaf.and_then(|leaf| mesh.clusters.get(&leaf)).map(|cluster| cluster.policy);
     matches!(policy, Some(Policy::RingHash | Policy::LocalRings))
 }
@@ -261,7 +266,7 @@ pub(crate) fn drill(world: &mut World) -> Result<(), Violation> {
 /// The backends that serve a cluster are gone: what is left serves in time. They come back: so do RPCs.
 fn lose_backends(world: &mut World) -> Result<(), Violation> {
     let mut served: Vec<Vec<SocketAddr>> = Vec::new();
-    for (_, _, Targets(targets)) in Plan::of(world).0 {
+    for (_, _, Targets(targets)) in Plan::of(world).paths {
         for (_, expected) in targets.into_values() {
             if let Expected::Served { endpoints, .. } = expected {
                 served.push(endpoints.into_iter().flat_map(|group| group.addresses).collect());

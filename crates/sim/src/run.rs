@@ -49,6 +49,8 @@ pub struct Report {
     pub succeeded: u64,
     /// How many did not.
     pub failed: u64,
+    /// How many calls waited for a stream of their connection.
+    pub held: u64,
     /// How many load reports were heard.
     pub load_reports: u64,
     /// How many RPCs went where their cookie said.
@@ -177,6 +179,7 @@ fn live(world: &mut World) -> Result<Report, Violation> {
         hash: world.log().hash(),
         succeeded: calls.succeeded,
         failed: calls.failed,
+        held: calls.turns,
         load_reports: calls.ledger.pulled,
         kept_sessions: world.sessions.kept,
         ejections: world.limits.ejections,

@@ -131,6 +131,8 @@ pub enum Action {
     GoAway(SocketAddr),
     /// A backend's connections break.
     Reset(SocketAddr),
+    /// A backend limits the streams of each connection from now on, or not any more.
+    StreamLimit(SocketAddr, Option<u32>),
     /// A host name cannot be resolved for a while.
     BreakDns(String),
     /// It can again.

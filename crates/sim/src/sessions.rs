@@ -85,7 +85,7 @@ pub(crate) fn check_pick(
     let Some(Hosts { ready, .. }) = Hosts::of(channel, cluster, cookie) else { return Ok(()) };
     let fine = match picked {
         _ if ready.is_empty() => true,
-        Picked::Started { address, .. } => ready.contains(address),
+        Picked::Started { address, .. } | Picked::Held { address, .. } => ready.contains(address),
         Picked::Fails(_) => false,
         Picked::Waits | Picked::Dropped(_) => true,
     };

@@ -32,12 +32,14 @@ mod data_path;
 mod load;
 mod log;
 mod slow;
+mod streams;
 
 pub use self::data_path::Outcome;
 pub(crate) use self::data_path::{Cookie, Request};
 use self::load::LoadReports;
 pub use self::log::Log;
 use self::slow::Slow;
+use self::streams::StreamLimits;
 
 /// No stream takes longer to open.
 const SLOWEST_OPEN: Duration = Duration::from_secs(31);
@@ -61,6 +63,7 @@ pub struct World {
     pub(crate) circuits: CircuitRegistry,
     pub(crate) sessions: Sessions,
     pub(crate) limits: Limits,
+    pub(crate) stream_limits: StreamLimits,
     pub(crate) loads: LoadReports,
     pub(crate) log: Log,
     pub(crate) background: Background,
@@ -137,6 +140,7 @@ impl World {
             circuits: CircuitRegistry::default(),
             sessions: Sessions::default(),
             limits: Limits::default(),
+            stream_limits: StreamLimits::default(),
             loads: LoadReports::new(seed),
             log: Log::default(),
             background: Background::Silent,
@@ -311,6 +315,7 @@ impl World {
         }
         self.wake_channels();
         invariants::after_event(self)?;
+        self.check_lines()?;
         Ok(true)
     }
 

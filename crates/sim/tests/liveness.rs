@@ -180,3 +180,32 @@ fn plain_worlds_that_once_failed() {
         assert!(result.is_ok(), "seed {seed}: {result:?}");
     }
 }
+
+#[test]
+fn calls_beyond_the_limit_of_streams_get_one_in_turn_or_pick_again() -> Result {
+    let mut world = world(one_cluster(&[&[1, 2]]));
+    world.start()?;
+    world.run_secs(1.0)?;
+    for n in [1, 2] {
+        world.act(Action::StreamLimit(backend(n), Some(1)))?;
+    }
+    for _ in 0..10 {
+        world.call(SECOND)?;
+    }
+    // Two at a time, all of which have their places in the cluster.
+    assert_eq!(world.calls().running(), 10);
+    world.run_secs(2.5)?;
+    assert_eq!((world.calls().succeeded, world.calls().running()), (4, 6));
+    // Those that waited for the connection that is gone find the other one.
+    world.behave(1, Behaviour::Refuses)?;
+    world.run_secs(1.0)?;
+    world.act(Action::StreamLimit(backend(2), None))?;
+    world.run_secs(2.0)?;
+    assert_eq!(world.calls().running(), 0);
+    assert_eq!(
+        (world.calls().succeeded, world.calls().failed),
+        (9, 1),
+        "one was on the connection that is gone"
+    );
+    world.shut_down()
+}

@@ -48,6 +48,11 @@ fn seeds_that_once_failed() {
     for seed in [682_432_554_524, 757_157_323_796, 757_157_335_884] {
         check(seed..seed + 1);
     }
+    // Calls that wait for a stream while the load of their cluster is counted elsewhere; oracles that took a backend that
+    // hangs up, or a configuration that nobody had heard of yet, for more than they are.
+    for seed in [800_480_337_058, 800_480_335_712, 783_984_226_912] {
+        check(seed..seed + 1);
+    }
     // An unsubscribed Cluster that is absent from a response, comes back, and is wanted again.
     check(169_854_586_850..169_854_586_851);
 }
@@ -55,7 +60,7 @@ fn seeds_that_once_failed() {
 #[test]
 fn same_seed_same_effects() {
     let (mut calls, mut publishes, mut load_reports) = (0, 0, 0);
-    let (mut kept_sessions, mut ejections, mut idles) = (0, 0, 0);
+    let (mut kept_sessions, mut ejections, mut idles, mut held) = (0, 0, 0, 0);
     for seed in 100..200 {
         let script = script(seed);
         let (first, second) = (run(&script, Trace::Off), run(&script, Trace::On));
@@ -67,6 +72,7 @@ fn same_seed_same_effects() {
         kept_sessions += first.kept_sessions;
         ejections += first.ejections;
         idles += first.idles;
+        held += first.held;
     }
     // The worlds are not empty.
     assert!(calls > 40, "{calls} calls succeeded");
@@ -75,6 +81,7 @@ fn same_seed_same_effects() {
     assert!(kept_sessions > 100, "{kept_sessions} RPCs stayed with their session's host");
     assert!(ejections > 5, "{ejections} ejected endpoints were seen");
     assert!(idles > 20, "channels went IDLE {idles} times");
+    assert!(held > 10, "{held} calls waited for a stream");
 }
 
 #[track_caller]

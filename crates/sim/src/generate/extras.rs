@@ -46,6 +46,9 @@ pub(super) fn add(script: &mut Script) {
     if extras.one_in(5) {
         extras.suspend(script);
     }
+    if extras.one_in(3) {
+        extras.limit_streams(script);
+    }
 }
 
 struct Extras {
@@ -176,6 +179,34 @@ impl Extras {
                 Action::Flood(kind, 1 + extras.rng.below(100) as u32)
             });
         }
+    }
+
+    /// Servers allow few streams for a while, or none.
+    fn limit_streams(&mut self, script: &mut Script) {
+        let assignments = script.mesh.assignments.values();
+        let localities = assignments.flat_map(|assignment| assignment.priorities.iter().flatten());
+        let endpoints = localities.flat_map(|locality| &locality.endpoints);
+        let mut addresses: Vec<_> =
+            endpoints.flat_map(|endpoint| endpoint.addresses.iter().copied()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        for address in addresses {
+            for _ in 0..1 + self.rng.below(3) {
+                self.insert(script, |extras| {
+                    let limit = (!extras.one_in(4)).then(|| extras.rng.below(3) as u32);
+                    Action::StreamLimit(address, limit)
+                });
+            }
+        }
+        // Some calls come in crowds.
+        let mut crowds = Vec::new();
+        for step in &script.steps {
+            if matches!(step.action, Action::Call(_)) && self.one_in(2) {
+                crowds.extend(vec![step.clone(); 2 + self.rng.below(10) as usize]);
+            }
+        }
+        script.steps.extend(crowds);
+        script.steps.sort_by_key(|step| step.at);
     }
 
     /// The process is suspended, for minutes or hours; what the script had for later comes as much later.

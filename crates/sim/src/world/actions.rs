@@ -105,6 +105,7 @@ impl World {
             }
             Action::RefuseLoadStreams => self.loads.server.refuses = true,
             Action::AcceptLoadStreams => self.loads.server.refuses = false,
+            Action::StreamLimit(address, limit) => self.limit_streams(address, limit),
             Action::ExitIdle(index) => self.user_input(index, ChannelInput::ExitIdle),
             Action::ResetBackoff(index) => self.user_input(index, ChannelInput::ResetBackoff),
         }
@@ -120,6 +121,7 @@ impl World {
         self.control_plane.open_delay = Duration::ZERO;
         self.broken_hosts.clear();
         self.backends.stop_failing();
+        self.lift_stream_limits();
         self.loads.server.refuses = false;
         self.set_wish(Wish::default());
         for due in self.control_plane.heal_all() {
@@ -188,6 +190,7 @@ impl World {
                 for id in self.calls.on_connection(epoch, attempt) {
                     self.calls.end(id, End::Badly("connection reset".into()));
                 }
+                self.dissolve_line(epoch, attempt);
             }
             let at = self.now + self.network_delay();
             let event = Event::Connection { epoch, attempt, happening };

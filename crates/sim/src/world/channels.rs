@@ -138,6 +138,7 @@ impl World {
             }
             ChannelEffect::CloseGracefully { connection, attempt } => {
                 channel.connections.close(connection, attempt)?;
+                self.dissolve_line(epoch, attempt);
             }
             ChannelEffect::RegisterLoad { store } => {
                 channel.loads.push(Arc::clone(&store));
@@ -249,6 +250,9 @@ impl World {
         };
         input.map_or(Ok(()), |input| self.tell_channel(epoch, input))?;
         for (attempt, happening) in happened {
+            if matches!(happening, Happening::GoAway | Happening::Broken) {
+                self.dissolve_line(epoch, attempt);
+            }
             if happening == Happening::GoAway {
                 self.refuse_some(epoch, attempt)?;
             }

@@ -61,6 +61,14 @@ pub(crate) enum Cookie<'a> {
     Of(&'a Arc<[SocketAddr]>),
 }
 
+/// Whether servers limit the streams of an RPC that is picked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Streams {
+    Limited,
+    /// It is over before it could wait for one.
+    Unlimited,
+}
+
 /// What came of one pick of an RPC that ends as soon as it has begun.
 pub(crate) struct Probe {
     /// The cluster that it was routed to.
@@ -153,7 +161,7 @@ impl World {
 
     /// A call looks at the snapshot that it was woken for, or at a newer one.
     pub(super) fn call_wakes(&mut self, id: u64) -> Result<(), Violation> {
-        match self.calls.get_mut(id).filter(|call| call.running.is_none()) {
+        match self.calls.get_mut(id).filter(|call| call.running.is_none() && call.held.is_none()) {
             Some(call) => {
                 call.woken = false;
                 self.try_call(id)
@@ -171,7 +179,7 @@ impl World {
             None => Cookie::Session(session),
         });
         let request = Request { path: &spec.path, cluster: call.cluster.clone(), cookie, waiting };
-        let Attempt { cluster, cookie, waiting, picked } = self.pick(epoch, request)?;
+        let Attempt { cluster, cookie, waiting, picked } = self.pick(epoch, request, Streams::Limited)?;
         let name = cluster.as_ref().map_or("no cluster", |cluster| cluster.name());
         self.log.line(self.now, format_args!("call {id}: {name}: {}", picked.describe()));
         let unsent = matches!(picked, Picked::Started { .. }) && self.rng.below(UNSENT) == 0;
@@ -184,29 +192,48 @@ impl World {
                 call.out_of_luck = false;
                 return sessions::check_wait(self, id);
             }
+            Picked::Held { pick, attempt, address } => {
+                call.out_of_luck = false;
+                let loads = self.by_epoch(epoch).map(|channel| channel.loads.clone()).unwrap_or_default();
+                self.calls.hold(id, (pick, attempt, address), loads);
+            }
             Picked::Fails(_) if spec.wait_for_ready => call.out_of_luck = true,
             Picked::Fails(why) | Picked::Dropped(why) => return self.fail_call(id, why),
             Picked::Started { flight, attempt, address } => {
                 call.running = Some(Running { flight, attempt, address });
                 call.sent += 1;
-                let run = call.sent;
-                if unsent && run < 3 {
+                if unsent && call.sent < 3 {
                     return self.send_again(id);
                 }
-                if self.backends.accepts(address) {
-                    self.queue.push(self.now + spec.takes, Event::CallEnds { id, run });
-                } else {
-                    let why = "the backend is dead, and the channel does not know it yet";
-                    self.calls.end(id, End::Badly(why.into()));
-                }
+                self.runs(id);
             }
         }
         Ok(())
     }
 
+    /// A call was sent: it takes its time, if its backend is there.
+    pub(super) fn runs(&mut self, id: u64) {
+        let Some(call) = self.calls.get(id) else { return };
+        let Some(Running { address, attempt, .. }) = &call.running else { return };
+        let (epoch, run, takes, address, attempt) =
+            (call.epoch, call.sent, call.spec.takes, *address, *attempt);
+        if self.backends.accepts(address) {
+            self.queue.push(self.now + takes, Event::CallEnds { id, run });
+        } else {
+            let why = "the backend is dead, and the channel does not know it yet";
+            self.calls.end(id, End::Badly(why.into()));
+            self.serve_line(epoch, attempt, address);
+        }
+    }
+
     /// A call was not sent after all: a transparent retry.
     pub(super) fn send_again(&mut self, id: u64) -> Result<(), Violation> {
+        let was = self.calls.get(id).and_then(|call| Some((call.epoch, call.running.as_ref()?)));
+        let was = was.map(|(epoch, running)| (epoch, running.attempt, running.address));
         self.calls.withdraw(id, self.now);
+        if let Some((epoch, attempt, address)) = was {
+            self.serve_line(epoch, attempt, address);
+        }
         self.set_call_timer(id);
         self.try_call(id)
     }
@@ -220,7 +247,9 @@ impl World {
             false if self.backends.fails(running.address, &mut self.rng) => End::Badly("INTERNAL".into()),
             false => End::Well,
         };
+        let (epoch, attempt, address) = (call.epoch, running.attempt, running.address);
         self.calls.end(id, end);
+        self.serve_line(epoch, attempt, address);
     }
 
     /// One RPC that ends as soon as it has begun, and the cluster that it was routed to.
@@ -242,9 +271,9 @@ impl World {
             let outcome = Outcome::Failed("the channel is closed".into());
             return Ok(Probe { cluster: None, waiting: None, outcome });
         };
-        let Attempt { cluster, waiting, picked, .. } = self.pick(epoch, request)?;
+        let Attempt { cluster, waiting, picked, .. } = self.pick(epoch, request, Streams::Unlimited)?;
         let outcome = match picked {
-            Picked::Waits => Outcome::Waits,
+            Picked::Waits | Picked::Held { .. } => Outcome::Waits,
             Picked::Fails(why) => Outcome::Failed(why),
             Picked::Dropped(why) => Outcome::Dropped(why),
             Picked::Started { flight, address, .. } => {
@@ -258,7 +287,7 @@ impl World {
     }
 
     /// Routes and picks, and looks closely at what came of it.
-    fn pick(&mut self, epoch: u64, request: Request<'_>) -> Result<Attempt, Violation> {
+    fn pick(&mut self, epoch: u64, request: Request<'_>, streams: Streams) -> Result<Attempt, Violation> {
         self.use_channel(epoch);
         let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) else {
             return Ok(Attempt::without_cookie(request.cluster, Picked::Waits));
@@ -286,7 +315,9 @@ impl World {
         };
         let before = ledger::views(&channel.loads);
         let (result, attributes) = calls::ask(plane, request.path, attributes, &mut self.rng);
-        let mut picked = calls::start(result);
+        let mut picked = calls::start(result, |attempt, address| {
+            streams == Streams::Unlimited || self.stream_limits.has_room(&self.calls, epoch, attempt, address)
+        });
         let counted = ledger::changes(&channel.loads, &before);
         if let Some(cookie) = &cookie {
             let (name, picked) = (cluster.name(), picked.describe());
@@ -308,7 +339,7 @@ impl World {
         {
             self.sessions.set(channel.index, session, cluster.name(), &actual);
         }
-        if let Picked::Started { attempt, address, .. } = &picked {
+        if let Picked::Started { attempt, address, .. } | Picked::Held { attempt, address, .. } = &picked {
             let found = channel.connections.get(*attempt);
             let good = found.is_some_and(|found| found.phase == Phase::Ready && found.address == *address);
             Violation::unless(good, "picks lead to live connections", || {
