@@ -123,6 +123,8 @@ pub struct Connection {
     ready_since: Option<Time>,
     /// Whether the attempt gets no answer, whatever the backend does from now on.
     times_out: bool,
+    /// How long the attempt may take: that is settled when it begins.
+    longest: Duration,
 }
 
 impl Connection {
@@ -160,7 +162,9 @@ impl Connections {
         if same {
             return Err(Violation::new("one attempt per connection", format!("{id:?} to {address} twice")));
         }
-        let dialing = Connection { id, address, phase: Phase::Dialing, ready_since: None, times_out: false };
+        let longest = self.longest_attempt(address);
+        let dialing =
+            Connection { id, address, phase: Phase::Dialing, ready_since: None, times_out: false, longest };
         match self.live.insert(attempt, dialing) {
             None => Ok(()),
             Some(_) => {
@@ -235,7 +239,9 @@ impl Connections {
 
     /// A connection comes that the core does not wait for any more.
     pub fn cross(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) {
-        let crossed = Connection { id, address, phase: Phase::Unwanted, ready_since: None, times_out: false };
+        let longest = Duration::ZERO;
+        let crossed =
+            Connection { id, address, phase: Phase::Unwanted, ready_since: None, times_out: false, longest };
         self.live.insert(attempt, crossed);
     }
 
@@ -274,21 +280,19 @@ impl Connections {
     /// How long one of the attempts under way may take, and a failover in any case.
     pub(crate) fn longest_dialing(&self) -> Duration {
         let dialing = self.live.values().filter(|found| found.phase == Phase::Dialing);
-        dialing.map(|found| self.longest_attempt(found.address)).max().unwrap_or(CONNECT_TIMEOUT)
+        dialing.map(|found| found.longest).max().unwrap_or(CONNECT_TIMEOUT).max(CONNECT_TIMEOUT)
     }
 
     /// How long it may take from now on until there is a connection to a backend that accepts after `delay`.
     pub(crate) fn longest_wait(&self, address: SocketAddr, delay: Duration) -> Duration {
         let failures = self.failures.get(&address).copied().unwrap_or_default();
         let found = self.live.values().find(|found| found.address == address);
-        match found.map(|found| (found.phase, found.times_out)) {
-            Some((Phase::Ready, _)) => Duration::ZERO,
+        match found.map(|found| (found.phase, found.times_out, found.longest)) {
+            Some((Phase::Ready, ..)) => Duration::ZERO,
             // It was dialed when it accepted more slowly, or not at all.
-            Some((Phase::Dialing, true)) => {
-                self.longest_attempt(address) + longest_backoff(failures + 1) + delay
-            }
-            Some((Phase::Dialing, false)) => delay.max(SLOWEST_ACCEPT),
-            Some((Phase::Unwanted, _)) | None => longest_backoff(failures) + delay,
+            Some((Phase::Dialing, true, longest)) => longest + longest_backoff(failures + 1) + delay,
+            Some((Phase::Dialing, false, _)) => delay.max(SLOWEST_ACCEPT),
+            Some((Phase::Unwanted, ..)) | None => longest_backoff(failures) + delay,
         }
     }
 
