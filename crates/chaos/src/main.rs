@@ -134,7 +134,7 @@ fn chaos(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A number with `s`, `m` or `h`.
+/// A positive number with `s`, `m` or `h`.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a duration such as 90s or 10m"))?;
@@ -144,5 +144,25 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600,
         _ => return Err(format!("{text:?} is not a duration such as 90s or 10m")),
     };
-    Ok(Duration::from_secs(number.saturating_mul(seconds)))
+    match number.saturating_mul(seconds) {
+        0 => Err("a run without faults shows nothing: it must last for a second at least".into()),
+        seconds => Ok(Duration::from_secs(seconds)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit_and_are_positive() {
+        let seconds = |text| duration(text).map(|span| span.as_secs());
+        assert_eq!(
+            [seconds("90"), seconds("90s"), seconds("10m"), seconds("1h")],
+            [90, 90, 600, 3600].map(Ok)
+        );
+        for wrong in ["", "s", "x", "-1s", "1d", "0", "0m"] {
+            assert!(seconds(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }
