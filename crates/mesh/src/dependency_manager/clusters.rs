@@ -33,10 +33,20 @@ impl Source {
     }
 }
 
+/// Whether the dependencies of a root that an unreachable control plane cannot deliver count as loading.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// They do: something old serves meanwhile.
+    Patient,
+    /// They count as missing.
+    Exhausted,
+}
+
 impl DependencyManager {
     /// The cluster's node in the graph of a root.
-    pub(super) fn node(&self, root: &Arc<str>, name: &Arc<str>) -> Node {
-        let waits = |of, name| self.resources.is_unreachable(of, name) && self.is_patient(root);
+    pub(super) fn node(&self, patience: Patience, name: &Arc<str>) -> Node {
+        let is_patient = patience == Patience::Patient;
+        let waits = |of, name| self.resources.is_unreachable(of, name) && is_patient;
         let cluster = match self.resources.cluster(name) {
             None => return Node::Loading,
             Some(Err(_)) if waits(ResourceType::Cluster, name) => return Node::Loading,
@@ -65,7 +75,7 @@ impl DependencyManager {
                 let source = Source::of(name, cluster);
                 // A27-88: a different EDS resource than before, or the first of a new leaf.
                 if source.as_ref().is_some_and(|source| self.is_unreachable(source))
-                    && (self.serves(name) || self.is_patient(root))
+                    && (self.serves(name) || is_patient)
                 {
                     return Node::Leaf(LeafData::Loading);
                 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::clusters::{PendingLeaf, decides};
+use super::clusters::{Patience, PendingLeaf, decides};
 use super::resources::Wanted;
 use super::routing::{Routes, Routing};
 use super::{DependencyEffect, DependencyManager, Stage, notes};
@@ -59,7 +59,8 @@ impl DependencyManager {
         let roots: BTreeSet<_> = of_routes.iter().chain(self.subscriptions.keys()).collect();
         let mut resolution = Resolution::default();
         for root in roots {
-            resolution.add(root, |name| self.node(root, name));
+            let patience = self.patience(root, &routing);
+            resolution.add(root, |name| self.node(patience, name));
         }
         for name in &resolution.visited {
             self.want_cluster(name, &mut wanted);
@@ -299,13 +300,18 @@ impl DependencyManager {
         }
     }
 
-    /// Whether the dependencies of a root count as loading while the control plane is unreachable: as long as something
-    /// old serves. For a cluster of the routes in use that is the cluster itself, for others it is those routes.
-    pub(super) fn is_patient(&self, root: &Arc<str>) -> bool {
-        match &self.published {
-            Published::Config(current) if current.routed.contains(root) => self.serves(root),
+    /// Patient as long as something old serves: for a cluster of the routes in use that is the cluster itself, for one of
+    /// routes that are to replace them it is any cluster of theirs.
+    fn patience(&self, root: &Arc<str>, routing: &Routing) -> Patience {
+        let old_serves = match (&self.published, routing) {
+            (Published::Config(current), Routing::Ready(new))
+                if new.are_those_of(&current.config) && current.routed.contains(root) =>
+            {
+                self.serves(root)
+            }
             _ => self.routes_serve(),
-        }
+        };
+        if old_serves { Patience::Patient } else { Patience::Exhausted }
     }
 
     /// Whether a cluster of the routes in use can serve.

@@ -136,6 +136,20 @@ fn a74_cluster_of_new_routes_that_cannot_be_asked_for_is_waited_for() {
 }
 
 #[test]
+fn a74_cluster_of_old_and_new_routes_that_cannot_be_asked_for_is_waited_for() {
+    let mut bed = Bed::routed(&["old", "both"]);
+    bed.leaf("old", 1);
+    bed.gone(Cds, "both");
+    assert_eq!(bed.cluster("old"), "known 1");
+    bed.eds_cluster("both");
+    bed.routes(&["both"]);
+    bed.unreachable(Eds, "both");
+    assert_eq!(bed.cluster("old"), "known 1", "the old routes serve, although not this cluster of theirs");
+    bed.endpoints("both", &[2]);
+    assert_eq!(bed.clusters().into_values().collect::<Vec<_>>(), ["known 2"]);
+}
+
+#[test]
 fn a74_cluster_of_new_routes_that_does_not_exist_is_not_waited_for() {
     for known_before in [true, false] {
         let mut bed = Bed::routed(&["old"]);
