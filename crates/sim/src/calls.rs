@@ -221,7 +221,7 @@ pub(crate) struct Held {
     pub(crate) pick: Pick,
     pub(crate) attempt: u64,
     pub(crate) address: SocketAddr,
-    /// Where the channel counted load when the call was picked for.
+    /// Where the channel has counted load since the call was picked for.
     pub(crate) loads: Vec<Arc<LoadStore>>,
     /// Its place in the line.
     turn: u64,
@@ -311,6 +311,14 @@ impl Calls {
         self.turns += 1;
         if let Some(call) = self.live.get_mut(&id) {
             call.held = Some(Held { pick, attempt, address, loads, turn: self.turns });
+        }
+    }
+
+    /// A channel counts load in one more store: so may its calls that wait for a stream, even if the store is gone by then.
+    pub(crate) fn load_is_counted(&mut self, epoch: u64, store: &Arc<LoadStore>) {
+        let of_channel = self.live.values_mut().filter(|call| call.epoch == epoch);
+        for held in of_channel.filter_map(|call| call.held.as_mut()) {
+            held.loads.push(Arc::clone(store));
         }
     }
 

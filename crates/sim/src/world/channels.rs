@@ -142,6 +142,7 @@ impl World {
             }
             ChannelEffect::RegisterLoad { store } => {
                 channel.loads.push(Arc::clone(&store));
+                self.calls.load_is_counted(epoch, &store);
                 self.load_changes(epoch, lrs::Input::Register { store });
             }
             ChannelEffect::UnregisterLoad { store } => {

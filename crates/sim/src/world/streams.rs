@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use super::World;
 use crate::calls::{Calls, Flight, Held, Running};
@@ -58,14 +57,8 @@ impl World {
     fn gets_stream(&mut self, id: u64) {
         let Some(call) = self.calls.get_mut(id) else { return };
         let epoch = call.epoch;
-        let Some(Held { pick, attempt, address, mut loads, .. }) = call.held.take() else { return };
+        let Some(Held { pick, attempt, address, loads, .. }) = call.held.take() else { return };
         self.log.line(self.now, format_args!("call {id}: gets a stream to {address}"));
-        // It is counted where the cluster counts now, or counted when it was picked for.
-        for store in self.by_epoch(epoch).map(|channel| channel.loads.clone()).unwrap_or_default() {
-            if !loads.iter().any(|known| Arc::ptr_eq(known, &store)) {
-                loads.push(store);
-            }
-        }
         let before = ledger::views(&loads);
         let mut flight = Flight::start(pick);
         for counted in ledger::changes(&loads, &before) {
