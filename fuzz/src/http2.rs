@@ -2,12 +2,11 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::io;
-use std::panic;
 use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use std::{io, panic};
 
 use bytes::Bytes;
 use http::Request;

@@ -11,8 +11,9 @@ use proxyless_testkit::envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint
 use proxyless_testkit::envoy_types::pb::envoy::config::endpoint::v3::locality_lb_endpoints::{
     LbConfig, LbEndpointList,
 };
-use proxyless_testkit::envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
-use proxyless_testkit::envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;
+use proxyless_testkit::envoy_types::pb::envoy::service::discovery::v3::{
+    DiscoveryResponse, Resource as Wrapper,
+};
 use proxyless_testkit::envoy_types::pb::envoy::service::load_stats::v3::LoadStatsResponse;
 use proxyless_testkit::envoy_types::pb::google::protobuf::value::Kind;
 use proxyless_testkit::envoy_types::pb::google::protobuf::{Any, Struct, UInt32Value, Value};

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Round;
-use crate::field::{Backends, Contestant, Scene};
-use crate::field::{Running, live_endpoints};
+use crate::field::{Backends, Contestant, Running, Scene, live_endpoints};
 use crate::service::BoxError;
 
 const CONCURRENCIES: [usize; 3] = [1, 16, 128];

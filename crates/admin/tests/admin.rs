@@ -267,7 +267,8 @@ async fn a_route_that_sends_rpcs_nowhere_is_shown() {
 
 #[tokio::test]
 async fn a14_a_call_that_was_tried_again_is_one_call_of_its_channel() -> TestResult {
-    use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, route::Action};
+    use envoy_types::pb::envoy::config::route::v3::RetryPolicy;
+    use envoy_types::pb::envoy::config::route::v3::route::Action;
     let rig = Rig::start().await;
     let mut retried = route("cluster");
     let Some(Action::Route(action)) = &mut retried.action else { return Err("no route action".into()) };

@@ -5,10 +5,11 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use proxyless_testkit::envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use proxyless_testkit::envoy_types::pb::envoy::config::listener::v3::Listener;
 use proxyless_testkit::envoy_types::pb::envoy::config::route::v3::retry_policy::RetryBackOff;
 use proxyless_testkit::envoy_types::pb::envoy::config::route::v3::route::Action;
 use proxyless_testkit::envoy_types::pb::envoy::config::route::v3::{RetryPolicy, RouteConfiguration};
-use proxyless_testkit::envoy_types::pb::envoy::config::{cluster::v3::Cluster, listener::v3::Listener};
 use proxyless_testkit::envoy_types::pb::google::protobuf::UInt32Value;
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, Batch, CDS, ControlPlane, EDS, LDS, RDS, Request, Resource};

@@ -1,6 +1,8 @@
 //! Common flags of both programs.
 
-use clap::{Arg, Command, builder::TypedValueParser, error::ErrorKind};
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Command};
 
 /// A boolean of which only `false` is supported; `true` is an error that names the flag.
 #[derive(Clone, Debug)]

@@ -2,15 +2,13 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use proxyless_interop::{
-    proto::{
-        LoadBalancerStatsRequest, LoadBalancerStatsResponse,
-        load_balancer_stats_service_client::LoadBalancerStatsServiceClient,
-    },
-    server::{Identity, test_routes},
-};
-use proxyless_testkit::{Backend, ControlPlane, dead_address, resources::*};
-use tonic::{Status, transport::Endpoint};
+use proxyless_interop::proto::load_balancer_stats_service_client::LoadBalancerStatsServiceClient;
+use proxyless_interop::proto::{LoadBalancerStatsRequest, LoadBalancerStatsResponse};
+use proxyless_interop::server::{Identity, test_routes};
+use proxyless_testkit::resources::*;
+use proxyless_testkit::{Backend, ControlPlane, dead_address};
+use tonic::Status;
+use tonic::transport::Endpoint;
 
 /// A child process that does not outlive its test.
 struct Program(Child);

@@ -11,10 +11,9 @@ use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_transport::dns::{Resolve, SystemResolver};
 use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
-use proxyless_xds::XdsTarget;
 use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::NackMode;
-use proxyless_xds::{Gates, Limits};
+use proxyless_xds::{Gates, Limits, XdsTarget};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 

@@ -1,9 +1,8 @@
 //! The xDS clients that channels share.
 
-use std::fmt;
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use std::{fmt, io};
 
 use proxyless_transport::Connector;
 use proxyless_xds::bootstrap::Bootstrap;

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use common::raw::{self, RawServer};
 use common::*;
+use envoy_types::pb::envoy::config::route::v3::Route;
+use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::MaxStreamDuration;
-use envoy_types::pb::envoy::config::route::v3::{Route, route::Action};
 use proxyless::{ClientPool, XdsChannel};
 use proxyless_testkit::Backend;
 use proxyless_testkit::echo::{EchoClient, EchoRequest};

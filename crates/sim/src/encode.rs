@@ -15,7 +15,8 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
 use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
-use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
+use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
+use envoy_types::pb::envoy::r#type::v3::fractional_percent::DenominatorType;
 use envoy_types::pb::google::protobuf::{Any, UInt32Value, UInt64Value};
 use prost::{Message, Name};
 use proxyless_xds::resource::ResourceType;
@@ -238,7 +239,8 @@ fn one_policy<M: Name>(config: &M) -> cluster::LoadBalancingPolicy {
 }
 
 fn assignment(name: &str, spec: &Assignment) -> endpoint::ClusterLoadAssignment {
-    use endpoint::cluster_load_assignment::{Policy, policy::DropOverload};
+    use endpoint::cluster_load_assignment::Policy;
+    use endpoint::cluster_load_assignment::policy::DropOverload;
     let numbered = spec.priorities.iter().zip(0..);
     let localities = numbered.flat_map(|(localities, priority)| {
         localities.iter().map(move |spec| locality(&spec.zone, spec.weight, priority, &spec.endpoints))

@@ -8,9 +8,8 @@ use proxyless_balancer::tree::TreeStats;
 
 use crate::channel::SimChannel;
 use crate::endpoints::Phase;
-use crate::in_use;
-use crate::sessions;
 use crate::world::World;
+use crate::{in_use, sessions};
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,17 +6,11 @@ use std::time::Duration;
 
 use proxyless_sans_io::Time;
 
-use crate::fresh;
-use crate::generate;
 use crate::invariants::{self, Violation};
 use crate::liveness::{self, Bound, Plan};
-use crate::oracle;
-use crate::outliers;
-use crate::owners;
 use crate::script::{Mood, Script};
-use crate::sessions;
-use crate::shares;
 use crate::world::{Background, World};
+use crate::{fresh, generate, oracle, outliers, owners, sessions, shares};
 
 /// How long a world has to come to rest: the longest backoff, and a failover timer for every priority of every leaf.
 const CALM_ROUNDS: u32 = 70;

@@ -7,10 +7,9 @@ use bytes::Bytes;
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::{Rng, Time};
-use proxyless_xds::Gates;
 use proxyless_xds::client::{Input, NackMode, WatchId, XdsCore, XdsCoreConfig};
-use proxyless_xds::lrs;
 use proxyless_xds::resource::ResourceType;
+use proxyless_xds::{Gates, lrs};
 
 use crate::ads_model::{AdsModel, Response};
 use crate::calls::Calls;

@@ -1,13 +1,14 @@
 //! Addresses without a server: one that accepts and stays silent, one that refuses.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
-use tokio::{net::TcpListener, task::AbortHandle};
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 
-use crate::{
-    observed::{Observed, PATIENCE, TimedOut},
-    server::Port,
-};
+use crate::observed::{Observed, PATIENCE, TimedOut};
+use crate::server::Port;
 
 /// A port that accepts connections and never sends anything.
 #[derive(Debug)]

@@ -1,8 +1,7 @@
 //! Opening a connection.
 
-use std::fmt;
-use std::io;
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use thiserror::Error;

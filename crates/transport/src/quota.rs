@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use proxyless_sans_io::sync::atomic::Ordering::SeqCst;
+use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicUsize};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
 use crate::sync::oneshot;

@@ -1,8 +1,7 @@
 //! The tree and its pool: sharing, lingering, backoff, delivery, timers, leaks.
 
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proxyless_sans_io::Time;

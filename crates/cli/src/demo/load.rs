@@ -1,19 +1,16 @@
 //! The RPCs of the demo: those without a session start at a steady rate, whatever happens to earlier ones; those of a
 //! user run one after the other, with the user's cookie. Each produces a sample.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use proxyless::XdsChannel;
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
-use tokio::{
-    sync::watch,
-    task::JoinSet,
-    time::{Instant, MissedTickBehavior},
-};
-use tonic::{Code, Request, metadata::MetadataValue};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request};
 
 use super::mesh::{Group, Member, group_of};
 

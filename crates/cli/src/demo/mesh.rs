@@ -1,6 +1,7 @@
 //! The control plane and the backends of the demo.
 
-use std::{fmt, io, sync::Arc};
+use std::sync::Arc;
+use std::{fmt, io};
 
 use proxyless_testkit::{Backend, ControlPlane, LoadReport};
 use tonic::Code;

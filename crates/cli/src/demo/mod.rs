@@ -11,9 +11,13 @@ mod testing;
 mod timeline;
 mod view;
 
-use std::{error::Error, io, process::ExitCode, time::Duration};
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::{Args, builder::RangedU64ValueParser};
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use proxyless::{Bootstrap, Gates, XdsChannel};
 
 use load::Load;

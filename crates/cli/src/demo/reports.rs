@@ -1,15 +1,17 @@
 //! The load that the control plane received (LRS), compared with the client's own counts.
 
-use std::{collections::BTreeMap, fmt, ops::AddAssign, time::Duration};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::AddAssign;
+use std::time::Duration;
 
-use proxyless::{XdsChannel, inspect::CallCounts};
+use proxyless::XdsChannel;
+use proxyless::inspect::CallCounts;
 use proxyless_testkit::LoadReport;
 
-use super::{
-    load::Sample,
-    mesh::{Member, Mesh},
-    scenario::Reported,
-};
+use super::load::Sample;
+use super::mesh::{Member, Mesh};
+use super::scenario::Reported;
 
 /// The time to wait for the last report, which is sent a second after the previous one.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,13 +1,12 @@
 //! The sessions of users, as a pure function of the samples.
 
-use std::{fmt, time::Duration};
+use std::fmt;
+use std::time::Duration;
 
-use super::{
-    load::{Sample, between},
-    mesh::{Member, group_of},
-    scenario::{Act, Change, Phase},
-    summary::Played,
-};
+use super::load::{Sample, between};
+use super::mesh::{Member, group_of};
+use super::scenario::{Act, Change, Phase};
+use super::summary::Played;
 
 /// The session of one user.
 #[derive(Clone, Debug, PartialEq, Eq)]

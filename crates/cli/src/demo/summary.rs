@@ -3,20 +3,20 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
 
 use tonic::Code;
 
 use crate::text::safe;
 
-use super::{
-    load::{Outcome, Sample, between, settled_in},
-    mesh::{Group, Member, names},
-    reports::{HEADER, Reports},
-    scenario::Phase,
-    sessions::{self, Session, sessions},
-    timeline::{WIDTH, rows, timeline},
-};
+use super::load::{Outcome, Sample, between, settled_in};
+use super::mesh::{Group, Member, names};
+use super::reports::{HEADER, Reports};
+use super::scenario::Phase;
+use super::sessions::{self, Session, sessions};
+use super::timeline::{WIDTH, rows, timeline};
 
 /// The start and end of a phase.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tonic::Code;
 
-use super::{
-    load::{Outcome, Sample},
-    mesh::{Condition, Group, Member},
-};
+use super::load::{Outcome, Sample};
+use super::mesh::{Condition, Group, Member};
 
 pub(super) const A: Group = Group { name: "a", size: 2 };
 pub(super) const B: Group = Group { name: "b", size: 1 };

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use super::{
-    load::{Sample, between},
-    mesh::{Group, Member},
-};
+use super::load::{Sample, between};
+use super::mesh::{Group, Member};
 
 /// The number of cells in a row.
 pub(super) const WIDTH: u32 = 60;

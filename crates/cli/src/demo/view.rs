@@ -2,10 +2,8 @@
 
 mod frame;
 
-use std::{
-    io::{IsTerminal, Write as _, stdout},
-    time::Duration,
-};
+use std::io::{IsTerminal, Write as _, stdout};
+use std::time::Duration;
 
 use super::DemoFlags;
 pub(super) use frame::Frame;

@@ -1,7 +1,10 @@
 //! The interop client; see `--help`.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::{error::Error, net::Ipv4Addr, process::ExitCode, sync::Arc};
+use std::error::Error;
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use proxyless::XdsChannel;

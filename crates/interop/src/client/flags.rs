@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, builder::BoolishValueParser};
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Parser};
 
-use super::{rpc::Payload, traffic::Tolerance};
+use super::rpc::Payload;
+use super::traffic::Tolerance;
 use crate::flags::OnlyFalse;
 
 /// Sends a steady stream of RPCs to an xDS target and reports their results.

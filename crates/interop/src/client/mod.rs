@@ -19,10 +19,8 @@ pub use plan::{BadPlan, Method};
 pub use rpc::{Channel, Outcome};
 pub use traffic::FailedRpc;
 
-use crate::proto::{
-    load_balancer_stats_service_server::LoadBalancerStatsServiceServer,
-    xds_update_client_configure_service_server::XdsUpdateClientConfigureServiceServer,
-};
+use crate::proto::load_balancer_stats_service_server::LoadBalancerStatsServiceServer;
+use crate::proto::xds_update_client_configure_service_server::XdsUpdateClientConfigureServiceServer;
 use plan::Plan;
 use services::{ConfigureService, StatsService};
 use stats::Stats;

@@ -1,13 +1,17 @@
 //! The RPCs to send: methods, metadata and deadline. It can change while RPCs run.
 
-use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 use tonic::metadata::{
     AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, MetadataMap,
 };
 
 use super::flags::ClientFlags;
-use crate::proto::{ClientConfigureRequest, client_configure_request::RpcType};
+use crate::proto::ClientConfigureRequest;
+use crate::proto::client_configure_request::RpcType;
 
 /// A method that the client can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

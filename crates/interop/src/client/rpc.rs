@@ -5,12 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use tokio::time::Instant;
-use tonic::{
-    Code, GrpcMethod, Request, Status,
-    body::Body,
-    client::{Grpc, GrpcService},
-    metadata::MetadataMap,
-};
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, GrpcMethod, Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::plan::Method;

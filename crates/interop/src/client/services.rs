@@ -1,16 +1,18 @@
 //! The services of the statistics port.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::{plan::Plan, stats::Stats};
+use super::plan::Plan;
+use super::stats::Stats;
+use crate::proto::load_balancer_stats_service_server::LoadBalancerStatsService;
+use crate::proto::xds_update_client_configure_service_server::XdsUpdateClientConfigureService;
 use crate::proto::{
     ClientConfigureRequest, ClientConfigureResponse, LoadBalancerAccumulatedStatsRequest,
     LoadBalancerAccumulatedStatsResponse, LoadBalancerStatsRequest, LoadBalancerStatsResponse,
-    load_balancer_stats_service_server::LoadBalancerStatsService,
-    xds_update_client_configure_service_server::XdsUpdateClientConfigureService,
 };
 
 /// Reports the outcomes of RPCs.

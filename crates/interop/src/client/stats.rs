@@ -1,19 +1,16 @@
 //! The outcomes of RPCs: totals since the start, and watchers of the next few.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tonic::metadata::{KeyAndValueRef, MetadataMap};
 
-use super::{plan::Method, rpc::Outcome};
-use crate::proto::{
-    LoadBalancerAccumulatedStatsResponse, LoadBalancerStatsResponse,
-    load_balancer_accumulated_stats_response::MethodStats,
-    load_balancer_stats_response::{MetadataEntry, MetadataType, RpcMetadata},
-};
+use super::plan::Method;
+use super::rpc::Outcome;
+use crate::proto::load_balancer_accumulated_stats_response::MethodStats;
+use crate::proto::load_balancer_stats_response::{MetadataEntry, MetadataType, RpcMetadata};
+use crate::proto::{LoadBalancerAccumulatedStatsResponse, LoadBalancerStatsResponse};
 
 #[derive(Debug, Default)]
 pub(super) struct Stats(Mutex<Inner>);

@@ -1,35 +1,30 @@
 //! The client over tonic's own channel, against backends of the testkit.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    future::{Pending, pending},
-    sync::atomic::{AtomicU64, Ordering},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::{Pending, pending};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use clap::Parser;
 use proxyless_testkit::Backend;
-use tonic::{
-    Code, Status,
-    body::Body,
-    metadata::MetadataMap,
-    transport::{Channel as TonicChannel, Endpoint},
-};
+use tonic::body::Body;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel as TonicChannel, Endpoint};
+use tonic::{Code, Status};
 
-use super::{plan::Plan, *};
-use crate::{
-    proto::{
-        ClientConfigureRequest, LoadBalancerAccumulatedStatsRequest, LoadBalancerStatsRequest,
-        LoadBalancerStatsResponse,
-        client_configure_request::{Metadata, RpcType},
-        load_balancer_stats_response::MetadataType,
-        load_balancer_stats_service_client::LoadBalancerStatsServiceClient,
-        xds_update_client_configure_service_client::XdsUpdateClientConfigureServiceClient,
-    },
-    server::{Identity, test_routes},
+use super::plan::Plan;
+use super::*;
+use crate::proto::client_configure_request::{Metadata, RpcType};
+use crate::proto::load_balancer_stats_response::MetadataType;
+use crate::proto::load_balancer_stats_service_client::LoadBalancerStatsServiceClient;
+use crate::proto::xds_update_client_configure_service_client::XdsUpdateClientConfigureServiceClient;
+use crate::proto::{
+    ClientConfigureRequest, LoadBalancerAccumulatedStatsRequest, LoadBalancerStatsRequest,
+    LoadBalancerStatsResponse,
 };
+use crate::server::{Identity, test_routes};
 
 fn flags(arguments: &[&str]) -> ClientFlags {
     let all = ["client", "--server=xds:///x"].iter().chain(arguments);

@@ -1,19 +1,17 @@
 //! Open-loop traffic: RPCs start on schedule, whatever happens to earlier ones.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::{
-    sync::{Notify, watch},
-    task::JoinSet,
-    time::Instant,
-};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::{
-    Observer,
-    plan::{Method, Plan},
-    rpc::{self, Channel, Payload},
-    stats::Stats,
-};
+use super::Observer;
+use super::plan::{Method, Plan};
+use super::rpc::{self, Channel, Payload};
+use super::stats::Stats;
 
 /// The maximum lag behind the schedule that is caught up.
 const MAX_LAG: Duration = Duration::from_secs(1);

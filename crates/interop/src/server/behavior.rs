@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tonic::{Code, Status, metadata::MetadataMap};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
 
 /// An action before a request is processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

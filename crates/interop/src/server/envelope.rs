@@ -3,18 +3,18 @@
 //! tonic's server answers CANCELLED at a deadline and cannot add trailers to a unary response, so both are done around
 //! the generated service.
 
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::{Body as _, Frame};
 use tokio::time::{Sleep, sleep};
-use tonic::{Status, body::Body, server::NamedService};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
 use tower_service::Service;
 
 /// Echoed in the initial metadata.

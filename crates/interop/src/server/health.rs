@@ -1,9 +1,11 @@
 //! The server's health, and the service that changes it.
 
 use tonic::{Request, Response, Status};
-use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
-use crate::proto::{Empty, xds_update_health_service_server::XdsUpdateHealthService};
+use crate::proto::Empty;
+use crate::proto::xds_update_health_service_server::XdsUpdateHealthService;
 
 const NAMES: [&str; 2] = ["", "grpc.testing.TestService"];
 

@@ -9,17 +9,19 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, io, sync::Arc};
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
 
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{service::Routes, transport};
+use tonic::service::Routes;
+use tonic::transport;
 
 pub use flags::{AddressType, MetricsMode, ServerFlags};
 pub use service::Identity;
 
-use crate::proto::{
-    test_service_server::TestServiceServer, xds_update_health_service_server::XdsUpdateHealthServiceServer,
-};
+use crate::proto::test_service_server::TestServiceServer;
+use crate::proto::xds_update_health_service_server::XdsUpdateHealthServiceServer;
 use envelope::Envelope;
 use health::HealthSwitch;
 use listen::listen;

@@ -1,25 +1,24 @@
 //! The server, as clients see it.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use clap::Parser;
 use proxyless_testkit::Backend;
 use tokio_stream::StreamExt;
-use tonic::{
-    Code, Request, Status,
-    metadata::MetadataMap,
-    transport::{Channel, Endpoint},
-};
-use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
-use super::{
-    behavior::{Behavior, requested},
-    *,
-};
+use super::behavior::{Behavior, requested};
+use super::*;
+use crate::proto::test_service_client::TestServiceClient;
+use crate::proto::xds_update_health_service_client::XdsUpdateHealthServiceClient;
 use crate::proto::{
     EchoStatus, Empty, Payload, ResponseParameters, SimpleRequest, StreamingInputCallRequest,
-    StreamingOutputCallRequest, test_service_client::TestServiceClient,
-    xds_update_health_service_client::XdsUpdateHealthServiceClient,
+    StreamingOutputCallRequest,
 };
 
 fn identity() -> Identity {

@@ -16,17 +16,15 @@ use tonic::Status;
 
 use super::answer::{self, Answer};
 use super::deadline::Deadline;
-use super::orca;
 use super::peer::PeerAddress;
 use super::pick::{Picked, Routed, Step};
 use super::replay::{Replay, RequestBody};
-use super::request as requests;
 use super::response::{Live, XdsBody};
 use super::retry::Retries;
-use super::status;
 use super::timer::Timer;
 use super::transparent::Transparent;
 use super::waiting::Waiting;
+use super::{orca, request as requests, status};
 use crate::activity::InUse;
 use crate::channel::Shared;
 use crate::clock;

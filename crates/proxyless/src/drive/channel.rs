@@ -9,9 +9,8 @@ use proxyless_sans_io::Time;
 use proxyless_transport::panics::contain;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent};
 use proxyless_xds::lrs::LoadStore;
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
 use super::connection::{Connections, Report};

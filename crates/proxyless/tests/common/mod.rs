@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::route::v3::retry_policy::RetryBackOff;
-use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, Route, route::Action};
+use envoy_types::pb::envoy::config::route::v3::route::Action;
+use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, Route};
 use envoy_types::pb::google::protobuf::UInt32Value;
 use proxyless::{Bootstrap, ClientPool, XdsChannel, XdsChannelBuilder};
 use proxyless_testkit::echo::{EchoClient, EchoRequest};

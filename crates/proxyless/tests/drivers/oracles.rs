@@ -9,11 +9,10 @@ use tokio::time::{Instant, sleep};
 use crate::backend::Backend;
 use crate::fault::{Fault, Role};
 use crate::load::{Load, Rate};
-use crate::loads;
-use crate::memory;
 use crate::plane::Counts;
 use crate::storm::Storm;
 use crate::world::{Host, PATIENCE, World, eventually};
+use crate::{loads, memory};
 
 /// How much more may be held after a fault than before it: rings of events that were not full, buffers that grew. h2
 /// remembers up to 1,024 streams that it reset, for a second of the wall's clock, which is as good as for ever here.

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use proxyless::{Address, Connecting, Connector, TcpConnector};

@@ -19,7 +19,8 @@ mod messages;
 mod server;
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 
 use tokio::sync::{Mutex, MutexGuard};
 

@@ -1,7 +1,8 @@
 //! DNS servers that lie: bounded in time, questions and addresses, and the last good addresses serve.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use proxyless::{Answer, DnsRefresh, Resolve as _, ResolveError, ResolveErrorKind, SystemResolver};

@@ -1,7 +1,8 @@
 //! How much memory the process holds, and the most that it held.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicIsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 

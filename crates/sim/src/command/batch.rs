@@ -3,13 +3,12 @@
 //! In: the seeds, what checks one and what explains a failure. Out: [`News`] while it goes on, a [`Summary`] at the end.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use proxyless_sim::run::{Failure, Report};
 

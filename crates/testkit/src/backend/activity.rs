@@ -1,21 +1,22 @@
 //! A backend's handling of RPCs, and its log of them.
 
-use std::{
-    collections::VecDeque,
-    net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
-use tonic::{Code, Status, body::Body, service::Routes};
+use tonic::body::Body;
+use tonic::service::Routes;
+use tonic::{Code, Status};
 use tower_service::Service;
 
-use crate::{observed::Observed, server::Handler};
+use crate::observed::Observed;
+use crate::server::Handler;
 
 /// The maximum number of logged calls.
 const LOG_LIMIT: usize = 10_000;

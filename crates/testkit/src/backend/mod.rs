@@ -4,18 +4,20 @@ mod activity;
 #[cfg(test)]
 mod tests;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
-use tonic::{Code, service::Routes};
+use tonic::Code;
+use tonic::service::Routes;
 
 pub use activity::Call;
 
-use crate::{
-    echo::EchoServer,
-    observed::{Observed, PATIENCE, TimedOut},
-    server::{Port, Server},
-};
+use crate::echo::EchoServer;
+use crate::observed::{Observed, PATIENCE, TimedOut};
+use crate::server::{Port, Server};
 use activity::{Activity, Controlled};
 
 /// A gRPC server on a loopback port. Dropping it stops it.

@@ -1,16 +1,12 @@
 use std::future::Future;
 
 use tokio_stream::StreamExt;
-use tonic::{
-    Request, Status,
-    transport::{Channel, Endpoint},
-};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
 
 use super::*;
-use crate::{
-    BlackHole, dead_address,
-    echo::{EchoClient, EchoRequest},
-};
+use crate::echo::{EchoClient, EchoRequest};
+use crate::{BlackHole, dead_address};
 
 async fn client(backend: &Backend) -> EchoClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{}", backend.address())).unwrap();

@@ -1,11 +1,15 @@
 //! Load reports in tests.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use envoy_types::pb::envoy::{config::endpoint::v3::ClusterStats, service::load_stats::v3::LoadStatsRequest};
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterStats;
+use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
 use tonic::Status;
 
-use super::{ControlPlane, load_state::LoadState};
+use super::ControlPlane;
+use super::load_state::LoadState;
 use crate::observed::TimedOut;
 
 /// A received `LoadStatsRequest`.

@@ -1,19 +1,19 @@
 //! The LRS service: maps streams to inputs of [`LoadState`] and its outboxes to streams.
 
-use std::{
-    future::{Ready, ready},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready as ready_or_pending},
-};
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready as ready_or_pending};
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
-use tonic::{Status, Streaming, server::StreamingService};
+use tonic::server::StreamingService;
+use tonic::{Status, Streaming};
 
-use super::{load_state::LoadState, state::Outgoing};
+use super::load_state::LoadState;
+use super::state::Outgoing;
 use crate::observed::Observed;
 
 pub(super) const STREAM_LOAD_STATS: &str =

@@ -1,15 +1,16 @@
 //! The state of LRS: the server's request, the open streams, and all reports.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use envoy_types::pb::{
-    envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse},
-    google::protobuf::Duration as WireDuration,
-};
+use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+use envoy_types::pb::google::protobuf::Duration as WireDuration;
 use prost::Message;
 use tokio::sync::mpsc;
 
-use super::{load::LoadReport, state::Outgoing};
+use super::load::LoadReport;
+use super::state::Outgoing;
 
 #[derive(Debug)]
 pub(crate) struct LoadState {

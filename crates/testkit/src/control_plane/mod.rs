@@ -10,10 +10,15 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use envoy_types::pb::{envoy::service::discovery::v3::DiscoveryResponse, google::protobuf::Any};
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
+use envoy_types::pb::google::protobuf::Any;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -21,10 +26,8 @@ pub use load::{Load, LoadReport};
 pub use request::Request;
 pub use resource::{AGGREGATE, CDS, EDS, LDS, RDS, Resource, Selector, pack};
 
-use crate::{
-    observed::{Observed, PATIENCE, TimedOut},
-    server::{Port, Server},
-};
+use crate::observed::{Observed, PATIENCE, TimedOut};
+use crate::server::{Port, Server};
 use load_service::Lrs;
 use load_state::LoadState;
 use service::{Ads, Services};

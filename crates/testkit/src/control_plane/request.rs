@@ -1,6 +1,7 @@
 //! A request of a client in the log.
 
-use envoy_types::pb::{envoy::service::discovery::v3::DiscoveryRequest, google::rpc::Status};
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use envoy_types::pb::google::rpc::Status;
 
 /// A received `DiscoveryRequest`.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,15 +1,11 @@
 //! The resources of a control plane, and selectors of resources.
 
-use envoy_types::pb::{
-    envoy::{
-        config::{
-            cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
-            route::v3::RouteConfiguration,
-        },
-        service::discovery::v3::Resource as Wrapper,
-    },
-    google::protobuf::Any,
-};
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;
+use envoy_types::pb::google::protobuf::Any;
 use prost::Name;
 
 /// Type URL of a Listener.

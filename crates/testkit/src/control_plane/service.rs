@@ -1,34 +1,30 @@
 //! The services of the server, and the ADS service: maps streams to inputs of [`State`] and its outboxes to streams.
 
-use std::{
-    future::{Future, Ready, ready},
-    marker::PhantomData,
-    net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready as ready_or_pending},
-};
+use std::future::{Future, Ready, ready};
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready as ready_or_pending};
 
 use bytes::{BufMut, Bytes};
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use prost::Message;
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_stream::Stream;
-use tonic::{
-    Status, Streaming,
-    body::Body,
-    codec::{Codec, EncodeBuf, Encoder},
-    server::{Grpc, StreamingService},
-};
+use tonic::body::Body;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Status, Streaming};
 use tonic_prost::ProstDecoder;
 
-use super::{
-    load_service::{Lrs, STREAM_LOAD_STATS},
-    state::{Outgoing, State},
-};
-use crate::{observed::Observed, server::Handler};
+use super::load_service::{Lrs, STREAM_LOAD_STATS};
+use super::state::{Outgoing, State};
+use crate::observed::Observed;
+use crate::server::Handler;
 
 const STATE_OF_THE_WORLD: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

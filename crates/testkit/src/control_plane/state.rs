@@ -1,24 +1,18 @@
 //! The state of a control plane: its resources, its streams with what each was sent, and the log. It is plain data,
 //! from which the responses follow: [`State::push`] compares a stream with the resources and sends the difference.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use envoy_types::pb::{
-    envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
-    google::protobuf::Any,
-};
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::{
-    request::Request,
-    resource::{CDS, LDS, Resource, Selector},
-};
+use super::request::Request;
+use super::resource::{CDS, LDS, Resource, Selector};
 
 /// The output of a stream: an encoded response, or the end. `Ok(None)` ends it with status OK.
 pub(crate) type Outgoing = Result<Option<Bytes>, Status>;

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DiscoveryRequest, DiscoveryResponse,
-    aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
-};
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Code, Status, Streaming, transport::Channel};
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
 
 use super::*;
 use crate::resources::{aggregate_resource, assignment, eds_cluster, listener, simple_route_config};
@@ -67,7 +66,8 @@ impl AdsClient {
 
 /// The names of clusters or assignments in a response.
 fn names(response: &DiscoveryResponse) -> Vec<String> {
-    use envoy_types::pb::envoy::config::{cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment};
+    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+    use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
     let name = |any: &Any| match response.type_url.as_str() {
         CDS => Cluster::decode(&any.value[..]).unwrap().name,
         EDS => ClusterLoadAssignment::decode(&any.value[..]).unwrap().cluster_name,
@@ -354,9 +354,8 @@ async fn the_bootstrap_names_the_server() {
 #[tokio::test]
 async fn load_reports_are_asked_for_added_up_and_cut() {
     use envoy_types::pb::envoy::config::endpoint::v3::{ClusterStats, UpstreamLocalityStats};
-    use envoy_types::pb::envoy::service::load_stats::v3::{
-        LoadStatsRequest, load_reporting_service_client::LoadReportingServiceClient,
-    };
+    use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
+    use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_client::LoadReportingServiceClient;
 
     let control_plane = ControlPlane::start().await.unwrap();
     control_plane.set_load_interval(Duration::from_millis(2500));

@@ -1,10 +1,8 @@
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use tonic::{
-    GrpcMethod, IntoRequest, IntoStreamingRequest, Request, Response, Status, Streaming,
-    body::Body,
-    client::{Grpc, GrpcService},
-};
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
+use tonic::{GrpcMethod, IntoRequest, IntoStreamingRequest, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::{CHAT, EchoRequest, EchoResponse, REPEAT, UNARY};

@@ -1,18 +1,14 @@
-use std::{
-    convert::Infallible,
-    future::{Future, Ready, ready},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use tokio_stream::{Stream, StreamExt};
-use tonic::{
-    Status, Streaming,
-    body::Body,
-    server::{Grpc, NamedService, ServerStreamingService, StreamingService, UnaryService},
-};
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, ServerStreamingService, StreamingService, UnaryService};
+use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 

@@ -1,25 +1,22 @@
-use envoy_types::pb::{
-    envoy::{
-        config::{
-            cluster::v3::{
-                CircuitBreakers, Cluster, LoadBalancingPolicy, OutlierDetection,
-                circuit_breakers::Thresholds,
-                cluster::{ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig},
-                load_balancing_policy::Policy,
-            },
-            core::v3::{
-                ConfigSource, HealthStatus, HealthStatusSet, TypedExtensionConfig,
-                config_source::ConfigSourceSpecifier,
-            },
-            endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints},
-        },
-        extensions::clusters::aggregate::v3::{AggregateClusterResource, ClusterConfig},
-    },
-    google::protobuf::UInt32Value,
+use envoy_types::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig,
 };
+use envoy_types::pb::envoy::config::cluster::v3::load_balancing_policy::Policy;
+use envoy_types::pb::envoy::config::cluster::v3::{
+    CircuitBreakers, Cluster, LoadBalancingPolicy, OutlierDetection,
+};
+use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use envoy_types::pb::envoy::config::core::v3::{
+    ConfigSource, HealthStatus, HealthStatusSet, TypedExtensionConfig,
+};
+use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
+use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::{AggregateClusterResource, ClusterConfig};
+use envoy_types::pb::google::protobuf::UInt32Value;
 use prost::Name;
 
-use super::{ads_source, endpoint::named_endpoint, pack};
+use super::endpoint::named_endpoint;
+use super::{ads_source, pack};
 use crate::control_plane::Resource;
 
 /// A cluster with endpoints from EDS, by the cluster's name unless [`ClusterExt::eds_service_name`] is used.

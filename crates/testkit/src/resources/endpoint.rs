@@ -1,19 +1,15 @@
 use std::net::SocketAddr;
 
-use envoy_types::pb::{
-    envoy::config::{
-        core::v3::{
-            Address, HealthStatus, Locality, SocketAddress, address::Address as AddressKind,
-            socket_address::PortSpecifier,
-        },
-        endpoint::v3::{
-            ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
-            cluster_load_assignment::policy::DropOverload, endpoint::AdditionalAddress,
-            lb_endpoint::HostIdentifier,
-        },
-    },
-    google::protobuf::UInt32Value,
+use envoy_types::pb::envoy::config::core::v3::address::Address as AddressKind;
+use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
+use envoy_types::pb::envoy::config::core::v3::{Address, HealthStatus, Locality, SocketAddress};
+use envoy_types::pb::envoy::config::endpoint::v3::cluster_load_assignment::policy::DropOverload;
+use envoy_types::pb::envoy::config::endpoint::v3::endpoint::AdditionalAddress;
+use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
 };
+use envoy_types::pb::google::protobuf::UInt32Value;
 
 use super::per_million;
 use crate::{Backend, BlackHole, DeadAddress};

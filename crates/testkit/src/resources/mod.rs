@@ -26,13 +26,11 @@ mod tests;
 
 use std::time::Duration;
 
-use envoy_types::pb::{
-    envoy::{
-        config::core::v3::{AggregatedConfigSource, ConfigSource, config_source::ConfigSourceSpecifier},
-        r#type::v3::{FractionalPercent, fractional_percent::DenominatorType},
-    },
-    google::protobuf,
-};
+use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use envoy_types::pb::envoy::config::core::v3::{AggregatedConfigSource, ConfigSource};
+use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
+use envoy_types::pb::envoy::r#type::v3::fractional_percent::DenominatorType;
+use envoy_types::pb::google::protobuf;
 
 pub use crate::control_plane::pack;
 pub use cluster::{

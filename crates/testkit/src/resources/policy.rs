@@ -1,21 +1,18 @@
 use std::time::Duration;
 
-use envoy_types::pb::{
-    envoy::{
-        config::{cluster::v3::OutlierDetection, core::v3::TypedExtensionConfig},
-        extensions::load_balancing_policies::{
-            least_request::v3::LeastRequest,
-            pick_first::v3::PickFirst,
-            ring_hash::v3::{RingHash, ring_hash::HashFunction},
-            round_robin::v3::RoundRobin,
-            wrr_locality::v3::WrrLocality,
-        },
-    },
-    google::protobuf::{UInt32Value, UInt64Value},
-};
+use envoy_types::pb::envoy::config::cluster::v3::OutlierDetection;
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::least_request::v3::LeastRequest;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::pick_first::v3::PickFirst;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::ring_hash::v3::RingHash;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::ring_hash::v3::ring_hash::HashFunction;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::round_robin::v3::RoundRobin;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::wrr_locality::v3::WrrLocality;
+use envoy_types::pb::google::protobuf::{UInt32Value, UInt64Value};
 use prost::Name;
 
-use super::{cluster::one_policy, duration, pack};
+use super::cluster::one_policy;
+use super::{duration, pack};
 
 /// A typed extension config, such as a load balancing policy.
 pub fn extension<M: Name>(name: &str, config: &M) -> TypedExtensionConfig {

@@ -1,24 +1,16 @@
-use envoy_types::pb::{
-    envoy::{
-        config::{
-            core::v3::RuntimeFractionalPercent,
-            route::v3::{
-                HeaderMatcher, Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost,
-                WeightedCluster,
-                header_matcher::HeaderMatchSpecifier,
-                route::Action,
-                route_action::{ClusterSpecifier, HostRewriteSpecifier},
-                route_match::PathSpecifier,
-                weighted_cluster::ClusterWeight,
-            },
-        },
-        r#type::{
-            matcher::v3::{RegexMatcher, StringMatcher, string_matcher::MatchPattern},
-            v3::Int64Range,
-        },
-    },
-    google::protobuf::{BoolValue, UInt32Value},
+use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
+use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
+use envoy_types::pb::envoy::config::route::v3::route::Action;
+use envoy_types::pb::envoy::config::route::v3::route_action::{ClusterSpecifier, HostRewriteSpecifier};
+use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
+use envoy_types::pb::envoy::config::route::v3::weighted_cluster::ClusterWeight;
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, WeightedCluster,
 };
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher};
+use envoy_types::pb::envoy::r#type::v3::Int64Range;
+use envoy_types::pb::google::protobuf::{BoolValue, UInt32Value};
 
 use super::per_million;
 

@@ -1,21 +1,16 @@
 use std::time::Duration;
 
-use envoy_types::pb::{
-    envoy::{
-        config::core::v3::TypedExtensionConfig,
-        extensions::{
-            filters::{
-                http::stateful_session::v3::{
-                    StatefulSession, StatefulSessionPerRoute, stateful_session_per_route::Override,
-                },
-                network::http_connection_manager::v3::{HttpConnectionManager, HttpFilter},
-            },
-            http::stateful_session::cookie::v3::CookieBasedSessionState,
-        },
-        r#type::http::v3::Cookie,
-    },
-    google::protobuf::Any,
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::stateful_session_per_route::Override;
+use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::{
+    StatefulSession, StatefulSessionPerRoute,
 };
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter,
+};
+use envoy_types::pb::envoy::extensions::http::stateful_session::cookie::v3::CookieBasedSessionState;
+use envoy_types::pb::envoy::r#type::http::v3::Cookie;
+use envoy_types::pb::google::protobuf::Any;
 
 use super::{duration, http_filter, pack};
 

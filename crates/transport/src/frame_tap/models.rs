@@ -1,7 +1,8 @@
 use std::sync::LazyLock;
 use std::task::Waker;
 
-use proxyless_sans_io::sync::loom::{sync::Mutex, sync::Notify, thread};
+use proxyless_sans_io::sync::loom::sync::{Mutex, Notify};
+use proxyless_sans_io::sync::loom::thread;
 use proxyless_sans_io::sync::{Step, check};
 
 use super::*;

@@ -4,7 +4,8 @@ use std::task::{Context, Poll, Waker};
 
 use proxyless_sans_io::sync::atomic::Ordering::Relaxed;
 use proxyless_sans_io::sync::check;
-use proxyless_sans_io::sync::loom::{future::block_on, thread};
+use proxyless_sans_io::sync::loom::future::block_on;
+use proxyless_sans_io::sync::loom::thread;
 
 use super::*;
 

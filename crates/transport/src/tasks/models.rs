@@ -1,5 +1,6 @@
 use proxyless_sans_io::sync::check;
-use proxyless_sans_io::sync::loom::{future::block_on, thread};
+use proxyless_sans_io::sync::loom::future::block_on;
+use proxyless_sans_io::sync::loom::thread;
 
 use super::*;
 

@@ -1,7 +1,8 @@
 //! The identity of this client.
 
 use envoy_types::pb::envoy::config::core::v3 as core;
-use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as ProtoValue, value::Kind};
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as ProtoValue};
 use serde_json::Value;
 
 use super::json::{Place, Problems};

@@ -1,5 +1,6 @@
 use proxyless_sans_io::sync::check;
-use proxyless_sans_io::sync::loom::{sync::Arc as LoomArc, thread};
+use proxyless_sans_io::sync::loom::sync::Arc as LoomArc;
+use proxyless_sans_io::sync::loom::thread;
 
 use super::*;
 use crate::api::{CallCounts, use_stripe};

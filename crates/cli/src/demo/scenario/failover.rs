@@ -1,12 +1,10 @@
 //! An aggregate cluster (gRFC A37) whose leaves die one after the other, come back, and are reordered by a
 //! `ClusterConfig` resource (gRFC A99).
 
-use proxyless_testkit::{
-    Resource,
-    resources::{
-        ClusterExt, aggregate_resource, aggregate_resource_cluster, assignment, eds_cluster, listener,
-        locality, logical_dns_cluster, simple_route_config,
-    },
+use proxyless_testkit::Resource;
+use proxyless_testkit::resources::{
+    ClusterExt, aggregate_resource, aggregate_resource_cluster, assignment, eds_cluster, listener, locality,
+    logical_dns_cluster, simple_route_config,
 };
 
 use super::{Act, Change, Phase, Reported, Scenario};

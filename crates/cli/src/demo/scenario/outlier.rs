@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use proxyless_testkit::{
-    Resource,
-    resources::{
-        ClusterExt, OutlierDetectionExt, assignment, eds_cluster, listener, locality, outlier_detection,
-        simple_route_config,
-    },
+use proxyless_testkit::Resource;
+use proxyless_testkit::resources::{
+    ClusterExt, OutlierDetectionExt, assignment, eds_cluster, listener, locality, outlier_detection,
+    simple_route_config,
 };
 
 use super::{Act, Change, Phase, Reported, Scenario};

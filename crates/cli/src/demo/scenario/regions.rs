@@ -1,8 +1,8 @@
 //! One cluster with two regions of different priority (gRFC A56); the near one dies and comes back.
 
-use proxyless_testkit::{
-    Resource,
-    resources::{ClusterExt, LocalityExt, assignment, eds_cluster, listener, locality, simple_route_config},
+use proxyless_testkit::Resource;
+use proxyless_testkit::resources::{
+    ClusterExt, LocalityExt, assignment, eds_cluster, listener, locality, simple_route_config,
 };
 
 use super::{Act, Change, Phase, Reported, Scenario};

@@ -1,12 +1,10 @@
 //! Users with cookies (gRFC A55) on hosts that move to a lower priority, move back, and die (gRFC A75): sessions stay
 //! while their hosts live, whereas RPCs without a session follow the priorities.
 
-use proxyless_testkit::{
-    Resource,
-    resources::{
-        ClusterExt, ConnectionManagerExt, LocalityExt, assignment, connection_manager, eds_cluster,
-        listener_with, locality, simple_route_config, stateful_session,
-    },
+use proxyless_testkit::Resource;
+use proxyless_testkit::resources::{
+    ClusterExt, ConnectionManagerExt, LocalityExt, assignment, connection_manager, eds_cluster,
+    listener_with, locality, simple_route_config, stateful_session,
 };
 
 use super::{Act, Change, Phase, Reported, Scenario};

@@ -1,14 +1,13 @@
 //! The state at one time, as a picture or as a line.
 
-use std::{fmt::Write as _, time::Duration};
+use std::fmt::Write as _;
+use std::time::Duration;
 
 use proxyless::ChannelState;
 
-use crate::demo::{
-    load::{Outcome, Sample, between},
-    mesh::{Group, Member},
-    timeline::{Cell, timeline},
-};
+use crate::demo::load::{Outcome, Sample, between};
+use crate::demo::mesh::{Group, Member};
+use crate::demo::timeline::{Cell, timeline};
 
 /// The time over which rates are computed.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -132,10 +131,8 @@ fn state_colour(state: ChannelState) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::{
-        mesh::Condition,
-        testing::{members, samples},
-    };
+    use crate::demo::mesh::Condition;
+    use crate::demo::testing::{members, samples};
 
     /// Two seconds of a demo of six: A answers, then C, A dies, one RPC fails.
     fn look<R>(at: impl FnOnce(&Frame<'_>) -> R) -> R {

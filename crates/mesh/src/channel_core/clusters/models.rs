@@ -1,4 +1,5 @@
-use proxyless_sans_io::sync::loom::{sync::Notify, thread};
+use proxyless_sans_io::sync::loom::sync::Notify;
+use proxyless_sans_io::sync::loom::thread;
 use proxyless_sans_io::sync::{Step, check};
 
 use super::*;

@@ -276,7 +276,8 @@ fn a32_places_that_other_threads_or_channels_had_can_all_be_used() {
 
 #[test]
 fn a32_a_free_place_is_found_whatever_others_do() {
-    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::SeqCst;
     for limit in [1, 2, 3, 8, 9, 20, 64] {
         let circuits = CircuitRegistry::default();
         let circuit = circuits.circuit(&"c".into(), None);

@@ -7,7 +7,8 @@ use proxyless_balancer::policies::round_robin;
 use proxyless_balancer::testing::{Bench, address, endpoints};
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_sans_io::sync::check;
-use proxyless_sans_io::sync::loom::{future::block_on, thread};
+use proxyless_sans_io::sync::loom::future::block_on;
+use proxyless_sans_io::sync::loom::thread;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::super::settings::{CallSettings, RetryOptions};

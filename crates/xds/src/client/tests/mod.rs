@@ -27,9 +27,9 @@ use proxyless_sans_io::Time;
 
 use super::wire::{Any, DiscoveryRequest, DiscoveryResponse, ReportedError};
 use super::*;
-use crate::bootstrap::Bootstrap;
+use crate::Gates;
+use crate::bootstrap::{Bootstrap, ServerFeatures};
 use crate::resource::{Resource, ResourceType};
-use crate::{Gates, bootstrap::ServerFeatures};
 
 const LDS: ResourceType = ResourceType::Listener;
 const RDS: ResourceType = ResourceType::RouteConfiguration;

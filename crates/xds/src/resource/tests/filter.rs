@@ -1,12 +1,10 @@
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
-use envoy_types::pb::envoy::config::route::v3::FilterConfig;
 use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
 use envoy_types::pb::envoy::config::route::v3::weighted_cluster::ClusterWeight;
-use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, WeightedCluster};
+use envoy_types::pb::envoy::config::route::v3::{FilterConfig, RouteConfiguration, WeightedCluster};
 use envoy_types::pb::envoy::extensions::filters::http;
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpFilter, http_filter::ConfigType,
-};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType;
 use envoy_types::pb::envoy::extensions::http::stateful_session::cookie::v3::CookieBasedSessionState;
 use envoy_types::pb::envoy::r#type::http::v3::Cookie;
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};

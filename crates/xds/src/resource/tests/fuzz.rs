@@ -3,8 +3,10 @@
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::route_action::hash_policy::{self, PolicySpecifier};
 use envoy_types::pb::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
-use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, RetryPolicy, header_matcher, route_match};
-use envoy_types::pb::envoy::config::route::v3::{WeightedCluster, weighted_cluster::ClusterWeight};
+use envoy_types::pb::envoy::config::route::v3::weighted_cluster::ClusterWeight;
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, RetryPolicy, WeightedCluster, header_matcher, route_match,
+};
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::{AggregateClusterResource, ClusterConfig};
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;

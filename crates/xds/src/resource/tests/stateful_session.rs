@@ -1,13 +1,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster::CommonLbConfig};
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use envoy_types::pb::envoy::config::core::v3::{HealthStatus, HealthStatusSet, TypedExtensionConfig};
 use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier as WireSpecifier;
 use envoy_types::pb::envoy::config::route::v3::weighted_cluster::ClusterWeight;
 use envoy_types::pb::envoy::config::route::v3::{FilterConfig, WeightedCluster};
+use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::stateful_session_per_route::Override;
 use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::{
-    StatefulSession, StatefulSessionPerRoute, stateful_session_per_route::Override,
+    StatefulSession, StatefulSessionPerRoute,
 };
 use envoy_types::pb::envoy::extensions::http::stateful_session::cookie::v3::CookieBasedSessionState;
 use envoy_types::pb::envoy::r#type::http::v3::Cookie;
