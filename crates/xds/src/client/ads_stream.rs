@@ -130,6 +130,12 @@ impl AdsStream {
         self.asked.contains_key(&resource_type)
     }
 
+    /// Whether a request of the type is being sent or waits for its turn.
+    pub(super) fn has_unsent(&self, resource_type: ResourceType) -> bool {
+        self.sending == Some(resource_type)
+            || self.queue.iter().any(|pending| pending.resource_type == resource_type)
+    }
+
     /// The time since the stream became able to send.
     pub(super) fn age(&self, now: Time) -> Duration {
         self.up_since.map_or(Duration::ZERO, |since| now.since(since))

@@ -13,7 +13,7 @@ use crate::resource::{Resource, ResourceType};
 
 /// The time for which an unsubscribed resource is kept and updated. Servers ignore a request that crosses one of their
 /// responses, so they may have missed the unsubscription, and would not resend a resource that is subscribed again
-/// soon. Every ACK repeats the unsubscription, so the server has read one of them by then.
+/// soon. Every ACK repeats the unsubscription, so the server has read one of them by then, unless answers are still unsent.
 const LIMBO: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -162,14 +162,19 @@ impl Cache {
         names
     }
 
-    /// Removes the resources whose limbo has expired.
-    pub(super) fn end_limbo(&mut self, now: Time) {
+    /// Removes the resources whose limbo has expired. The limbo of a type with unsent answers is extended: the server
+    /// ignores requests with stale nonces, so it may not have seen an unsubscription yet.
+    pub(super) fn end_limbo(&mut self, now: Time, has_unsent: impl Fn(ResourceType) -> bool) {
         while let Some((until, ..)) = self.limbo.first() {
             if *until > now {
                 return;
             }
             let Some((_, resource_type, name)) = self.limbo.pop_first() else { return };
             match self.get_mut(resource_type, &name) {
+                Some(state) if state.watchers.is_empty() && has_unsent(resource_type) => {
+                    state.limbo = Some(now + LIMBO);
+                    self.limbo.insert((now + LIMBO, resource_type, name));
+                }
                 Some(state) if state.watchers.is_empty() => self.remove(resource_type, &name),
                 Some(state) => state.limbo = None,
                 None => {}

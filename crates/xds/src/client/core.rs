@@ -102,7 +102,8 @@ impl XdsCore {
 
     /// Handles an input. Inputs about earlier streams are ignored.
     pub fn handle(&mut self, now: Time, input: Input) {
-        self.cache.end_limbo(now);
+        let stream = self.stream.as_ref();
+        self.cache.end_limbo(now, |of| stream.is_some_and(|stream| stream.has_unsent(of)));
         match input {
             Input::Watch { id, resource_type, name } => self.watch(now, id, resource_type, name),
             Input::Unwatch { id } => self.unwatch(now, id),

@@ -149,6 +149,24 @@ fn resource_that_nobody_wants_is_forgotten_in_the_end() {
 }
 
 #[test]
+fn resource_stays_while_answers_that_repeat_its_unsubscription_are_unsent() {
+    let mut h = let_go(EDS, |name| assignment(name, 1));
+    h.hold_sends = true;
+    h.respond(EDS, "2", &[assignment("a", 1), assignment("b", 1)]);
+    h.respond(EDS, "3", &[assignment("a", 1), assignment("b", 1)]);
+    h.advance(Duration::from_secs(31));
+    h.watch(3, EDS, "a");
+    h.expect_told(&["3: ok"]);
+    // Once they are sent, the time runs.
+    h.unwatch(3);
+    h.hold_sends = false;
+    h.send_done();
+    h.advance(Duration::from_secs(61));
+    h.input(Input::Tick);
+    assert_eq!(h.core.cache.names(EDS).len(), 1);
+}
+
+#[test]
 fn cluster_that_leaves_the_response_after_its_unsubscription_is_forgotten() {
     let mut h = let_go(CDS, |name| cluster(name, ""));
     h.respond(CDS, "2", &[cluster("b", "")]);
