@@ -12,7 +12,7 @@ use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, DataPlane};
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::{BackoffConfig, Time};
-use proxyless_xds::client::{WatchEvent, WatchId};
+use proxyless_xds::client::{ResourceErrorKind, WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::{EndpointHealth, LbEndpoint, Resource, ResourceType};
 
@@ -58,6 +58,8 @@ pub struct SimChannel {
     pub(crate) heard: Time,
     /// When it was last run again after nobody had run it.
     pub(crate) resumed: Time,
+    /// When it last got routes after it had none.
+    pub(crate) routed_since: Time,
     /// Whether it was asked to leave IDLE since it last went there.
     pub(crate) asked: bool,
     woken: Arc<Flag>,
@@ -72,6 +74,8 @@ pub struct Watched {
     pub name: Arc<str>,
     /// What the channel must believe; `None` before the first answer.
     pub answer: Option<Result<Resource, String>>,
+    /// Whether the only answer is that the control plane is unreachable.
+    pub unreachable: bool,
 }
 
 #[derive(Default)]
@@ -119,6 +123,7 @@ impl SimChannel {
             used: false,
             heard: Time::ZERO,
             resumed: Time::ZERO,
+            routed_since: Time::ZERO,
             asked: false,
             woken,
         }
@@ -136,8 +141,12 @@ impl SimChannel {
             WatchEvent::Changed(Ok(resource)) => {
                 self.told.extend(addresses_of(resource, |_| true));
                 watched.answer = Some(Ok(resource.clone()));
+                watched.unreachable = false;
             }
-            WatchEvent::Changed(Err(error)) => watched.answer = Some(Err(error.to_string())),
+            WatchEvent::Changed(Err(error)) => {
+                watched.answer = Some(Err(error.to_string()));
+                watched.unreachable = matches!(error.kind, ResourceErrorKind::Transient(_));
+            }
             WatchEvent::Ambient(Some(error)) if !matches!(watched.answer, Some(Ok(_))) => {
                 watched.answer = Some(Err(error.to_string()));
             }
@@ -166,10 +175,16 @@ impl SimChannel {
         watches.find(|found| found.resource_type == resource_type && *found.name == *name)?.answer.as_ref()
     }
 
+    /// Whether its snapshot has routes.
+    pub(crate) fn has_routes(&self) -> bool {
+        self.plane.as_ref().is_some_and(|plane| plane.routes.is_ok())
+    }
+
     /// Whether it waits for a resource or for DNS.
     #[must_use]
     pub fn waits_for_data(&self) -> bool {
-        self.watches.values().any(|watched| watched.answer.is_none()) || self.waits_for_dns()
+        let waits = |watched: &Watched| watched.answer.is_none() || watched.unreachable;
+        self.watches.values().any(waits) || self.waits_for_dns()
     }
 
     fn waits_for_dns(&self) -> bool {

@@ -116,7 +116,7 @@ fn trace(seed: u64, out: &mut impl Write) -> io::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Err(failure) => {
-            failure.trace.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+            failure.trace.iter().chain(&failure.trees).try_for_each(|line| writeln!(out, "{line}"))?;
             writeln!(out, "{:?} {}", failure.at, failure.violation)?;
             Ok(ExitCode::FAILURE)
         }

@@ -35,6 +35,7 @@ fn text(whole: &Script, short: &Script, failure: &Failure, lines: usize) -> Stri
         _ => format!("what happened, without the first {skipped} lines (see --lines):"),
     });
     text.extend(failure.trace.iter().skip(skipped).map(|line| format!("  {line}")));
+    text.extend(failure.trees.iter().flat_map(|tree| tree.lines()).map(|line| format!("  {line}")));
     text.push(format!("{:?} {}", failure.at, failure.violation.rule));
     text.push(format!("repeat it with: proxyless-sim --seed {seed}"));
     let lines: Vec<String> = text.iter().map(|line| cut(line)).collect();
@@ -73,10 +74,12 @@ mod tests {
         let short = Script { steps: whole.steps.iter().take(2).cloned().collect(), ..whole.clone() };
         let violation = Violation::new("nothing panics", "x".repeat(10_000));
         let trace = (0..500).map(|line| format!("line {line}")).collect();
-        let text = text(&whole, &short, &Failure { violation, at: Time::ZERO, trace }, 3);
+        let trees = vec!["tree".to_owned()];
+        let text = text(&whole, &short, &Failure { violation, at: Time::ZERO, trace, trees }, 3);
         assert!(text.starts_with("seed 7 breaks a rule: nothing panics: xxx"), "{text}");
         assert!(text.contains(&format!("2 of {} steps", whole.steps.len())), "{text}");
         assert!(text.contains("without the first 497 lines"), "{text}");
+        assert!(text.contains("\n    tree\n"), "{text}");
         assert!(!text.contains("line 496") && text.contains("line 497"), "{text}");
         assert!(text.ends_with("repeat it with: proxyless-sim --seed 7"), "{text}");
         assert!(text.lines().count() < 50 && text.lines().all(|line| line.chars().count() < 310), "{text}");

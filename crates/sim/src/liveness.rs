@@ -149,11 +149,17 @@ fn connecting(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: &
     let one = |address: &SocketAddr| {
         let siblings = mesh.siblings(&leaf, *address);
         let others = siblings.iter().map(|sibling| channel.connections.longest_attempt(*sibling));
+        // A ring that RPCs do not come to tries its endpoints one after the other.
+        let ring = if is_ring(mesh, backends, cluster) {
+            all_attempts(mesh, channel, &leaf)
+        } else {
+            Duration::ZERO
+        };
         let wait = match backends.behaviour(*address) {
             Behaviour::Accepts(delay) => channel.connections.longest_wait(*address, delay),
             Behaviour::Refuses | Behaviour::Silent | Behaviour::HangsUp => Duration::ZERO,
         };
-        wait + others.max().unwrap_or_default()
+        wait + others.max().unwrap_or_default() + ring
     };
     endpoints.iter().flat_map(|group| &group.addresses).map(one).max().unwrap_or_default()
 }

@@ -66,6 +66,8 @@ pub struct Failure {
     pub at: Time,
     /// What happened before, if that was kept.
     pub trace: Vec<String>,
+    /// The policy trees of the channels, if the trace was kept.
+    pub trees: Vec<String>,
 }
 
 /// Whether a run keeps what happened.
@@ -107,7 +109,12 @@ pub fn check(seed: u64) -> Result<Report, Box<Failure>> {
         let again = run(&script, Trace::Off)?;
         if again != report {
             let violation = Violation::new("a seed is one world", format!("{report:?}, then {again:?}"));
-            return Err(Box::new(Failure { violation, at: Time::ZERO, trace: Vec::new() }));
+            return Err(Box::new(Failure {
+                violation,
+                at: Time::ZERO,
+                trace: Vec::new(),
+                trees: Vec::new(),
+            }));
         }
     }
     Ok(report)
@@ -136,7 +143,12 @@ pub fn run(script: &Script, trace: Trace) -> Result<Report, Box<Failure>> {
             }
         }
     };
-    Err(Box::new(Failure { violation, at: world.now(), trace: world.log().lines().to_vec() }))
+    let now = world.now();
+    let trees = match trace {
+        Trace::On => world.channels().map(|channel| channel.core.describe(now).to_string()).collect(),
+        Trace::Off => Vec::new(),
+    };
+    Err(Box::new(Failure { violation, at: now, trace: world.log().lines().to_vec(), trees }))
 }
 
 fn live(world: &mut World) -> Result<Report, Violation> {

@@ -63,6 +63,13 @@ fn seeds_that_once_failed() {
     }
     // New routes that wait for a cluster of the old ones, which does not serve, while the control plane is unreachable.
     check(69_069_025_170..69_069_025_171);
+    // A call that began in an outage, a standby ring that is busy with a silent endpoint, a call that waits for a resource
+    // that was unreachable.
+    for seed in [211_379_085_263, 211_379_093_565, 211_379_096_253] {
+        check(seed..seed + 1);
+    }
+    // An unsubscription that the server has not read because earlier answers wait to be written.
+    check(211_379_098_098..211_379_098_099);
     // An unsubscribed Cluster that is absent from a response, comes back, and is wanted again.
     check(169_854_586_850..169_854_586_851);
 }

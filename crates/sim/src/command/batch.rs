@@ -205,7 +205,7 @@ mod tests {
 
     fn fails(rule: &'static str) -> Result<Report, Box<Failure>> {
         let violation = Violation::new(rule, "");
-        Err(Box::new(Failure { violation, at: Time::ZERO, trace: Vec::new() }))
+        Err(Box::new(Failure { violation, at: Time::ZERO, trace: Vec::new(), trees: Vec::new() }))
     }
 
     #[test]

@@ -103,7 +103,8 @@ impl World {
         let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
         match effect {
             ChannelEffect::Watch { watch, resource_type, name } => {
-                let watched = Watched { resource_type, name: Arc::clone(&name), answer: None };
+                let watched =
+                    Watched { resource_type, name: Arc::clone(&name), answer: None, unreachable: false };
                 let new = channel.watches.insert(watch, watched).is_none();
                 Violation::unless(new, "watches have their own numbers", || format!("{watch:?}"))?;
                 to_xds(self, Input::Watch { id: Self::client_watch(epoch, watch), resource_type, name });
@@ -373,10 +374,14 @@ impl World {
     }
 
     fn publish(&mut self, epoch: u64, plane: DataPlane) -> Result<(), Violation> {
+        let now = self.now;
         let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
         let newest = channel.plane.as_ref().map_or(0, |plane| plane.generation);
         Violation::unless(plane.generation > newest, "generations grow", || format!("{newest}, {plane:?}"))?;
         channel.publishes += 1;
+        if !channel.has_routes() {
+            channel.routed_since = now;
+        }
         channel.plane = Some(plane);
         if let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) {
             self.limits.note(channel);

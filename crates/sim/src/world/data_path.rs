@@ -113,13 +113,22 @@ impl World {
 
     /// A call's deadline is there; only calls that still wait have one.
     pub(super) fn time_out(&mut self, id: u64) -> Result<(), Violation> {
-        let deadline = self.deadline();
-        match self.calls.get(id) {
-            Some(call) if call.running.is_none() && call.waits_since + deadline <= self.now => {
-                self.fail_call(id, "deadline exceeded".into())
-            }
-            _ => Ok(()),
+        let (now, deadline) = (self.now, self.deadline());
+        let Some(call) = self.calls.get(id).filter(|call| call.running.is_none()) else { return Ok(()) };
+        if call.waits_since + deadline > now {
+            return Ok(());
         }
+        let epoch = call.epoch;
+        let channel = self.channels.iter().flatten().find(|channel| channel.epoch == epoch);
+        // In a gentle world the control plane may be unreachable, which is not the fault of an update.
+        if let Some(channel) = channel.filter(|_| self.settings.mood == Mood::Gentle) {
+            let routed_since = if channel.has_routes() { channel.routed_since } else { now };
+            if routed_since + deadline > now {
+                self.queue.push(routed_since + deadline, Event::CallTimesOut(id));
+                return Ok(());
+            }
+        }
+        self.fail_call(id, "deadline exceeded".into())
     }
 
     fn fail_call(&mut self, id: u64, why: String) -> Result<(), Violation> {
