@@ -1,4 +1,4 @@
-//! Switches of routes: nothing is published in halves (gRFC A74, trap 10).
+//! Switches of routes: nothing is published in halves (gRFC A74, trap 10 in docs/design-decisions.md).
 
 use super::*;
 use ResourceType::{Cluster as Cds, ClusterLoadAssignment as Eds, RouteConfiguration as Rds};
