@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, Discovery
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message as _;
 use proxyless_sans_io::Time;
+use proxyless_sans_io::values::Code;
 use proxyless_xds::Gates;
 use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::{
@@ -123,7 +124,7 @@ impl World {
             10 => self.message(input.block().to_vec()),
             11 => {
                 let code = i32::from(input.byte());
-                let code = (code < 17).then_some(code);
+                let code = (code < 17).then(|| Code::from_i32(code));
                 self.stream_down(code);
             }
             12 | 13 => self.release(input.byte().into()),
@@ -162,7 +163,7 @@ impl World {
         self.handle(Event::Message { stream, bytes: bytes.into() });
     }
 
-    fn stream_down(&mut self, code: Option<i32>) {
+    fn stream_down(&mut self, code: Option<Code>) {
         let Some(stream) = self.stream.take() else { return };
         self.handle(Event::StreamDown { stream: stream.id, code, reason: "ended".into() });
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use proxyless_transport::dns::{Answer, Resolve, ResolveError, SystemResolver};
+use proxyless_transport::dns::{DnsAnswer, Resolve, ResolveError, SystemResolver};
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -38,7 +38,7 @@ pub fn dns(data: &[u8]) {
 }
 
 /// Asks the server, which answers with this.
-fn look_up(data: &[u8]) -> Result<Answer, ResolveError> {
+fn look_up(data: &[u8]) -> Result<DnsAnswer, ResolveError> {
     SERVER.with(|Server { runtime, address, answer }| {
         *answer.lock().unwrap_or_else(PoisonError::into_inner) = data.to_vec();
         let resolver = SystemResolver::new().servers([*address]).timeout(Duration::from_secs(60)).retries(0);

@@ -6,7 +6,8 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use prost::Message as _;
 use proxyless_sans_io::Time;
-use proxyless_xds::lrs::{BackendReport, Effect, Input as Event, LoadStore, LrsCore, LrsCoreConfig};
+use proxyless_sans_io::values::BackendMetrics;
+use proxyless_xds::lrs::{Effect, Input as Event, LoadStore, LrsCore, LrsCoreConfig};
 use proxyless_xds::orca::OrcaLoadReport;
 use proxyless_xds::resource::{ListedMetrics, Locality, MetricSelection};
 
@@ -70,11 +71,12 @@ pub fn orca(data: &[u8]) {
         for _ in 0..2 {
             load.started();
             load.succeeded();
-            load.record(&BackendReport {
+            load.record(&BackendMetrics {
                 cpu_utilization: report.cpu_utilization,
                 mem_utilization: report.mem_utilization,
                 application_utilization: report.application_utilization,
-                named_metrics: &report.named_metrics,
+                named_metrics: report.named_metrics.clone(),
+                ..BackendMetrics::default()
             });
         }
         while core.poll_effect().is_some() {}

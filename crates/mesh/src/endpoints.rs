@@ -9,8 +9,8 @@ mod reuse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proxyless_balancer::api::{Endpoint, Endpoints, Group, HealthStatus, Locality};
-use proxyless_xds::resource::{self, ClusterLoadAssignment, EndpointHealth, LbEndpoint, LocalityEndpoints};
+use proxyless_balancer::api::{Endpoint, Endpoints, Group, Locality};
+use proxyless_xds::resource::{ClusterLoadAssignment, LbEndpoint, LocalityEndpoints};
 
 use self::reuse::Reuse;
 
@@ -87,12 +87,11 @@ impl<'a> Known<'a> {
     }
 
     fn locality(&self, new: &LocalityEndpoints) -> Group {
-        let locality = convert_locality(&new.locality);
-        let name = unique_name(&locality);
+        let name = unique_name(&new.locality);
         let known = self.localities.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         let Some((first, locality)) = known.first().and_then(|first| Some((first, first.locality.as_ref()?)))
         else {
-            let locality = Arc::new(locality);
+            let locality = Arc::clone(&new.locality);
             let endpoints = Endpoints::of(
                 new.endpoints.iter().map(|endpoint| convert(endpoint, endpoint.weight, &locality)),
             );
@@ -125,12 +124,9 @@ impl<'a> Known<'a> {
     }
 
     fn flat(&self, priority: &str, localities: &[LocalityEndpoints]) -> Endpoints {
-        let places: Vec<_> =
-            localities.iter().map(|locality| Arc::new(convert_locality(&locality.locality))).collect();
         let weighted = || {
-            let localities = localities.iter().zip(&places);
-            localities.flat_map(|(locality, place)| {
-                locality.endpoints.iter().map(move |e| (e, product(locality, e), place))
+            localities.iter().flat_map(|locality| {
+                locality.endpoints.iter().map(move |e| (e, product(locality, e), &locality.locality))
             })
         };
         // A42: an endpoint's share of the ring is its share of its locality times the locality's share.
@@ -162,24 +158,16 @@ fn product(locality: &LocalityEndpoints, endpoint: &LbEndpoint) -> u64 {
 fn is_same(endpoint: &LbEndpoint, weight: u32, known: &Endpoint) -> bool {
     known.addresses == endpoint.addresses
         && known.weight == weight
-        && known.health == convert_health(endpoint.health)
+        && known.health == endpoint.health
         && known.hostname == endpoint.hostname
         && known.hash_key == endpoint.hash_key
-}
-
-fn convert_health(health: EndpointHealth) -> HealthStatus {
-    match health {
-        EndpointHealth::Unknown => HealthStatus::Unknown,
-        EndpointHealth::Healthy => HealthStatus::Healthy,
-        EndpointHealth::Draining => HealthStatus::Draining,
-    }
 }
 
 fn convert(endpoint: &LbEndpoint, weight: u32, locality: &Arc<Locality>) -> Endpoint {
     Endpoint {
         addresses: Arc::clone(&endpoint.addresses),
         weight,
-        health: convert_health(endpoint.health),
+        health: endpoint.health,
         hostname: endpoint.hostname.clone(),
         hash_key: endpoint.hash_key.clone(),
         locality: Some(Arc::clone(locality)),
@@ -189,11 +177,6 @@ fn convert(endpoint: &LbEndpoint, weight: u32, locality: &Arc<Locality>) -> Endp
 /// A unique name of a locality.
 fn unique_name(Locality { region, zone, sub_zone }: &Locality) -> String {
     format!("{{region={region:?}, zone={zone:?}, sub_zone={sub_zone:?}}}")
-}
-
-fn convert_locality(locality: &resource::Locality) -> Locality {
-    let resource::Locality { region, zone, sub_zone } = locality.clone();
-    Locality { region, zone, sub_zone }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{Endpoints, PolicyConfig, Update};
-use proxyless_balancer::policies::outlier_detection::{Detection, OutlierDetectionConfig};
+use proxyless_balancer::policies::outlier_detection::{EjectionSettings, OutlierDetectionConfig};
 use proxyless_balancer::policies::priority::PriorityConfig;
 use proxyless_balancer::policies::ring_hash::RingHashConfig;
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
@@ -42,7 +42,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
     };
     let priority = PriorityConfig::new([]);
     let outlier_detection =
-        OutlierDetectionConfig { detection: Detection::default(), child: Arc::clone(&child) };
+        OutlierDetectionConfig { detection: EjectionSettings::default(), child: Arc::clone(&child) };
     let override_host = OverrideHostConfig {
         override_host_status: OverrideHostStatus::default(),
         idle_timeout: Duration::from_secs(3600),

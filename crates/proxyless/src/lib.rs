@@ -90,7 +90,7 @@ pub use error::ConnectError;
 pub use proxyless_balancer::api::ConnectivityState;
 pub use proxyless_mesh::dns::DnsRefresh;
 pub use proxyless_transport::dns::{
-    Answer, Resolve, ResolveError, ResolveErrorKind, Resolving, SystemResolver,
+    DnsAnswer, Resolve, ResolveError, ResolveErrorKind, Resolving, SystemResolver,
 };
 pub use proxyless_transport::{Address, BoxedIo, Connecting, Connector, Io, TcpConnector};
 pub use proxyless_xds::bootstrap::{

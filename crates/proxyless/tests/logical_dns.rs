@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::*;
 use proxyless::{
-    Answer, Bootstrap, DnsRefresh, Gates, Resolve, ResolveError, ResolveErrorKind, Resolving,
+    Bootstrap, DnsAnswer, DnsRefresh, Gates, Resolve, ResolveError, ResolveErrorKind, Resolving,
     XdsChannelBuilder,
 };
 use proxyless_testkit::resources::*;
@@ -54,7 +54,7 @@ impl Resolve for Names {
         let addresses = self.known.lock().unwrap().get(host).cloned();
         Box::pin(async move {
             let addresses = addresses.ok_or_else(|| ResolveError::new(host, ResolveErrorKind::NotFound))?;
-            Ok(Answer { addresses, ttl: None })
+            Ok(DnsAnswer { addresses, ttl: None })
         })
     }
 }

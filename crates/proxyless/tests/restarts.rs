@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use proxyless::inspect::ChannelReport;
 use proxyless::{
-    Address, Answer, BoxedIo, ChannelState, ClientPool, Connecting, Connector, Resolve, Resolving,
+    Address, BoxedIo, ChannelState, ClientPool, Connecting, Connector, DnsAnswer, Resolve, Resolving,
     WaitForReady, XdsChannel, XdsChannelBuilder,
 };
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
@@ -317,7 +317,7 @@ impl Resolve for Names {
         assert!(asked != 0, "no names today");
         Box::pin(async move {
             assert!(asked != 1, "nor tomorrow");
-            Ok(Answer { addresses: vec![self.backend], ttl: None })
+            Ok(DnsAnswer { addresses: vec![self.backend], ttl: None })
         })
     }
 }

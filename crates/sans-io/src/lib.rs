@@ -1,5 +1,5 @@
-//! What every sans-IO core of proxyless shares: virtual [`Time`], a seeded [`Rng`], the gRPC [`Backoff`], and the types
-//! by which threads share memory ([`sync`]).
+//! What the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness ([`Rng`]), gRPC's
+//! [`Backoff`], and the types by which threads share memory ([`sync`]).
 //!
 //! Nothing here reads a clock or gathers entropy. Drivers and the simulator pass both in, so that a core fed the same
 //! inputs produces the same effects, byte for byte.
@@ -10,6 +10,7 @@
 )]
 
 pub mod sync;
+pub mod values;
 
 mod backoff;
 mod rng;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use proxyless_xds::resource::{OutlierDetection, ResourceType};
+use proxyless_xds::resource::{EjectionSettings, ResourceType};
 
 /// Names a resource.
 pub type Key = (ResourceType, String);
@@ -62,7 +62,7 @@ pub struct Cluster {
     /// What it says of sessions.
     pub session: Session,
     /// When its endpoints are ejected.
-    pub outlier_detection: Option<OutlierDetection>,
+    pub outlier_detection: Option<EjectionSettings>,
 }
 
 /// What a cluster says of sessions.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use proxyless_balancer::api::PickResult;
 use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_sans_io::Time;
-use proxyless_xds::resource::{EndpointHealth, LbPolicy, OutlierDetection};
+use proxyless_xds::resource::{EjectionSettings, EndpointHealth, LbPolicy};
 
 use crate::channel::SimChannel;
 use crate::endpoints::Phase;
@@ -49,7 +49,7 @@ impl Limits {
 }
 
 /// A50: before each ejection the share is looked at; one endpoint may always go.
-fn limit_of(detection: &OutlierDetection, leaf: &Leaf<'_>) -> usize {
+fn limit_of(detection: &EjectionSettings, leaf: &Leaf<'_>) -> usize {
     let localities = leaf.assignment.priorities.iter().flatten();
     let total: usize = localities.map(|locality| locality.endpoints.len()).sum();
     (total * detection.max_ejection_percent as usize).div_ceil(100).max(1)

@@ -12,7 +12,7 @@ use dns_server::{DnsServer, Reply};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::{CNAME, TXT};
 use hickory_proto::rr::{Name, RData, RecordType};
-use proxyless_transport::dns::{Answer, Resolve, ResolveError, ResolveErrorKind, SystemResolver};
+use proxyless_transport::dns::{DnsAnswer, Resolve, ResolveError, ResolveErrorKind, SystemResolver};
 
 fn v4(last: u8) -> RData {
     RData::A(Ipv4Addr::new(127, 0, 0, last).into())
@@ -33,12 +33,12 @@ async fn v4_server(records: Vec<(u32, RData)>) -> DnsServer {
     .await
 }
 
-async fn ask(server: &DnsServer, host: &str) -> Result<Answer, ResolveError> {
+async fn ask(server: &DnsServer, host: &str) -> Result<DnsAnswer, ResolveError> {
     let resolver = SystemResolver::new().servers([server.address]).retries(0).timeout(Duration::from_secs(5));
     resolver.resolve(host, 443).await
 }
 
-fn set(answer: &Answer) -> BTreeSet<String> {
+fn set(answer: &DnsAnswer) -> BTreeSet<String> {
     answer.addresses.iter().map(SocketAddr::to_string).collect()
 }
 

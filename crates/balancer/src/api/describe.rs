@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallCounts, ConnectivityState, Detail, Endpoint, Fields, HealthStatus};
+use super::{CallCounts, ConnectivityState, Detail, Endpoint, EndpointHealth, Fields};
 
 /// One policy of the tree, with its descendants.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -155,9 +155,8 @@ impl EndpointNode {
             state,
             weight: endpoint.weight,
             health: match endpoint.health {
-                HealthStatus::Unknown => None,
-                HealthStatus::Healthy => Some("HEALTHY".into()),
-                HealthStatus::Draining => Some("DRAINING".into()),
+                EndpointHealth::Unknown => None,
+                known => Some(known.to_string()),
             },
             hostname: endpoint.hostname.as_deref().map(str::to_owned),
             ..Self::default()

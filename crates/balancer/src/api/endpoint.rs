@@ -6,35 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 
-/// Region, zone and sub-zone of a group of endpoints.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Locality {
-    /// The region.
-    pub region: String,
-    /// The zone.
-    pub zone: String,
-    /// The sub-zone.
-    pub sub_zone: String,
-}
-
-impl std::fmt::Display for Locality {
-    /// Human-readable; not unique, since empty parts are left out.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let parts = [&self.region, &self.zone, &self.sub_zone].map(String::as_str);
-        let set: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        if set.is_empty() { f.write_str("(no locality)") } else { f.write_str(&set.join(" / ")) }
-    }
-}
-
-/// The health set by the control plane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[allow(missing_docs)] // the names are xDS's own
-pub enum HealthStatus {
-    #[default]
-    Unknown,
-    Healthy,
-    Draining,
-}
+use proxyless_sans_io::values::{EndpointHealth, Locality};
 
 /// One endpoint: a backend that may have several addresses (gRFC A61).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +16,7 @@ pub struct Endpoint {
     /// The weight within the locality; 1 by default.
     pub weight: u32,
     /// The health. Endpoints that are not healthy, unknown or draining are removed earlier.
-    pub health: HealthStatus,
+    pub health: EndpointHealth,
     /// The host name, for gRFC A81.
     pub hostname: Option<Arc<str>>,
     /// The hash key, for gRFC A76; ring_hash uses the first address if there is none.
@@ -60,7 +32,7 @@ impl Endpoint {
         Self {
             addresses: Arc::new([address]),
             weight: 1,
-            health: HealthStatus::Unknown,
+            health: EndpointHealth::Unknown,
             hostname: None,
             hash_key: None,
             locality: None,

@@ -19,13 +19,12 @@ mod event;
 mod fields;
 mod handle;
 mod intercept;
-mod metrics;
 mod override_host;
+mod pick_error;
 mod picker;
 mod policy;
 mod signal;
 mod state;
-mod status;
 mod stripes;
 
 pub use call::{CallTicket, CallTracker, ConnectionSlot, Outcome, PickTarget, TrackerSlot, Trackers};
@@ -36,20 +35,20 @@ pub use counts::{CallCounter, CallCounts};
 pub use describe::{ChildNode, EndpointNode, PolicyNode, StateChange};
 pub use detail::Detail;
 pub use drawing::Line;
-pub use endpoint::{Endpoint, Endpoints, Group, HealthStatus, Locality};
+pub use endpoint::{Endpoint, Endpoints, Group};
 pub use event::PolicyEvent;
 pub use fields::Fields;
 pub use handle::{Id, Releases, Subchannel, Timer};
 pub use intercept::{Intercept, InterceptCx, Lent};
-pub use metrics::BackendMetrics;
 pub use override_host::{ActualHost, Failures, HostWait, OverrideHost};
+pub use pick_error::PickError;
 pub use picker::{
     CallAttributes, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickResult, Picker, QueuePicker,
 };
 pub use policy::{Policy, Route, RouteBuf, SharedRoute, SubchannelEvent, Update};
+pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointHealth, Locality};
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;
-pub use status::{Code, PickError};
 #[cfg(proxyless_loom)]
 pub use stripes::use_stripe;
 pub use stripes::{Padded, STRIPES, own_stripe};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use proxyless::{
-    Answer, Bootstrap, Resolve, ResolveError, ResolveErrorKind, Resolving, XdsChannel, XdsChannelBuilder,
+    Bootstrap, DnsAnswer, Resolve, ResolveError, ResolveErrorKind, Resolving, XdsChannel, XdsChannelBuilder,
 };
 use proxyless_sans_io::Rng;
 use tokio::sync::{mpsc, watch};
@@ -189,7 +189,7 @@ impl Resolve for Names {
             if fails {
                 return Err(ResolveError::new(host, ResolveErrorKind::NotFound));
             }
-            Ok(Answer { addresses: self.addresses.clone(), ttl: None })
+            Ok(DnsAnswer { addresses: self.addresses.clone(), ttl: None })
         })
     }
 }

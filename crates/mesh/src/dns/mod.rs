@@ -10,10 +10,11 @@ mod scheduler;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use proxyless_sans_io::BackoffConfig;
+
+pub use proxyless_sans_io::values::DnsAnswer;
 
 pub(crate) use self::scheduler::{DnsOutput, DnsScheduler};
 
@@ -58,13 +59,4 @@ pub enum DnsRefresh {
     },
     /// Also this long after each answer.
     Every(Duration),
-}
-
-/// The result of a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DnsAnswer {
-    /// The addresses with the port, in order of preference.
-    pub addresses: Vec<SocketAddr>,
-    /// The time to live, if known.
-    pub ttl: Option<Duration>,
 }

@@ -1,3 +1,5 @@
+use proxyless_balancer::api::EndpointHealth;
+
 use super::*;
 use crate::policies::fixtures::{assignment, lb_endpoint, locality};
 
@@ -96,7 +98,7 @@ fn a55_draining_endpoints_are_kept_with_their_health() {
         let built = EndpointTable::default().update(&assignment, &names(1), grouping);
         let mut health = Vec::new();
         built.flatten(&mut |endpoint| health.push(endpoint.health));
-        assert_eq!(health, [HealthStatus::Draining, HealthStatus::Healthy]);
+        assert_eq!(health, [EndpointHealth::Draining, EndpointHealth::Healthy]);
     }
 }
 

@@ -68,8 +68,7 @@ pub(super) fn status_of_http(response: &Response<impl Body>, peer: SocketAddr, b
     if !beginning.is_empty() {
         text.push_str(&format!(", body begins with {}", shown(beginning)));
     }
-    let code = grpc::code_of_http_status(http.as_u16());
-    Status::new(tonic::Code::from_i32(code), text)
+    Status::new(status::to_tonic(grpc::code_of_http_status(http.as_u16())), text)
 }
 
 /// Quoted, without control characters, and truncated.

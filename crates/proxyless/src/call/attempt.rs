@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
                     // A44: the attempt's status is the one mapped from its HTTP status.
                     Answer::NotGrpc => {
                         let (status, headers) = self.not_grpc(response, peer).await;
-                        ticket.finish(status::code(status.code() as i32));
+                        ticket.finish(status::code_of(&status));
                         self.next_attempt(&mut retries, &replay, status, &headers)?
                     }
                 },
@@ -191,7 +191,7 @@ impl<'a> Call<'a> {
                         }
                         status => status,
                     };
-                    ticket.finish(status::code(status.code() as i32));
+                    ticket.finish(status::code_of(&status));
                     self.next_attempt(&mut retries, &replay, status, &HeaderMap::new())?
                 }
             };
@@ -207,7 +207,7 @@ impl<'a> Call<'a> {
         failed: Status,
         headers: &HeaderMap,
     ) -> Result<Duration, Status> {
-        let code = status::code(failed.code() as i32);
+        let code = status::code_of(&failed);
         let delay = replay.is_replayable().then(|| retries.next(code, headers, &mut self.rng)).flatten();
         let Some(delay) = delay else { return Err(failed) };
         self.last_error = Some(failed.message().to_owned());

@@ -47,20 +47,20 @@ impl XdsBody {
         ticket.finish_with(code, metrics);
     }
 
-    fn fail(&mut self, code: tonic::Code, why: &str) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn fail(&mut self, code: Code, why: &str) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let backend = self.0.as_ref().map(Live::backend).unwrap_or_default();
-        self.finish(status::code(code as i32), None);
-        Poll::Ready(Some(Err(Status::new(code, format!("{backend}{why}")))))
+        self.finish(code, None);
+        Poll::Ready(Some(Err(Status::new(status::to_tonic(code), format!("{backend}{why}")))))
     }
 
     fn late(&mut self) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        self.fail(tonic::Code::DeadlineExceeded, "deadline exceeded while receiving the response")
+        self.fail(Code::DeadlineExceeded, "deadline exceeded while receiving the response")
     }
 }
 
 impl Live {
     /// What becomes of a call whose trailers have no grpc-status.
-    fn without_status(&self, trailers: &HeaderMap) -> (tonic::Code, String) {
+    fn without_status(&self, trailers: &HeaderMap) -> (Code, String) {
         let limit = self.max_header_list_size;
         // RFC 9113, section 6.5.2.
         let size: usize = trailers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
@@ -68,9 +68,9 @@ impl Live {
         if size >= usize::try_from(limit).unwrap_or(usize::MAX) / 2 {
             let why =
                 format!("the response's trailers are larger than {limit} bytes, or have no grpc-status");
-            return (tonic::Code::ResourceExhausted, why);
+            return (Code::ResourceExhausted, why);
         }
-        (tonic::Code::Unknown, "the trailers have no grpc-status".into())
+        (Code::Unknown, "the trailers have no grpc-status".into())
     }
 
     /// The backend, for errors; empty if the call has ended.
@@ -109,7 +109,7 @@ impl Body for XdsBody {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error)))
-                if status::code_of_body(&error) == tonic::Code::Cancelled && live.deadline.is_past() =>
+                if status::code_of_body(&error) == Code::Cancelled && live.deadline.is_past() =>
             {
                 self.late()
             }
@@ -120,7 +120,7 @@ impl Body for XdsBody {
                 Poll::Ready(None)
             }
             // As in gRPC's other libraries, once the response had started.
-            Poll::Ready(None) => self.fail(tonic::Code::Internal, "the stream ended without trailers"),
+            Poll::Ready(None) => self.fail(Code::Internal, "the stream ended without trailers"),
             Poll::Pending => {
                 ready!(live.deadline.poll_expired(cx));
                 self.late()

@@ -33,7 +33,7 @@ impl<'a> Retries<'a> {
         // A6: the server may set the delay; anything but a number of milliseconds means never.
         let pushback = trailers.get(PUSHBACK).map(milliseconds);
         let is_refused = pushback == Some(None);
-        if !is_refused && !policy.codes.contains(&(code as u8)) {
+        if !is_refused && !policy.codes.contains(&code) {
             return None;
         }
         // A6: throttling counts these failures even if no other attempt would follow.
@@ -71,7 +71,7 @@ mod tests {
 
     fn policy() -> RetryPolicy {
         RetryPolicy {
-            codes: vec![Code::Unavailable as u8],
+            codes: vec![Code::Unavailable],
             num_retries: 3,
             base_interval: Duration::from_millis(100),
             max_interval: Duration::from_millis(150),

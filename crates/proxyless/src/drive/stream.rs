@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
+use proxyless_sans_io::values::Code;
 use proxyless_transport::grpc;
 use proxyless_transport::panics::catch;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -41,7 +42,7 @@ pub(crate) enum StreamEventKind {
     Message(Bytes),
     /// The stream ended: the server's status code, if any, and the reason.
     Down {
-        code: Option<i32>,
+        code: Option<Code>,
         reason: String,
     },
 }
@@ -135,7 +136,7 @@ impl Drop for Streams {
 
 /// The end of a stream.
 struct End {
-    code: Option<i32>,
+    code: Option<Code>,
     reason: String,
 }
 

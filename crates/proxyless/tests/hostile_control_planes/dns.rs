@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use proxyless::{Answer, DnsRefresh, Resolve as _, ResolveError, ResolveErrorKind, SystemResolver};
+use proxyless::{DnsAnswer, DnsRefresh, Resolve as _, ResolveError, ResolveErrorKind, SystemResolver};
 use proxyless_testkit::Backend;
 use proxyless_testkit::resources::*;
 
@@ -20,7 +20,7 @@ fn resolver(liar: &Liar) -> SystemResolver {
     SystemResolver::new().servers([liar.address]).retries(0).timeout(SHORT)
 }
 
-async fn resolve(liar: &Liar) -> Result<Answer, ResolveError> {
+async fn resolve(liar: &Liar) -> Result<DnsAnswer, ResolveError> {
     let resolver = resolver(liar);
     // Its own timeout, not that of the test, ends it.
     tokio::time::timeout(PATIENCE, resolver.resolve("db.test", 443)).await.expect("it ends by itself")

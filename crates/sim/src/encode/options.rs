@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::config::cluster::v3 as cluster;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use envoy_types::pb::google::protobuf::{Duration as WireDuration, UInt32Value};
-use proxyless_xds::resource::OutlierDetection;
+use proxyless_xds::resource::EjectionSettings;
 
 use super::{health_status, pack};
 use crate::config::{Cluster, Session};
@@ -35,7 +35,7 @@ fn session(proto: &mut cluster::Cluster, spec: &Session) {
     });
 }
 
-fn outlier_detection(spec: &OutlierDetection) -> cluster::OutlierDetection {
+fn outlier_detection(spec: &EjectionSettings) -> cluster::OutlierDetection {
     let number = |value| Some(UInt32Value { value });
     let mut proto = cluster::OutlierDetection {
         interval: Some(duration(spec.interval)),

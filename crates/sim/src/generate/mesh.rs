@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proxyless_xds::resource::{FailurePercentageEjection, OutlierDetection, SuccessRateEjection};
+use proxyless_xds::resource::{EjectionSettings, FailurePercentageEjection, SuccessRateEjection};
 
 use super::{
     AGGREGATES, ASSIGNMENTS, BACKENDS, CHANNELS, GHOST, HOSTS, LEAVES, LISTS, MAX_EJECTION_TIME,
@@ -122,7 +122,7 @@ impl Maker {
         Session { override_host_status, idle_timeout: Some(idle_timeout) }
     }
 
-    fn outlier_detection(&mut self) -> OutlierDetection {
+    fn outlier_detection(&mut self) -> EjectionSettings {
         let percent = |make: &mut Self| 10 * make.rng.below(11) as u32;
         let few = |make: &mut Self| 1 + make.rng.below(8) as u32;
         let success_rate_ejection = self.one_in(2).then(|| SuccessRateEjection {
@@ -138,7 +138,7 @@ impl Maker {
             request_volume: few(self),
         });
         let seconds = |make: &mut Self, most: Duration| make.millis(most.as_millis() as u64 - 500);
-        OutlierDetection {
+        EjectionSettings {
             interval: Duration::from_millis(500) + seconds(self, MAX_SWEEP_INTERVAL),
             base_ejection_time: seconds(self, MAX_EJECTION_TIME / 3),
             max_ejection_time: seconds(self, MAX_EJECTION_TIME),

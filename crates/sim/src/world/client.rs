@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use prost::Message as _;
+use proxyless_sans_io::values::Code;
 use proxyless_xds::client::{Effect, Input, WatchId};
 use proxyless_xds::resource::ResourceType;
 
@@ -13,8 +14,6 @@ use crate::invariants::Violation;
 use crate::queue::{Event, Lane};
 use crate::script::Loss;
 
-/// The status of a server that does not know a service.
-const UNIMPLEMENTED: i32 = 12;
 /// Watches of one channel have numbers below this; the client's are made unique with the channel's epoch.
 const WATCHES_PER_CHANNEL: u64 = 1 << 32;
 
@@ -130,7 +129,7 @@ impl World {
             }
             Welcome::NoService => Input::StreamDown {
                 stream,
-                code: Some(UNIMPLEMENTED),
+                code: Some(Code::Unimplemented),
                 reason: "UNIMPLEMENTED: unknown service".into(),
             },
             Welcome::Accepted => {

@@ -8,12 +8,11 @@ mod order;
 mod query;
 mod system;
 
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::time::Duration;
 
 pub use error::{ResolveError, ResolveErrorKind};
 pub use order::by_preference;
+pub use proxyless_sans_io::values::DnsAnswer;
 pub use system::SystemResolver;
 
 /// Resolves host names. Implement it to use a service other than DNS, or a list of names in tests.
@@ -23,13 +22,4 @@ pub trait Resolve: Send + Sync + 'static {
 }
 
 /// The future of [`Resolve::resolve`].
-pub type Resolving<'a> = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send + 'a>>;
-
-/// The result of a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The addresses, in order of preference.
-    pub addresses: Vec<SocketAddr>,
-    /// The time to live, if known.
-    pub ttl: Option<Duration>,
-}
+pub type Resolving<'a> = Pin<Box<dyn Future<Output = Result<DnsAnswer, ResolveError>> + Send + 'a>>;

@@ -15,7 +15,7 @@ use tracing::debug;
 
 use super::order::by_preference;
 use super::query::DnsClient;
-use super::{Answer, Resolve, ResolveError, ResolveErrorKind, Resolving};
+use super::{DnsAnswer, Resolve, ResolveError, ResolveErrorKind, Resolving};
 
 /// Queries the hosts file, then DNS servers for A and AAAA records.
 ///
@@ -56,7 +56,7 @@ impl SystemResolver {
         self
     }
 
-    async fn look_up(&self, host: &str, port: u16) -> Result<Answer, ResolveError> {
+    async fn look_up(&self, host: &str, port: u16) -> Result<DnsAnswer, ResolveError> {
         if host.contains('%') {
             return scoped(host, port).await;
         }
@@ -67,7 +67,7 @@ impl SystemResolver {
         let fixed =
             by_preference(fixed.iter().flatten().flat_map(|lookup| addresses(lookup.answers(), port)));
         if !fixed.is_empty() {
-            return Ok(Answer { addresses: fixed, ttl: None });
+            return Ok(DnsAnswer { addresses: fixed, ttl: None });
         }
         let dns = dns.map_err(|error| {
             let why = format!("the system's DNS configuration cannot be used: {error}");
@@ -84,7 +84,7 @@ impl SystemResolver {
         // Includes those of aliases.
         let ttl = records.iter().map(|record| record.ttl).min();
         debug!(target: "dns_resolver", %host, ?addresses, ?ttl, "resolved");
-        Ok(Answer { addresses, ttl: ttl.map(|ttl| Duration::from_secs(ttl.into())) })
+        Ok(DnsAnswer { addresses, ttl: ttl.map(|ttl| Duration::from_secs(ttl.into())) })
     }
 
     /// Reads the system's files, on a blocking thread.
@@ -133,10 +133,10 @@ struct Setup {
 }
 
 /// An address with a scope. Only the system knows the numbers of named scopes.
-async fn scoped(host: &str, port: u16) -> Result<Answer, ResolveError> {
+async fn scoped(host: &str, port: u16) -> Result<DnsAnswer, ResolveError> {
     let found = tokio::net::lookup_host((host, port)).await;
     let addresses = found.map_err(|error| ResolveError::failed(host, error))?.collect();
-    Ok(Answer { addresses, ttl: None })
+    Ok(DnsAnswer { addresses, ttl: None })
 }
 
 fn in_hosts(hosts: &Hosts, name: &Name, kind: RecordType) -> Option<Lookup> {

@@ -5,8 +5,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
+use proxyless_sans_io::values::Code;
 
-use super::codes::{self, code_of_http_status};
+use super::codes::code_of_http_status;
 use super::status::Status;
 use crate::body::{Body, BodyError};
 
@@ -56,10 +57,7 @@ where
         let content_type = head.headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
         if content_type.is_some_and(|value| !value.starts_with(b"application/grpc")) {
             let value = String::from_utf8_lossy(content_type.unwrap_or_default());
-            return Err(Status::new(
-                codes::UNKNOWN,
-                format!("the server answered with content-type {value}"),
-            ));
+            return Err(Status::new(Code::Unknown, format!("the server answered with content-type {value}")));
         }
         // Trailers-only: the status is in the headers, and nothing follows.
         let end = status.map(Status::result).transpose()?.map(Ok);
@@ -104,9 +102,7 @@ where
 
     fn ended(&self, trailers: Option<&HeaderMap>) -> Result<(), Status> {
         let status = trailers.and_then(Status::from_headers);
-        status
-            .unwrap_or_else(|| Status::new(codes::UNKNOWN, "the stream ended without a status"))
-            .result()?;
+        status.unwrap_or_else(|| Status::new(Code::Unknown, "the stream ended without a status")).result()?;
         if self.partial.is_empty() {
             Ok(())
         } else {
@@ -154,7 +150,7 @@ where
         if length > self.max_message {
             let limit = self.max_message;
             let why = format!("a message of {length} bytes is longer than the limit of {limit} bytes");
-            return Err(Status::new(codes::RESOURCE_EXHAUSTED, why));
+            return Err(Status::new(Code::ResourceExhausted, why));
         }
         Ok(length.saturating_add(PREFIX))
     }

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use http::HeaderMap;
+use proxyless_sans_io::values::Code;
 
-use super::codes;
+use super::code_of_reset;
 use crate::body::BodyError;
 
 /// The final status of a gRPC stream.
@@ -12,14 +13,14 @@ use crate::body::BodyError;
 #[non_exhaustive]
 pub struct Status {
     /// The gRPC status code.
-    pub code: i32,
+    pub code: Code,
     /// The status message, percent-decoded.
     pub message: String,
 }
 
 impl Status {
     /// Creates a status.
-    pub fn new(code: i32, message: impl Into<String>) -> Self {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
@@ -27,30 +28,30 @@ impl Status {
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let code = headers.get("grpc-status")?;
         // Invalid numbers count as UNKNOWN.
-        let code = code.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(codes::UNKNOWN);
+        let code =
+            code.to_str().ok().and_then(|code| code.parse().ok()).map_or(Code::Unknown, Code::from_i32);
         let message = headers.get("grpc-message").map(|message| percent_decode(message.as_bytes()));
         Some(Self { code, message: message.unwrap_or_default() })
     }
 
     pub(super) fn internal(message: impl Into<String>) -> Self {
-        Self::new(codes::INTERNAL, message)
+        Self::new(Code::Internal, message)
     }
 
     pub(super) fn result(self) -> Result<(), Self> {
-        if self.code == codes::OK { Ok(()) } else { Err(self) }
+        if self.code == Code::Ok { Ok(()) } else { Err(self) }
     }
 }
 
 impl From<BodyError> for Status {
     fn from(error: BodyError) -> Self {
-        Self::new(error.reset.map_or(codes::UNAVAILABLE, codes::code_of_reset), error.reason)
+        Self::new(error.reset.map_or(Code::Unavailable, code_of_reset), error.reason)
     }
 }
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(codes::name(self.code))?;
-        if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
+        if self.message.is_empty() { self.code.fmt(f) } else { write!(f, "{}: {}", self.code, self.message) }
     }
 }
 
@@ -92,9 +93,9 @@ mod tests {
     fn reads_code_and_message() {
         assert_eq!(
             status(&[("grpc-status", "14"), ("grpc-message", "gone%20away: 100%25 %e2%82%ac")]),
-            Some(Status::new(14, "gone away: 100% €"))
+            Some(Status::new(Code::Unavailable, "gone away: 100% €"))
         );
-        assert_eq!(status(&[("grpc-status", "0")]), Some(Status::new(0, "")));
+        assert_eq!(status(&[("grpc-status", "0")]), Some(Status::new(Code::Ok, "")));
         assert_eq!(status(&[("grpc-message", "x")]), None);
     }
 
@@ -102,13 +103,13 @@ mod tests {
     fn bad_codes_and_escapes_do_no_harm() {
         assert_eq!(
             status(&[("grpc-status", "many"), ("grpc-message", "100% %4 %zz %ff")]),
-            Some(Status::new(2, "100% %4 %zz \u{fffd}"))
+            Some(Status::new(Code::Unknown, "100% %4 %zz \u{fffd}"))
         );
     }
 
     #[test]
     fn says_its_code_by_name() {
-        assert_eq!(Status::new(14, "no route").to_string(), "UNAVAILABLE: no route");
-        assert_eq!(Status::new(0, "").to_string(), "OK");
+        assert_eq!(Status::new(Code::Unavailable, "no route").to_string(), "UNAVAILABLE: no route");
+        assert_eq!(Status::new(Code::Ok, "").to_string(), "OK");
     }
 }

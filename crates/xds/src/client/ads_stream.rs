@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use envoy_types::pb::google::rpc::Status;
 use proxyless_sans_io::Time;
+use proxyless_sans_io::values::Code;
 
 use super::wire::DiscoveryRequest;
 use crate::resource::ResourceType;
@@ -18,8 +19,6 @@ const MAX_UNSENT: usize = 64;
 const MAX_UNSENT_BYTES: usize = 1 << 20;
 /// How many NACKs are remembered for the sake of [`NACK_INTERVAL`].
 const MAX_REMEMBERED_NACKS: usize = 64;
-/// INVALID_ARGUMENT: the code of every NACK.
-const NACK_CODE: i32 = 3;
 /// The interval at which a version of a type is NACKed. Some servers resend a rejected version as soon as they see its
 /// NACK, which without a limit is a loop as fast as the network.
 const NACK_INTERVAL: Duration = Duration::from_secs(1);
@@ -252,7 +251,7 @@ impl AdsStream {
             type_url: resource_type.type_url().to_owned(),
             response_nonce,
             error_detail: rejected.map(|Rejected { why: message, .. }| Status {
-                code: NACK_CODE,
+                code: Code::InvalidArgument as i32,
                 message,
                 ..Default::default()
             }),

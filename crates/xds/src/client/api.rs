@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use prost::Message as _;
+use proxyless_sans_io::values::Code;
 
 use crate::bootstrap::Bootstrap;
 use crate::resource::{Resource, ResourceType};
@@ -117,7 +118,7 @@ pub enum Input {
         /// The stream.
         stream: u64,
         /// The status code sent by the server, if any.
-        code: Option<i32>,
+        code: Option<Code>,
         /// The reason, human-readable: `UNAVAILABLE: connection refused`.
         reason: String,
     },
@@ -215,7 +216,7 @@ pub enum ResourceErrorKind {
     #[error("the management server reports status {code}: {message}")]
     Reported {
         /// The gRPC status code; never propagated to an RPC.
-        code: i32,
+        code: Code,
         /// The server's message.
         message: String,
     },

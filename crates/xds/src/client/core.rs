@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
+use proxyless_sans_io::values::Code;
 use proxyless_sans_io::{Backoff, BackoffConfig, Rng, Time};
 
 use super::ads_stream::AdsStream;
@@ -17,8 +18,6 @@ use crate::resource::{ResourceType, cut};
 /// A stream that received a response but lived shorter than this is reopened after a delay, so that a server that keeps
 /// closing its streams (or crashes on a request) is not flooded. After a longer life the stream is reopened at once.
 const SHORT_STREAM: Duration = Duration::from_secs(10);
-/// UNIMPLEMENTED: the status of a gRPC server without ADS.
-const UNIMPLEMENTED: i32 = 12;
 
 /// The xDS client of one management server: speaks ADS (state of the world, v3), caches resources and notifies
 /// watchers.
@@ -237,7 +236,7 @@ impl XdsCore {
         stream.up(now, ResourceType::ALL.into_iter());
     }
 
-    fn stream_down(&mut self, now: Time, code: Option<i32>, reason: String) {
+    fn stream_down(&mut self, now: Time, code: Option<Code>, reason: String) {
         let Some(stream) = self.stream.take() else { return };
         self.cache.stream_ended();
         self.last_stream_error = Some((now, reason.clone()));
@@ -254,7 +253,8 @@ impl XdsCore {
             return;
         }
         let unreachable = match code {
-            Some(UNIMPLEMENTED) => ResourceErrorKind::NoAdsService(reason),
+            // The status of a gRPC server without ADS.
+            Some(Code::Unimplemented) => ResourceErrorKind::NoAdsService(reason),
             _ => ResourceErrorKind::Transient(format!("the ADS stream failed without a response: {reason}")),
         };
         tracing::warn!(target: "xds_client", server = %self.config.server_uri, "{unreachable}");

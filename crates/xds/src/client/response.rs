@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use proxyless_sans_io::values::Code;
+
 use super::api::NackMode;
 use super::cache::TypeCache;
 use super::faults::{Faults, MAX_ERROR_BYTES};
@@ -46,7 +48,7 @@ pub(super) enum Outcome {
     /// Invalid, with the reason.
     Invalid(Arc<str>),
     /// The server reported that it cannot send it (gRFC A88, xRFC TP3).
-    Reported { code: i32, message: String },
+    Reported { code: Code, message: String },
 }
 
 /// The parameters of validation.
@@ -76,7 +78,8 @@ impl Judge<'_> {
                     let why = "must have a name and a status other than OK";
                     verdict.faults.push(format_args!("resource_errors[{i}]: {why}"));
                 } else {
-                    let outcome = Outcome::Reported { code: status.code, message: status.message };
+                    let outcome =
+                        Outcome::Reported { code: Code::from_i32(status.code), message: status.message };
                     let reported = Judged { outcome, raw: Any::default() };
                     verdict.outcomes.entry(name.into()).or_insert(reported);
                 }

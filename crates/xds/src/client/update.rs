@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message as _;
 use proxyless_sans_io::Time;
+use proxyless_sans_io::values::Code;
 
 use super::ads_stream::{AdsStream, Answer, Rejected};
 use super::api::ResourceErrorKind;
@@ -15,8 +16,8 @@ use super::response::{Judge, Judged, Outcome, Verdict};
 use super::wire::{DiscoveryResponse, ResponseHead};
 use crate::resource::{DecodeContext, Resource, ResourceType, cut, has_more_resources};
 
-/// The codes by which a server reports a resource as unavailable (gRFC A88): NOT_FOUND and PERMISSION_DENIED.
-const DATA_ERROR_CODES: [i32; 2] = [5, 7];
+/// The codes by which a server reports a resource as unavailable (gRFC A88).
+const DATA_ERROR_CODES: [Code; 2] = [Code::NotFound, Code::PermissionDenied];
 
 /// A response, decoded as far as the limits allow.
 enum Response {

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 
 use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
+use proxyless_sans_io::values::BackendMetrics;
 
 use crate::resource::MetricSelection;
 
@@ -27,19 +28,6 @@ pub struct LocalityLoad {
     selection: MetricSelection,
     /// Locked only by calls whose backend sent a requested report, and by the reader.
     metrics: Mutex<MetricSums>,
-}
-
-/// The load that a backend reported with a call.
-#[derive(Clone, Copy, Debug)]
-pub struct BackendReport<'a> {
-    /// CPU utilization.
-    pub cpu_utilization: f64,
-    /// Memory utilization.
-    pub mem_utilization: f64,
-    /// Utilization as defined by the application.
-    pub application_utilization: f64,
-    /// Metrics named by the application.
-    pub named_metrics: &'a BTreeMap<String, f64>,
 }
 
 impl LocalityLoad {
@@ -82,7 +70,7 @@ impl LocalityLoad {
     }
 
     /// Adds the metrics that a backend reported with a call.
-    pub fn record(&self, report: &BackendReport<'_>) {
+    pub fn record(&self, report: &BackendMetrics) {
         self.lock_metrics().record(&self.selection, report);
     }
 
@@ -147,7 +135,7 @@ impl MetricSums {
         *self == Self::default()
     }
 
-    fn record(&mut self, selection: &MetricSelection, report: &BackendReport<'_>) {
+    fn record(&mut self, selection: &MetricSelection, report: &BackendMetrics) {
         let listed = match selection {
             // A64: all named metrics, under their own names.
             MetricSelection::AllNamed => {

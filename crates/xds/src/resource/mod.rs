@@ -27,8 +27,8 @@ mod tests;
 pub use any::{DecodeContext, Decoded, decode};
 pub(crate) use any::{Update, decode_update};
 pub use cluster::{
-    AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, FailurePercentageEjection, ListedMetrics,
-    LrsServer, MetricSelection, OutlierDetection, OverrideHostStatus, SuccessRateEjection,
+    AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, ListedMetrics, LrsServer, MetricSelection,
+    OverrideHostStatus,
 };
 pub(crate) use elements::{has_more_reported_clusters, has_more_resources};
 pub use endpoint::{
@@ -40,6 +40,7 @@ pub use filter::{FilterOverrides, HttpFilter, HttpFilterConfig};
 pub use lb_config::LbPolicy;
 pub use listener::{HttpConnectionManager, Listener, ListenerKind, RouteSource};
 pub use matcher::{HeaderMatcher, HeaderValueMatcher, PathMatcher, StringMatchKind, StringMatcher};
+pub use proxyless_sans_io::values::{EjectionSettings, FailurePercentageEjection, SuccessRateEjection};
 pub use route::{
     ClusterSpecifier, HashPolicy, HashPolicyKind, HeaderRewrite, RetryPolicy, Route, RouteAction,
     RouteConfiguration, RouteMatch, VirtualHost, WeightedCluster,

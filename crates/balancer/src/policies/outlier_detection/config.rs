@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proxyless_sans_io::values::EjectionSettings;
 use serde_json::json;
 
 use super::OutlierDetection;
@@ -15,80 +16,9 @@ pub(super) const NAME: &str = "outlier_detection_experimental";
 #[derive(Clone, Debug)]
 pub struct OutlierDetectionConfig {
     /// The detection settings.
-    pub detection: Detection,
+    pub detection: EjectionSettings,
     /// The child policy.
     pub child: Arc<dyn PolicyConfig>,
-}
-
-/// The detection settings. By default nothing is ejected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Detection {
-    /// The sweep interval.
-    pub interval: Duration,
-    /// The duration of the first ejection; the n-th in a row lasts n times as long.
-    pub base_ejection_time: Duration,
-    /// The maximum duration of an ejection, unless `base_ejection_time` is longer.
-    pub max_ejection_time: Duration,
-    /// The maximum percentage of ejected endpoints; one may always be ejected.
-    pub max_ejection_percent: u32,
-    /// Ejects endpoints with a success rate far below the mean; `None`: disabled.
-    pub success_rate_ejection: Option<SuccessRateEjection>,
-    /// Ejects endpoints above a fixed failure percentage; `None`: disabled.
-    pub failure_percentage_ejection: Option<FailurePercentageEjection>,
-}
-
-/// Ejection by comparison with the other endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SuccessRateEjection {
-    /// The number of standard deviations below the mean, in thousandths, at which an endpoint is ejected.
-    pub stdev_factor: u32,
-    /// The probability in percent that an outlier is actually ejected.
-    pub enforcement_percentage: u32,
-    /// The minimum number of endpoints with sufficient request volume.
-    pub minimum_hosts: u32,
-    /// The minimum number of requests of an endpoint in an interval.
-    pub request_volume: u32,
-}
-
-/// Ejection by a fixed threshold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FailurePercentageEjection {
-    /// The failure percentage above which an endpoint is ejected.
-    pub threshold: u32,
-    /// The probability in percent that an outlier is actually ejected.
-    pub enforcement_percentage: u32,
-    /// The minimum number of endpoints with sufficient request volume.
-    pub minimum_hosts: u32,
-    /// The minimum number of requests of an endpoint in an interval.
-    pub request_volume: u32,
-}
-
-impl Detection {
-    /// Whether any algorithm is enabled; otherwise calls are not counted.
-    pub(super) fn is_on(&self) -> bool {
-        self.success_rate_ejection.is_some() || self.failure_percentage_ejection.is_some()
-    }
-
-    /// The duration of the `multiplier`-th ejection in a row.
-    pub(super) fn ejection_time(&self, multiplier: u32) -> Duration {
-        // A50: it grows with each ejection, up to the maximum, which is never below the base.
-        let longest = self.base_ejection_time.max(self.max_ejection_time);
-        self.base_ejection_time.saturating_mul(multiplier).min(longest)
-    }
-}
-
-impl Default for Detection {
-    /// A50: the gRFC's defaults, without an algorithm.
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_secs(10),
-            base_ejection_time: Duration::from_secs(30),
-            max_ejection_time: Duration::from_secs(300),
-            max_ejection_percent: 10,
-            success_rate_ejection: None,
-            failure_percentage_ejection: None,
-        }
-    }
 }
 
 impl PartialEq for OutlierDetectionConfig {

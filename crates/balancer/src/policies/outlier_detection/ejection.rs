@@ -1,9 +1,11 @@
 //! The two ejection algorithms of gRFC A50, as a pure function of counts and random numbers.
 
+use std::time::Duration;
+
 use proxyless_sans_io::Rng;
 
-use super::config::{Detection, FailurePercentageEjection, SuccessRateEjection};
 use super::counter::Counts;
+use super::{EjectionSettings, FailurePercentageEjection, SuccessRateEjection};
 
 /// One endpoint at the end of an interval.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +15,7 @@ pub(super) struct Sample {
 }
 
 /// Marks the endpoints to eject now by setting `ejected`.
-pub(super) fn eject_outliers(config: &Detection, samples: &mut [Sample], rng: &mut Rng) {
+pub(super) fn eject_outliers(config: &EjectionSettings, samples: &mut [Sample], rng: &mut Rng) {
     if let Some(success_rate) = &config.success_rate_ejection {
         by_success_rate(success_rate, config.max_ejection_percent, samples, rng);
     }
@@ -84,6 +86,13 @@ fn has_volume(sample: &Sample, request_volume: u32) -> bool {
     sample.counts.total() >= u64::from(request_volume.max(1))
 }
 
+/// The duration of the `multiplier`-th ejection in a row.
+pub(super) fn ejection_time(config: &EjectionSettings, multiplier: u32) -> Duration {
+    // A50: it grows with each ejection, up to the maximum, which is never below the base.
+    let longest = config.base_ejection_time.max(config.max_ejection_time);
+    config.base_ejection_time.saturating_mul(multiplier).min(longest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,12 +104,12 @@ mod tests {
         counts.iter().map(sample).collect()
     }
 
-    fn ejected(config: &Detection, mut samples: Vec<Sample>) -> Vec<usize> {
+    fn ejected(config: &EjectionSettings, mut samples: Vec<Sample>) -> Vec<usize> {
         eject_outliers(config, &mut samples, &mut Rng::new(1));
         (0..).zip(samples).filter(|(_, sample)| sample.ejected).map(|(i, _)| i).collect()
     }
 
-    fn success_rate(change: impl FnOnce(&mut SuccessRateEjection)) -> Detection {
+    fn success_rate(change: impl FnOnce(&mut SuccessRateEjection)) -> EjectionSettings {
         let mut config = SuccessRateEjection {
             stdev_factor: 1000,
             enforcement_percentage: 100,
@@ -108,10 +117,14 @@ mod tests {
             request_volume: 10,
         };
         change(&mut config);
-        Detection { max_ejection_percent: 100, success_rate_ejection: Some(config), ..Detection::default() }
+        EjectionSettings {
+            max_ejection_percent: 100,
+            success_rate_ejection: Some(config),
+            ..EjectionSettings::default()
+        }
     }
 
-    fn failure_percentage(change: impl FnOnce(&mut FailurePercentageEjection)) -> Detection {
+    fn failure_percentage(change: impl FnOnce(&mut FailurePercentageEjection)) -> EjectionSettings {
         let mut config = FailurePercentageEjection {
             threshold: 50,
             enforcement_percentage: 100,
@@ -119,10 +132,10 @@ mod tests {
             request_volume: 10,
         };
         change(&mut config);
-        Detection {
+        EjectionSettings {
             max_ejection_percent: 100,
             failure_percentage_ejection: Some(config),
-            ..Detection::default()
+            ..EjectionSettings::default()
         }
     }
 
@@ -170,7 +183,8 @@ mod tests {
 
     #[test]
     fn a50_max_ejection_percent_stops_but_lets_one_go() {
-        let config = |percent| Detection { max_ejection_percent: percent, ..failure_percentage(|_| ()) };
+        let config =
+            |percent| EjectionSettings { max_ejection_percent: percent, ..failure_percentage(|_| ()) };
         let failing = || samples(&[(0, 10); 4]);
         assert_eq!(ejected(&config(0), failing()), [0], "at least one");
         assert_eq!(ejected(&config(25), failing()), [0]);
@@ -183,7 +197,7 @@ mod tests {
 
     #[test]
     fn a50_both_algorithms_share_the_limit() {
-        let both = Detection {
+        let both = EjectionSettings {
             max_ejection_percent: 25,
             failure_percentage_ejection: failure_percentage(|_| ()).failure_percentage_ejection,
             ..success_rate(|_| ())

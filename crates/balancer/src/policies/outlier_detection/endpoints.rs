@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use proxyless_sans_io::{Rng, Time};
 
-use super::config::Detection;
+use super::EjectionSettings;
 use super::counter::{AddressTracker, CallCounter, Counts};
 use super::difference::Difference;
-use super::ejection::{Sample, eject_outliers};
+use super::ejection::{Sample, eject_outliers, ejection_time};
 use crate::api::{CallTracker, Detail, Endpoints, PolicyEvent};
 use crate::policies::petiole::EndpointKey;
 
@@ -163,10 +163,10 @@ impl Watched {
     }
 
     /// The ejected endpoints: start, end, number of consecutive ejections, and the counts that caused it.
-    pub(super) fn describe(&self, config: &Detection, now: Time) -> Vec<Detail> {
+    pub(super) fn describe(&self, config: &EjectionSettings, now: Time) -> Vec<Detail> {
         let ejected = |(key, endpoint): (&EndpointKey, &EndpointState)| {
             let Ejection { since, counts } = endpoint.ejection.as_ref()?;
-            let end = *since + config.ejection_time(endpoint.multiplier);
+            let end = *since + ejection_time(config, endpoint.multiplier);
             let detail = Detail::new("ejected", key.to_string())
                 .with_seconds("for_seconds", now.since(*since))
                 .with_seconds("ends_in_seconds", end.since(now))
@@ -179,7 +179,7 @@ impl Watched {
     }
 
     /// A50: the sweep when the timer fires. Returns the ejections and the returns from ejection.
-    pub(super) fn sweep(&mut self, config: &Detection, now: Time, rng: &mut Rng) -> Vec<PolicyEvent> {
+    pub(super) fn sweep(&mut self, config: &EjectionSettings, now: Time, rng: &mut Rng) -> Vec<PolicyEvent> {
         let sample = |endpoint: &EndpointState| Sample {
             counts: endpoint.counter.swap(),
             ejected: endpoint.ejection.is_some(),
@@ -196,14 +196,14 @@ impl Watched {
                     endpoint.multiplier = endpoint.multiplier.saturating_add(1);
                     events.push(PolicyEvent::Ejected {
                         endpoint: key.to_string(),
-                        time: config.ejection_time(endpoint.multiplier),
+                        time: ejection_time(config, endpoint.multiplier),
                         calls: sample.counts.total(),
                         failed: sample.counts.failures,
                     });
                 }
                 // A50: in service, the next ejection becomes shorter again.
                 None => endpoint.multiplier = endpoint.multiplier.saturating_sub(1),
-                Some(Ejection { since, .. }) if now > *since + config.ejection_time(endpoint.multiplier) => {
+                Some(Ejection { since, .. }) if now > *since + ejection_time(config, endpoint.multiplier) => {
                     tracing::debug!(target: "outlier_detection_lb", endpoint = ?key, "returned to service");
                     endpoint.ejection = None;
                     events.push(PolicyEvent::Returned { endpoint: key.to_string() });

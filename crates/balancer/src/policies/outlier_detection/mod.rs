@@ -14,5 +14,6 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Detection, FailurePercentageEjection, OutlierDetectionConfig, SuccessRateEjection};
+pub use config::OutlierDetectionConfig;
 pub use policy::OutlierDetection;
+pub use proxyless_sans_io::values::{EjectionSettings, FailurePercentageEjection, SuccessRateEjection};

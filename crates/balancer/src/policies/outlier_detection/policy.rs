@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
-use super::config::{Detection, NAME, OutlierDetectionConfig};
+use super::EjectionSettings;
+use super::config::{NAME, OutlierDetectionConfig};
 use super::endpoints::Watched;
 use crate::api::{
     Child, ChildIndex, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Intercept, InterceptCx, Lent,
@@ -22,7 +23,7 @@ pub struct OutlierDetection {
     subchannels: Subchannels,
     /// Whether the child's subchannels are tracked: true once detection has been enabled.
     follows: bool,
-    detection: Detection,
+    detection: EjectionSettings,
     endpoints: Option<Endpoints>,
     sweep: Option<Sweep>,
 }
@@ -59,7 +60,7 @@ impl Policy for OutlierDetection {
         self.schedule(cx);
         // Without detection, subchannels cost nothing here. To track them the child is rebuilt, and takes over the
         // connections before the old one drops them.
-        if self.detection.is_on() && !std::mem::replace(&mut self.follows, true) {
+        if self.detection.is_enabled() && !std::mem::replace(&mut self.follows, true) {
             self.before = self.child.take();
         }
         let update = Update { config: Arc::clone(&config.child), ..update.clone() };
@@ -107,7 +108,7 @@ impl Policy for OutlierDetection {
 
     fn describe(&self, now: Time) -> PolicyNode {
         let mut node = PolicyNode::above(self.child.as_ref().map(|child| child.describe(now)));
-        if self.detection.is_on() {
+        if self.detection.is_enabled() {
             let watched = &self.subchannels.watched;
             node.counters.insert("endpoints_ejected".to_owned(), watched.ejected() as u64);
             node.counters.insert("ejections".to_owned(), watched.ejections());
@@ -122,8 +123,8 @@ impl Policy for OutlierDetection {
 }
 
 impl OutlierDetection {
-    fn watch(&mut self, detection: &Detection, endpoints: &Endpoints) {
-        if !detection.is_on() {
+    fn watch(&mut self, detection: &EjectionSettings, endpoints: &Endpoints) {
+        if !detection.is_enabled() {
             if self.endpoints.take().is_some() {
                 self.subchannels.watched.clear();
             }
@@ -136,7 +137,7 @@ impl OutlierDetection {
     /// A50: sweeps run only while an algorithm is enabled. A changed interval applies from the start of the current
     /// one.
     fn schedule(&mut self, cx: &mut dyn Cx) {
-        self.sweep = self.detection.is_on().then(|| {
+        self.sweep = self.detection.is_enabled().then(|| {
             let started = self.sweep.as_ref().map_or(cx.now(), |sweep| sweep.started);
             self.timer(started, cx)
         });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use proxyless_sans_io::Rng;
 
-use super::{Detection, FailurePercentageEjection, OutlierDetectionConfig};
+use super::{EjectionSettings, FailurePercentageEjection, OutlierDetectionConfig};
 use crate::api::{
     CallAttributes, CallTicket, Code, ConnectivityState, Endpoints, PickArgs, PickResult, PolicyConfig,
 };
@@ -18,8 +18,8 @@ use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Sweeps every second; ejects what fails at all, for ten seconds, up to half of the endpoints.
-fn detection() -> Detection {
-    Detection {
+fn detection() -> EjectionSettings {
+    EjectionSettings {
         interval: SECOND,
         base_ejection_time: SECOND * 10,
         max_ejection_time: SECOND * 25,
@@ -34,16 +34,16 @@ fn detection() -> Detection {
     }
 }
 
-fn over(detection: Detection, child: Arc<dyn PolicyConfig>) -> Arc<OutlierDetectionConfig> {
+fn over(detection: EjectionSettings, child: Arc<dyn PolicyConfig>) -> Arc<OutlierDetectionConfig> {
     Arc::new(OutlierDetectionConfig { detection, child })
 }
 
-fn round_robin(detection: Detection) -> Arc<OutlierDetectionConfig> {
+fn round_robin(detection: EjectionSettings) -> Arc<OutlierDetectionConfig> {
     over(detection, Arc::new(RoundRobinConfig))
 }
 
 /// A round robin over connected endpoints.
-fn bench(detection: Detection, endpoints: Endpoints) -> Bench {
+fn bench(detection: EjectionSettings, endpoints: Endpoints) -> Bench {
     let mut bench = Bench::new();
     bench.update(round_robin(detection), endpoints);
     bench.ready_all();
@@ -146,7 +146,7 @@ fn a50_ejection_times_grow_up_to_the_maximum_and_shrink_in_service() {
 
 #[test]
 fn a50_the_maximum_is_never_below_the_base() {
-    let short = Detection { max_ejection_time: SECOND, ..detection() };
+    let short = EjectionSettings { max_ejection_time: SECOND, ..detection() };
     let mut bench = bench(short, endpoints(1..=2));
     assert_eq!(ejection_time(&mut bench), 11);
     assert_eq!(ejection_time(&mut bench), 11);
@@ -154,7 +154,7 @@ fn a50_the_maximum_is_never_below_the_base() {
 
 #[test]
 fn a50_max_ejection_percent_limits() {
-    let mut bench = bench(Detection { max_ejection_percent: 25, ..detection() }, endpoints(1..=4));
+    let mut bench = bench(EjectionSettings { max_ejection_percent: 25, ..detection() }, endpoints(1..=4));
     let all: Vec<_> = set(1..=4).into_iter().collect();
     for _ in 0..5 {
         calls(&mut bench, 40, &all);
@@ -169,7 +169,7 @@ fn a50_turned_off_all_return_at_once_and_calls_are_not_counted() {
     calls(&mut bench, 2, &[address(2)]);
     bench.advance(SECOND);
     assert_eq!(bench.picked(4), set([1]));
-    bench.update(round_robin(Detection::default()), endpoints(1..=2));
+    bench.update(round_robin(EjectionSettings::default()), endpoints(1..=2));
     assert_eq!(bench.picked(4), set(1..=2));
     assert_eq!(bench.tree().stats().timers, 0, "no sweeps");
     calls(&mut bench, 20, &[address(2)]);
@@ -181,7 +181,7 @@ fn a50_turned_off_all_return_at_once_and_calls_are_not_counted() {
 
 #[test]
 fn a50_a_new_interval_counts_from_the_beginning_of_the_running_one() {
-    let every = |seconds| Detection { interval: SECOND * seconds, ..detection() };
+    let every = |seconds| EjectionSettings { interval: SECOND * seconds, ..detection() };
     let mut bench = bench(every(10), endpoints(1..=2));
     calls(&mut bench, 2, &[address(2)]);
     bench.advance(SECOND * 3);
@@ -192,7 +192,7 @@ fn a50_a_new_interval_counts_from_the_beginning_of_the_running_one() {
     assert_eq!(bench.picked(4), set([1]));
     // Shorter than what has passed: at once.
     bench.advance(SECOND * 4);
-    bench.update(round_robin(Detection { base_ejection_time: SECOND, ..every(2) }), endpoints(1..=2));
+    bench.update(round_robin(EjectionSettings { base_ejection_time: SECOND, ..every(2) }), endpoints(1..=2));
     bench.advance(Duration::ZERO);
     assert_eq!(bench.picked(4), set(1..=2));
 }
@@ -202,7 +202,7 @@ fn a50_other_changes_leave_the_interval_alone() {
     let mut bench = bench(detection(), endpoints(1..=2));
     calls(&mut bench, 2, &[address(2)]);
     bench.advance(SECOND / 2);
-    bench.update(round_robin(Detection { max_ejection_percent: 60, ..detection() }), endpoints(1..=2));
+    bench.update(round_robin(EjectionSettings { max_ejection_percent: 60, ..detection() }), endpoints(1..=2));
     bench.advance(SECOND / 2);
     assert_eq!(bench.picked(4), set([1]));
 }
@@ -361,7 +361,7 @@ fn a50_an_ejection_and_its_end_are_events() {
 
 #[test]
 fn a50_detection_that_is_turned_on_later_finds_the_connections_that_there_are() {
-    let mut bench = bench(Detection::default(), endpoints(1..=5));
+    let mut bench = bench(EjectionSettings::default(), endpoints(1..=5));
     bench.take_effects();
     bench.update(round_robin(detection()), endpoints(1..=5));
     assert!(bench.take_effects().is_empty(), "nobody connects or closes");
@@ -375,7 +375,7 @@ fn a50_detection_that_is_turned_on_later_finds_the_connections_that_there_are() 
 #[test]
 fn a50_rpcs_go_on_to_fail_when_detection_is_turned_on_during_a_failure() {
     let mut bench = Bench::new();
-    bench.update(round_robin(Detection::default()), endpoints(1..=2));
+    bench.update(round_robin(EjectionSettings::default()), endpoints(1..=2));
     bench.fail_all();
     bench.advance(SECOND * 2);
     assert_eq!(bench.connecting().len(), 2, "the next attempts run");
@@ -397,7 +397,7 @@ fn a50_rpcs_go_on_to_fail_when_detection_is_turned_on_during_a_failure() {
 fn a42_a_lazy_child_gets_picks_when_detection_is_turned_on() {
     let ring = |detection| over(detection, Arc::new(RingHashConfig::default()));
     let mut bench = Bench::new();
-    bench.update(ring(Detection::default()), endpoints(1..=1));
+    bench.update(ring(EjectionSettings::default()), endpoints(1..=1));
     bench.pick();
     bench.ready(address(1));
     bench.take_effects();

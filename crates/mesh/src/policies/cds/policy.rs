@@ -5,9 +5,9 @@ use proxyless_balancer::api::{
     ConfigError, ConnectivityState, Cx, Endpoints, FailPicker, PickError, PolicyConfig, PolicyNode,
     QueuePicker, Update, config_of,
 };
-use proxyless_balancer::policies::outlier_detection::{self, Detection, OutlierDetectionConfig};
+use proxyless_balancer::policies::outlier_detection::OutlierDetectionConfig;
 use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConfig};
-use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment, LbPolicy, LrsServer, OutlierDetection};
+use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment, LbPolicy, LrsServer};
 
 use super::config::{CdsConfig, NAME};
 use super::priority_names::PriorityNames;
@@ -158,7 +158,7 @@ impl Cds {
         };
         let outlier_detection = OutlierDetectionConfig {
             // A50: a cluster without the field has the policy too, without effect.
-            detection: cluster.outlier_detection.as_ref().map(detection).unwrap_or_default(),
+            detection: cluster.outlier_detection.clone().unwrap_or_default(),
             child: Arc::new(cluster_impl),
         };
         let update = Update {
@@ -229,31 +229,6 @@ fn aggregate_config(
         cluster: Arc::clone(&config.cluster),
         labels: Labels::Names,
     })
-}
-
-fn detection(from: &OutlierDetection) -> Detection {
-    Detection {
-        interval: from.interval,
-        base_ejection_time: from.base_ejection_time,
-        max_ejection_time: from.max_ejection_time,
-        max_ejection_percent: from.max_ejection_percent,
-        success_rate_ejection: from.success_rate_ejection.map(|from| {
-            outlier_detection::SuccessRateEjection {
-                stdev_factor: from.stdev_factor,
-                enforcement_percentage: from.enforcement_percentage,
-                minimum_hosts: from.minimum_hosts,
-                request_volume: from.request_volume,
-            }
-        }),
-        failure_percentage_ejection: from.failure_percentage_ejection.map(|from| {
-            outlier_detection::FailurePercentageEjection {
-                threshold: from.threshold,
-                enforcement_percentage: from.enforcement_percentage,
-                minimum_hosts: from.minimum_hosts,
-                request_volume: from.request_volume,
-            }
-        }),
-    }
 }
 
 fn join(outer: Option<&Arc<str>>, own: Option<&Arc<str>>) -> Option<Arc<str>> {

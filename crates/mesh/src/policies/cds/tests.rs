@@ -11,8 +11,8 @@ use proxyless_balancer::api::{
 use proxyless_balancer::testing::{Bench, Picked, address};
 use proxyless_sans_io::Rng;
 use proxyless_xds::resource::{
-    CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment, EndpointHealth, FailurePercentageEjection,
-    LbPolicy, LocalityEndpoints, OutlierDetection, OverrideHostStatus,
+    CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment, EjectionSettings, EndpointHealth,
+    FailurePercentageEjection, LbPolicy, LocalityEndpoints, OverrideHostStatus,
 };
 
 use super::priority_names::PriorityNames;
@@ -372,7 +372,7 @@ fn detecting(minimum_hosts: u32) -> Cluster {
         minimum_hosts,
         request_volume: 1,
     };
-    let detection = OutlierDetection {
+    let detection = EjectionSettings {
         interval: Duration::from_secs(1),
         base_ejection_time: Duration::from_secs(30),
         max_ejection_time: Duration::from_secs(300),

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use proxyless_balancer::api::{CallTracker, Code, Detail, Locality, Outcome, SubchannelSpec, TrackerSlot};
-use proxyless_xds::lrs::{BackendReport, LoadStore, LoadView, LocalityLoad, LocalityView};
-use proxyless_xds::resource;
+use proxyless_xds::lrs::{LoadStore, LoadView, LocalityLoad, LocalityView};
 
 use super::config::{ClusterImplConfig, LoadReporting};
 use super::load_registry::LoadRegistration;
@@ -97,9 +96,7 @@ impl ClusterLoad {
 }
 
 fn tracker(registration: Option<&LoadRegistration>, locality: &Locality) -> Option<Arc<dyn CallTracker>> {
-    let Locality { region, zone, sub_zone } = locality.clone();
-    let load = registration?.locality(&resource::Locality { region, zone, sub_zone });
-    Some(Arc::new(LocalityTracker(load)))
+    Some(Arc::new(LocalityTracker(registration?.locality(locality))))
 }
 
 struct LocalityTracker(Arc<LocalityLoad>);
@@ -112,12 +109,7 @@ impl CallTracker for LocalityTracker {
     fn finished(&self, outcome: &Outcome) {
         // Before the end is counted, so that both are in the same report.
         if let Some(metrics) = &outcome.metrics {
-            self.0.record(&BackendReport {
-                cpu_utilization: metrics.cpu_utilization,
-                mem_utilization: metrics.mem_utilization,
-                application_utilization: metrics.application_utilization,
-                named_metrics: &metrics.named_metrics,
-            });
+            self.0.record(metrics);
         }
         // A call that was cancelled after sending is an error too: its code says so.
         if outcome.code == Code::Ok { self.0.succeeded() } else { self.0.failed() }

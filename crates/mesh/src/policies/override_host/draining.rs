@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proxyless_balancer::api::{Endpoint, Endpoints, Group, HealthStatus};
+use proxyless_balancer::api::{Endpoint, EndpointHealth, Endpoints, Group};
 
 /// Removes DRAINING endpoints, and keeps the last result: an unchanged list is not visited again.
 #[derive(Default)]
@@ -49,7 +49,7 @@ fn without_draining(endpoints: &Endpoints, last: Option<(&Endpoints, &Endpoints)
 }
 
 fn is_draining(endpoint: &Endpoint) -> bool {
-    endpoint.health == HealthStatus::Draining
+    endpoint.health == EndpointHealth::Draining
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a75_20_what_did_not_change_stays_the_same_in_memory() {
-        let draining = || Endpoint { health: HealthStatus::Draining, ..endpoint(1) };
+        let draining = || Endpoint { health: EndpointHealth::Draining, ..endpoint(1) };
         let group = |endpoints| Group { name: "g".into(), weight: 1, locality: None, endpoints };
         let (some, none) = (Endpoints::of([draining(), endpoint(2)]), Endpoints::of([endpoint(3)]));
         let groups =

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    ConnectivityState, Cx, Detail, Endpoint, Endpoints, Failures, HealthStatus, Id, Intercept, Lent,
+    ConnectivityState, Cx, Detail, Endpoint, EndpointHealth, Endpoints, Failures, Id, Intercept, Lent,
     Subchannel, SubchannelEvent, SubchannelSpec,
 };
 use proxyless_sans_io::Time;
-use proxyless_xds::resource::{EndpointHealth, OverrideHostStatus};
+use proxyless_xds::resource::OverrideHostStatus;
 
 use super::config::Sessions;
 use super::live::Live;
@@ -76,9 +76,9 @@ impl Hosts {
     pub(super) fn list(&mut self, endpoints: &Endpoints, status: OverrideHostStatus, cx: &mut dyn Cx) {
         self.by_address.values_mut().for_each(|host| host.endpoint = None);
         endpoints.flatten(&mut |endpoint| {
-            let usable = status.contains(health(endpoint.health));
+            let usable = status.contains(endpoint.health);
             // A55: DRAINING endpoints are kept if, and only if, sessions may use them.
-            if endpoint.health == HealthStatus::Draining && !usable {
+            if endpoint.health == EndpointHealth::Draining && !usable {
                 return;
             }
             for &address in endpoint.addresses.iter() {
@@ -249,12 +249,8 @@ impl Host {
 
     fn describe(&self, address: SocketAddr, idle_timeout: Duration, now: Time) -> Detail {
         let state = self.live.state().map_or("no subchannel".to_owned(), |state| state.to_string());
-        let health = match self.endpoint.as_ref().map(|endpoint| endpoint.health) {
-            Some(HealthStatus::Unknown) => "UNKNOWN",
-            Some(HealthStatus::Healthy) => "HEALTHY",
-            Some(HealthStatus::Draining) => "DRAINING",
-            None => "not listed",
-        };
+        let health =
+            self.endpoint.as_ref().map_or("not listed".to_owned(), |endpoint| endpoint.health.to_string());
         let mut detail =
             Detail::new("session", address.to_string()).with("state", state).with("health", health);
         if !self.usable {
@@ -296,13 +292,5 @@ fn is_live(host: &Host, idle_timeout: Duration, now: Time) -> bool {
 fn bump_if(awaited: bool, cx: &mut dyn Cx) {
     if awaited {
         cx.bump();
-    }
-}
-
-fn health(health: HealthStatus) -> EndpointHealth {
-    match health {
-        HealthStatus::Unknown => EndpointHealth::Unknown,
-        HealthStatus::Healthy => EndpointHealth::Healthy,
-        HealthStatus::Draining => EndpointHealth::Draining,
     }
 }

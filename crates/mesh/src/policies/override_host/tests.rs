@@ -3,9 +3,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::{ActualHost, Endpoint, Endpoints, Group, HealthStatus, OverrideHost};
+use proxyless_balancer::api::{ActualHost, Endpoint, EndpointHealth, Endpoints, Group, OverrideHost};
 use proxyless_balancer::policies::outlier_detection::{
-    Detection, FailurePercentageEjection, OutlierDetectionConfig,
+    EjectionSettings, FailurePercentageEjection, OutlierDetectionConfig,
 };
 use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConfig};
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
@@ -87,7 +87,7 @@ fn set(numbers: impl IntoIterator<Item = u16>) -> BTreeSet<SocketAddr> {
 }
 
 fn draining(n: u16) -> Endpoint {
-    Endpoint { health: HealthStatus::Draining, ..endpoint(n) }
+    Endpoint { health: EndpointHealth::Draining, ..endpoint(n) }
 }
 
 fn endpoints(numbers: impl IntoIterator<Item = u16>) -> Vec<Endpoint> {
@@ -128,7 +128,7 @@ fn a75_45_unknown_addresses_are_passed_over() {
 
 #[test]
 fn a75_46_the_health_must_be_in_override_host_status() {
-    let healthy = Endpoint { health: HealthStatus::Healthy, ..endpoint(2) };
+    let healthy = Endpoint { health: EndpointHealth::Healthy, ..endpoint(2) };
     let mut sessions = Sessions::new(&[&[endpoint(1), healthy]]);
     sessions.config.override_host_status =
         OverrideHostStatus { unknown: false, healthy: true, draining: false };
@@ -531,10 +531,10 @@ fn an_ejected_endpoint_still_serves_its_sessions() {
         minimum_hosts: 1,
         request_volume: 1,
     };
-    let detection = Detection {
+    let detection = EjectionSettings {
         interval: Duration::from_secs(1),
         failure_percentage_ejection: Some(always),
-        ..Detection::default()
+        ..EjectionSettings::default()
     };
     let config = OutlierDetectionConfig { detection, child: Arc::new(sessions.config.clone()) };
     sessions.bench = Bench::new();

@@ -1,5 +1,6 @@
 //! Which route, which cluster, which settings.
 
+use proxyless_sans_io::values::Code;
 use proxyless_xds::resource::RetryPolicy;
 
 use super::*;
@@ -15,7 +16,7 @@ fn weighted(clusters: &[(&str, u32)]) -> Route {
 
 fn retry(num_retries: u32) -> RetryPolicy {
     let second = Duration::from_secs(1);
-    RetryPolicy { codes: vec![14], num_retries, base_interval: second, max_interval: second }
+    RetryPolicy { codes: vec![Code::Unavailable], num_retries, base_interval: second, max_interval: second }
 }
 
 #[test]

@@ -84,14 +84,14 @@ async fn a_message_across_chunks_is_not_kept_by_the_reader() {
 async fn trailers_give_the_status() {
     let (messages, end) = read(reader([Ok(Frame::data(frame(b"x"))), Ok(trailers("5"))])).await;
     assert_eq!(messages, [&b"x"[..]]);
-    assert_eq!(end.map_err(|status| status.code), Err(5));
+    assert_eq!(end.map_err(|status| status.code), Err(Code::NotFound));
 }
 
 #[tokio::test]
 async fn a_stream_without_status_is_unknown() {
-    assert_eq!(read(reader([])).await.1.map_err(|status| status.code), Err(codes::UNKNOWN));
+    assert_eq!(read(reader([])).await.1.map_err(|status| status.code), Err(Code::Unknown));
     let no_status = Frame::trailers(HeaderMap::new());
-    assert_eq!(read(reader([Ok(no_status)])).await.1.map_err(|status| status.code), Err(codes::UNKNOWN));
+    assert_eq!(read(reader([Ok(no_status)])).await.1.map_err(|status| status.code), Err(Code::Unknown));
 }
 
 #[tokio::test]
@@ -99,21 +99,21 @@ async fn a_cut_message_is_internal() {
     let cut = frame(b"cut off").slice(..8);
     let (messages, end) = read(reader([Ok(Frame::data(cut)), Ok(trailers("0"))])).await;
     assert!(messages.is_empty());
-    assert_eq!(end.map_err(|status| status.code), Err(codes::INTERNAL));
+    assert_eq!(end.map_err(|status| status.code), Err(Code::Internal));
 }
 
 #[tokio::test]
 async fn a_compressed_message_is_an_error() {
     let compressed = Bytes::from_static(&[1, 0, 0, 0, 1, b'x']);
     let (_, end) = read(reader([Ok(Frame::data(compressed))])).await;
-    assert_eq!(end.map_err(|status| status.code), Err(codes::INTERNAL));
+    assert_eq!(end.map_err(|status| status.code), Err(Code::Internal));
 }
 
 #[tokio::test]
 async fn a_monstrous_length_is_refused_before_it_arrives() {
     let (_, end) = read(reader([Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 0x27, 0x11])))])).await;
     let why = "a message of 10001 bytes is longer than the limit of 10000 bytes";
-    assert_eq!(end, Err(Status::new(codes::RESOURCE_EXHAUSTED, why)));
+    assert_eq!(end, Err(Status::new(Code::ResourceExhausted, why)));
     // The longest that is allowed.
     let longest = Bytes::from(vec![7; MAX_MESSAGE]);
     let (messages, end) = read(reader([Ok(Frame::data(frame(&longest))), Ok(trailers("0"))])).await;
@@ -123,7 +123,7 @@ async fn a_monstrous_length_is_refused_before_it_arrives() {
 #[tokio::test]
 async fn broken_bodies_get_the_code_of_their_reset() {
     for (reset, code) in
-        [(Some(8), codes::CANCELLED), (Some(11), codes::RESOURCE_EXHAUSTED), (None, codes::UNAVAILABLE)]
+        [(Some(8), Code::Cancelled), (Some(11), Code::ResourceExhausted), (None, Code::Unavailable)]
     {
         let error = BodyError { reset, reason: "why".into() };
         assert_eq!(read(reader([Err(error)])).await.1, Err(Status::new(code, "why")));
@@ -134,7 +134,7 @@ async fn broken_bodies_get_the_code_of_their_reset() {
 async fn trailers_only_responses_end_at_once() {
     let response = |status: &str| Response::builder().header("grpc-status", status).body(Script::default());
     let failed = MessageReader::new(response("14").expect("a response"), MAX_MESSAGE);
-    assert_eq!(failed.map(drop).map_err(|status| status.code), Err(codes::UNAVAILABLE));
+    assert_eq!(failed.map(drop).map_err(|status| status.code), Err(Code::Unavailable));
     let ok = MessageReader::new(response("0").expect("a response"), MAX_MESSAGE).expect("status OK");
     assert_eq!(read(ok).await, (vec![], Ok(())));
 }
@@ -144,7 +144,7 @@ fn responses_that_are_not_grpc_are_refused() {
     let http = Response::builder().status(503).body(Script::default()).expect("a response");
     assert_eq!(
         MessageReader::new(http, MAX_MESSAGE).map(drop).map_err(|status| status.code),
-        Err(codes::UNAVAILABLE)
+        Err(Code::Unavailable)
     );
     let html =
         Response::builder().header("content-type", "text/html").body(Script::default()).expect("a response");

@@ -113,7 +113,7 @@ fn a88_fail_on_data_errors_means_nothing_without_the_gate() {
 fn a88_reported_error_ends_the_wait() {
     let mut h = Harness::started(config_with(ServerFeatures::default(), data_errors_gate()), &[(EDS, "e")]);
     h.message(reported("e", 5));
-    h.expect_told(&["1: err*status 5: no such thing"]);
+    h.expect_told(&["1: err*status NOT_FOUND: no such thing"]);
     assert_eq!(h.core.next_deadline(), None);
     assert_eq!(h.request().error_detail, None, "a reported error is no fault of the response");
     let dump = h.dump_of("e");

@@ -1,5 +1,7 @@
 //! The life of streams: what is asked for, when, and with which version and nonce.
 
+use proxyless_sans_io::values::Code;
+
 use super::*;
 
 #[test]
@@ -228,11 +230,11 @@ fn a57_a_server_that_ends_each_stream_after_a_response_is_not_stormed() {
 fn a_server_without_ads_is_not_called_unreachable() {
     let mut h = Harness::started(config(), &[(EDS, "e")]);
     let stream = h.stream;
-    h.input(Input::StreamDown { stream, code: Some(12), reason: "UNIMPLEMENTED".into() });
+    h.input(Input::StreamDown { stream, code: Some(Code::Unimplemented), reason: "UNIMPLEMENTED".into() });
     h.expect_told(&["1: err*the management server has no ADS service*right port*UNIMPLEMENTED*xds.test:1"]);
     h.advance(Duration::from_secs(2));
     let stream = h.stream;
-    h.input(Input::StreamDown { stream, code: Some(14), reason: "UNAVAILABLE".into() });
+    h.input(Input::StreamDown { stream, code: Some(Code::Unavailable), reason: "UNAVAILABLE".into() });
     h.expect_told(&["1: err*unreachable*UNAVAILABLE"]);
 }
 

@@ -1,5 +1,7 @@
 //! Metrics that backends report of themselves.
 
+use proxyless_sans_io::values::BackendMetrics;
+
 use super::*;
 use crate::orca::OrcaLoadReport;
 use crate::resource::ListedMetrics;
@@ -10,11 +12,12 @@ fn store_with(selection: MetricSelection) -> Arc<LoadStore> {
 
 fn record(store: &LoadStore, utilization: f64, named: &[(&str, f64)]) {
     let named_metrics = named.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-    store.locality(&locality("z")).record(&BackendReport {
+    store.locality(&locality("z")).record(&BackendMetrics {
         cpu_utilization: utilization,
         mem_utilization: utilization * 2.0,
         application_utilization: utilization * 4.0,
-        named_metrics: &named_metrics,
+        named_metrics,
+        ..BackendMetrics::default()
     });
 }
 

@@ -9,11 +9,12 @@ mod validate;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proxyless_sans_io::values::EjectionSettings;
+
 use super::LbPolicy;
 
 pub(crate) use discovery::aggregate_config;
 pub use metrics::{ListedMetrics, MetricSelection};
-pub use outlier_detection::{FailurePercentageEjection, OutlierDetection, SuccessRateEjection};
 pub use override_host_status::OverrideHostStatus;
 
 /// A validated Cluster.
@@ -32,7 +33,7 @@ pub struct Cluster {
     /// The time for which the connection of an unused session is kept (A75-26 to A75-34); one hour by default.
     pub idle_timeout: Duration,
     /// The outlier detection settings (gRFC A50), if enabled.
-    pub outlier_detection: Option<OutlierDetection>,
+    pub outlier_detection: Option<EjectionSettings>,
     /// The health statuses in which an endpoint serves its sessions (gRFC A55).
     pub override_host_status: OverrideHostStatus,
 }

@@ -7,9 +7,10 @@ mod metadata;
 mod validate;
 pub(super) mod wire;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+
+pub use proxyless_sans_io::values::{EndpointHealth, Locality};
 
 /// A validated ClusterLoadAssignment.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -19,26 +20,6 @@ pub struct ClusterLoadAssignment {
     pub priorities: Vec<Vec<LocalityEndpoints>>,
     /// The fraction of RPCs to drop, by category.
     pub drops: Vec<DropCategory>,
-}
-
-/// Region, zone and sub-zone.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Locality {
-    /// The region.
-    pub region: String,
-    /// The zone.
-    pub zone: String,
-    /// The sub-zone.
-    pub sub_zone: String,
-}
-
-impl fmt::Display for Locality {
-    /// Human-readable; not unique, since empty parts are left out.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [&self.region, &self.zone, &self.sub_zone].map(String::as_str);
-        let set: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        if set.is_empty() { f.write_str("(no locality)") } else { f.write_str(&set.join(" / ")) }
-    }
 }
 
 /// The endpoints of one locality in one priority.
@@ -65,16 +46,6 @@ pub struct LbEndpoint {
     pub hostname: Option<Arc<str>>,
     /// `metadata["envoy.lb"]["hash_key"]`, if set (gRFC A76).
     pub hash_key: Option<Arc<str>>,
-}
-
-/// The health of a usable endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names are xDS's own
-pub enum EndpointHealth {
-    Unknown,
-    Healthy,
-    /// Used for sessions only (gRFC A55, A75); never passed to the child policy.
-    Draining,
 }
 
 /// A fraction of RPCs to drop.

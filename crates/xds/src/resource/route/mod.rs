@@ -7,6 +7,7 @@ mod validate;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proxyless_sans_io::values::Code;
 use regex::Regex;
 
 pub(crate) use validate::route_configuration;
@@ -153,8 +154,8 @@ impl PartialEq for HeaderRewrite {
 /// The conditions for retries (gRFC A44).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
-    /// The gRPC status codes (as numbers) that are retried, in ascending order; empty: no retries.
-    pub codes: Vec<u8>,
+    /// The status codes that are retried, in ascending order; empty: no retries.
+    pub codes: Vec<Code>,
     /// The maximum number of retries: 1 to 4.
     pub num_retries: u32,
     /// The initial delay; at least a millisecond.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::route::v3 as wire;
+use proxyless_sans_io::values::Code;
 use wire::retry_policy::RetryBackOff;
 
 use super::RetryPolicy;
@@ -15,13 +16,13 @@ const MAX_RETRIES: u32 = 4;
 /// A44: the minimum delay.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A44: the codes in `retry_on`, and their numbers.
-const CODES: [(&str, u8); 5] = [
-    ("cancelled", 1),
-    ("deadline-exceeded", 4),
-    ("resource-exhausted", 8),
-    ("internal", 13),
-    ("unavailable", 14),
+/// A44: the conditions of `retry_on` that are status codes.
+const CODES: [(&str, Code); 5] = [
+    ("cancelled", Code::Cancelled),
+    ("deadline-exceeded", Code::DeadlineExceeded),
+    ("resource-exhausted", Code::ResourceExhausted),
+    ("internal", Code::Internal),
+    ("unavailable", Code::Unavailable),
 ];
 
 /// The retry policy of a route or virtual host.

@@ -5,13 +5,13 @@ use envoy_types::pb::google::protobuf::{Duration as WireDuration, UInt32Value};
 
 use super::builders::{eds_cluster, millis, seconds};
 use super::{accepts, as_cluster, rejects};
-use crate::resource::{FailurePercentageEjection, OutlierDetection, SuccessRateEjection};
+use crate::resource::{EjectionSettings, FailurePercentageEjection, SuccessRateEjection};
 
 fn with(detection: Wire) -> Cluster {
     Cluster { outlier_detection: Some(detection), ..eds_cluster() }
 }
 
-fn parsed(detection: Wire) -> OutlierDetection {
+fn parsed(detection: Wire) -> EjectionSettings {
     as_cluster(accepts(&with(detection))).outlier_detection.clone().expect("outlier detection")
 }
 
@@ -32,7 +32,7 @@ fn a50_defaults() {
         minimum_hosts: 5,
         request_volume: 100,
     };
-    let expected = OutlierDetection {
+    let expected = EjectionSettings {
         interval: Duration::from_secs(10),
         base_ejection_time: Duration::from_secs(30),
         max_ejection_time: Duration::from_secs(300),
@@ -68,7 +68,7 @@ fn a50_every_field_counts() {
         failure_percentage_request_volume: number(12),
         ..Wire::default()
     };
-    let expected = OutlierDetection {
+    let expected = EjectionSettings {
         interval: Duration::from_secs(1),
         base_ejection_time: Duration::from_millis(2),
         max_ejection_time: Duration::from_secs(3),

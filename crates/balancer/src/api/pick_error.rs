@@ -2,29 +2,7 @@
 
 use std::sync::Arc;
 
-/// gRPC status codes, with their numbers on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-#[allow(missing_docs)] // the names are gRPC's own
-pub enum Code {
-    Ok = 0,
-    Cancelled = 1,
-    Unknown = 2,
-    InvalidArgument = 3,
-    DeadlineExceeded = 4,
-    NotFound = 5,
-    AlreadyExists = 6,
-    PermissionDenied = 7,
-    ResourceExhausted = 8,
-    FailedPrecondition = 9,
-    Aborted = 10,
-    OutOfRange = 11,
-    Unimplemented = 12,
-    Internal = 13,
-    Unavailable = 14,
-    DataLoss = 15,
-    Unauthenticated = 16,
-}
+use proxyless_sans_io::values::Code;
 
 /// The status of an RPC whose pick failed or was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
