@@ -17,8 +17,8 @@ use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::{EndpointHealth, LbEndpoint, Resource, ResourceType};
 
 use crate::endpoints::Connections;
-use crate::resolver::Resolver;
 use crate::script::Settings;
+use crate::servers::resolver::Resolver;
 use crate::world::gates;
 
 /// A channel in use.

@@ -10,13 +10,9 @@
 //! No clock, no thread and no socket: the same script gives the same effects, every time.
 #![forbid(unsafe_code)]
 
-pub mod ads_model;
 pub mod calls;
 pub mod channel;
 pub mod config;
-pub mod control_plane;
-mod edits;
-mod encode;
 pub mod endpoints;
 pub mod expected;
 pub mod explain;
@@ -27,15 +23,14 @@ pub mod invariants;
 mod kept;
 pub mod ledger;
 mod liveness;
-pub mod load_server;
 pub mod minimise;
 pub mod oracle;
 mod outliers;
 mod owners;
 mod queue;
-mod resolver;
 pub mod run;
 pub mod script;
+pub mod servers;
 mod sessions;
 mod shares;
 pub mod world;

@@ -8,7 +8,7 @@ use proxyless_xds::resource::ResourceType;
 
 use crate::config::{Assignment, Cluster, Key, Listener, Mesh, Route};
 use crate::endpoints::Behaviour;
-use crate::load_server::Wish;
+use crate::servers::load_server::Wish;
 
 /// What a world is made from.
 #[derive(Clone, Debug)]

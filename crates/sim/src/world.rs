@@ -11,17 +11,17 @@ use proxyless_xds::client::{Input, NackMode, WatchId, XdsCore, XdsCoreConfig};
 use proxyless_xds::resource::ResourceType;
 use proxyless_xds::{Gates, lrs};
 
-use crate::ads_model::{AdsModel, Response};
 use crate::calls::Calls;
 use crate::channel::SimChannel;
 use crate::config::Key;
-use crate::control_plane::ControlPlane;
-use crate::encode;
 use crate::endpoints::{Backends, longest_backoff};
 use crate::invariants::{self, Violation};
 use crate::outliers::Limits;
 use crate::queue::{Event, Queue};
 use crate::script::{Action, Script, Settings, Step};
+use crate::servers::ads_model::{AdsModel, Response};
+use crate::servers::control_plane::ControlPlane;
+use crate::servers::encode;
 use crate::sessions::Sessions;
 
 mod actions;

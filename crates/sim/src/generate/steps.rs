@@ -8,8 +8,8 @@ use proxyless_xds::resource::ResourceType;
 use super::{AGGREGATES, ASSIGNMENTS, LEAVES, LISTS, Maker, PATHS};
 use crate::config::Key;
 use crate::endpoints::Behaviour;
-use crate::load_server::Wish;
 use crate::script::{Action, CallSpec, Change, CutTime, Fault, Loss, Step};
+use crate::servers::load_server::Wish;
 
 impl Maker {
     pub(super) fn steps(&mut self) -> Vec<Step> {

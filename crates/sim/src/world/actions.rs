@@ -8,13 +8,13 @@ use proxyless_mesh::channel_core::ChannelInput;
 
 use super::{Cookie, Request, World};
 use crate::calls::End;
-use crate::control_plane::Welcome;
 use crate::endpoints::{Behaviour, Connection, Happening, Phase};
 use crate::invariants::Violation;
-use crate::load_server::Wish;
 use crate::outliers;
 use crate::queue::{Event, Lane};
 use crate::script::{Action, CallSpec, Change, CutTime, Mood};
+use crate::servers::control_plane::Welcome;
+use crate::servers::load_server::Wish;
 
 impl World {
     /// Does something to the world.

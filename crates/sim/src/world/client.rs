@@ -8,11 +8,11 @@ use proxyless_xds::client::{Effect, Input, WatchId};
 use proxyless_xds::resource::ResourceType;
 
 use super::World;
-use crate::ads_model;
-use crate::control_plane::Welcome;
 use crate::invariants::Violation;
 use crate::queue::{Event, Lane};
 use crate::script::Loss;
+use crate::servers::ads_model;
+use crate::servers::control_plane::Welcome;
 
 /// Watches of one channel have numbers below this; the client's are made unique with the channel's epoch.
 const WATCHES_PER_CHANNEL: u64 = 1 << 32;

@@ -10,10 +10,10 @@ use proxyless_sans_io::Time;
 use proxyless_xds::lrs::{Effect, Input, LrsCore, LrsCoreConfig};
 
 use super::World;
-use crate::encode;
 use crate::invariants::Violation;
-use crate::load_server::{self, LoadServer, Wish};
 use crate::queue::{Event, Lane};
+use crate::servers::encode;
+use crate::servers::load_server::{self, LoadServer, Wish};
 
 /// Longer than backoff and the longest interval: what is left is reported within.
 const LAST_REPORTS: Duration = Duration::from_secs(200);

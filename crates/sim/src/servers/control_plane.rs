@@ -9,10 +9,10 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message as _, Name as _};
 use proxyless_xds::resource::ResourceType;
 
-use crate::ads_model::Response;
 use crate::config::{Key, Mesh};
-use crate::encode;
 use crate::script::{Change, Fault, ServerHabits};
+use crate::servers::ads_model::Response;
+use crate::servers::encode;
 
 /// The management server.
 #[derive(Debug)]

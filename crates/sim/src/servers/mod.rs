@@ -1,0 +1,11 @@
+//! The servers of a world: the control plane (ADS), the load reporting server (LRS) and the DNS resolver.
+//!
+//! [`control_plane`] serves a mesh that [`edits`] change and [`encode`] turns into resources; [`ads_model`] checks the
+//! client's requests against an independent model of the protocol.
+
+pub mod ads_model;
+pub mod control_plane;
+pub(crate) mod edits;
+pub(crate) mod encode;
+pub mod load_server;
+pub(crate) mod resolver;
