@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use crate::clients::endpoints::Backends;
 use crate::config::{Assignment, ClusterKind, Health, Listener, Locality, Mesh, Policy, Route};
-use crate::endpoints::Backends;
 
 /// A37-17: levels in a tree of clusters, the leaf's included.
 const MAX_LEVELS: usize = 16;

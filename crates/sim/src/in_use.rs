@@ -10,8 +10,8 @@ use proxyless_xds::resource::{
     ListenerKind, LocalityEndpoints,
 };
 
-use crate::calls::Picked;
-use crate::channel::SimChannel;
+use crate::clients::calls::Picked;
+use crate::clients::channel::SimChannel;
 use crate::invariants::Violation;
 use crate::ledger::Counted;
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use proxyless_balancer::api::ConnectivityState;
 use proxyless_balancer::tree::TreeStats;
 
-use crate::channel::SimChannel;
-use crate::endpoints::Phase;
+use crate::clients::channel::SimChannel;
+use crate::clients::endpoints::Phase;
+use crate::clients::sessions;
+use crate::in_use;
 use crate::world::World;
-use crate::{in_use, sessions};
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

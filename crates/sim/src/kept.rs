@@ -10,8 +10,8 @@ use proxyless_xds::resource::{
     ClusterLoadAssignment, ClusterSpecifier, EndpointHealth, ResourceType, VirtualHost,
 };
 
+use crate::clients::sessions::completes;
 use crate::invariants::Violation;
-use crate::sessions::completes;
 use crate::world::World;
 
 /// How a channel stood before it was told something.

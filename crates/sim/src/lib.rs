@@ -10,10 +10,8 @@
 //! No clock, no thread and no socket: the same script gives the same effects, every time.
 #![forbid(unsafe_code)]
 
-pub mod calls;
-pub mod channel;
+pub mod clients;
 pub mod config;
-pub mod endpoints;
 pub mod expected;
 pub mod explain;
 mod fresh;
@@ -31,6 +29,5 @@ mod queue;
 pub mod run;
 pub mod script;
 pub mod servers;
-mod sessions;
 mod shares;
 pub mod world;

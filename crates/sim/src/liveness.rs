@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::channel::SimChannel;
+use crate::clients::channel::SimChannel;
+use crate::clients::endpoints::{Backends, Behaviour};
 use crate::config::{Assignment, ClusterKind, Mesh, Policy};
-use crate::endpoints::{Backends, Behaviour};
 use crate::expected::{self, Expected, Targets, Walk};
 use crate::generate::{MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
 use crate::invariants::Violation;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use proxyless_mesh::xds_config::ClusterChildren;
 use proxyless_xds::resource::ResourceType;
 
-use crate::channel::SimChannel;
+use crate::clients::channel::SimChannel;
+use crate::clients::endpoints::Behaviour;
 use crate::config::{ClusterKind, Key, Listener, Mesh};
-use crate::endpoints::Behaviour;
 use crate::expected::{Expected, Targets, Walk, may_be_off_ring, routes};
 use crate::generate::PATHS;
 use crate::invariants::Violation;

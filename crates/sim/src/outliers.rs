@@ -13,8 +13,8 @@ use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::{EjectionSettings, EndpointHealth, LbPolicy};
 
-use crate::channel::SimChannel;
-use crate::endpoints::Phase;
+use crate::clients::channel::SimChannel;
+use crate::clients::endpoints::Phase;
 use crate::generate::{BACKENDS, MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
 use crate::in_use::Leaf;
 use crate::invariants::Violation;

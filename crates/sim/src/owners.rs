@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::channel::SimChannel;
+use crate::clients::channel::SimChannel;
+use crate::clients::endpoints::Backends;
 use crate::config::{ClusterKind, Mesh};
-use crate::endpoints::Backends;
 use crate::expected::{self, Expected, Walk};
 use crate::invariants::Violation;
 use crate::world::World;

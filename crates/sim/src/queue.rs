@@ -9,7 +9,7 @@ use proxyless_xds::client::Input;
 use proxyless_xds::lrs;
 use proxyless_xds::resource::ResourceType;
 
-use crate::endpoints::Happening;
+use crate::clients::endpoints::Happening;
 
 /// Something that happens at a time. Channels are named by their epoch: each start of one has its own.
 #[derive(Debug)]

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use proxyless_sans_io::Time;
 
+use crate::clients::sessions;
 use crate::invariants::{self, Violation};
 use crate::liveness::{self, Bound, Plan};
 use crate::script::{Mood, Script};
 use crate::world::{Background, World};
-use crate::{fresh, generate, oracle, outliers, owners, sessions, shares};
+use crate::{fresh, generate, oracle, outliers, owners, shares};
 
 /// How long a world has to come to rest: the longest backoff, and a failover timer for every priority of every leaf.
 const CALM_ROUNDS: u32 = 70;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::ResourceType;
 
+use crate::clients::endpoints::Behaviour;
 use crate::config::{Assignment, Cluster, Key, Listener, Mesh, Route};
-use crate::endpoints::Behaviour;
 use crate::servers::load_server::Wish;
 
 /// What a world is made from.

@@ -7,7 +7,7 @@ use proxyless_balancer::api::{CallAttributes, PickResult};
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_sans_io::Rng;
 
-use crate::calls;
+use crate::clients::calls;
 use crate::config::Policy;
 use crate::expected::{self, Expected, Group, Targets};
 use crate::generate::PATHS;

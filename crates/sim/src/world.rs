@@ -11,10 +11,11 @@ use proxyless_xds::client::{Input, NackMode, WatchId, XdsCore, XdsCoreConfig};
 use proxyless_xds::resource::ResourceType;
 use proxyless_xds::{Gates, lrs};
 
-use crate::calls::Calls;
-use crate::channel::SimChannel;
+use crate::clients::calls::Calls;
+use crate::clients::channel::SimChannel;
+use crate::clients::endpoints::{Backends, longest_backoff};
+use crate::clients::sessions::Sessions;
 use crate::config::Key;
-use crate::endpoints::{Backends, longest_backoff};
 use crate::invariants::{self, Violation};
 use crate::outliers::Limits;
 use crate::queue::{Event, Queue};
@@ -22,7 +23,6 @@ use crate::script::{Action, Script, Settings, Step};
 use crate::servers::ads_model::{AdsModel, Response};
 use crate::servers::control_plane::ControlPlane;
 use crate::servers::encode;
-use crate::sessions::Sessions;
 
 mod actions;
 mod channels;

@@ -8,10 +8,10 @@ use common::{
     PATH, Result, Scenario as _, add_cluster, failed, idle_world, one_cluster, reached, world, world_of_seed,
     world_with,
 };
+use proxyless_sim::clients::endpoints::Behaviour;
 use proxyless_sim::config::{
     Assignment, Cluster, Endpoint, Health, Listener, Locality, Mesh, backend, route,
 };
-use proxyless_sim::endpoints::Behaviour;
 use proxyless_sim::script::{Action, Change, Fault, Loss, ServerHabits};
 use proxyless_sim::world::{Outcome, World};
 use proxyless_xds::client::ResourceStatus;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use proxyless_mesh::channel_core::ChannelInput;
 
 use super::{Cookie, Request, World};
-use crate::calls::End;
-use crate::endpoints::{Behaviour, Connection, Happening, Phase};
+use crate::clients::calls::End;
+use crate::clients::endpoints::{Behaviour, Connection, Happening, Phase};
 use crate::invariants::Violation;
 use crate::outliers;
 use crate::queue::{Event, Lane};

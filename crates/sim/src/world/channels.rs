@@ -11,9 +11,9 @@ use proxyless_xds::client::{Input, WatchEvent, WatchId};
 use proxyless_xds::lrs;
 
 use super::{Background, World};
-use crate::calls::{End, Wire};
-use crate::channel::{SimChannel, Watched};
-use crate::endpoints::{Behaviour, Connection, Happening, Phase};
+use crate::clients::calls::{End, Wire};
+use crate::clients::channel::{SimChannel, Watched};
+use crate::clients::endpoints::{Behaviour, Connection, Happening, Phase};
 use crate::invariants::{self, Violation};
 use crate::kept::Before;
 use crate::queue::{Event, Lane};

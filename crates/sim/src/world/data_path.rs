@@ -9,13 +9,14 @@ use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_sans_io::Rng;
 
 use super::World;
-use crate::calls::{self, End, Picked, Running};
-use crate::endpoints::Phase;
+use crate::clients::calls::{self, End, Picked, Running};
+use crate::clients::endpoints::Phase;
+use crate::clients::sessions;
+use crate::in_use;
 use crate::invariants::Violation;
 use crate::ledger::{self, Counted};
 use crate::queue::Event;
 use crate::script::{CallSpec, Mood};
-use crate::{in_use, sessions};
 
 /// Calls that wait longer than this fail.
 const DEADLINE: Duration = Duration::from_secs(60);

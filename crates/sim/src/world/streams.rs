@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::World;
-use crate::calls::{Calls, Flight, Held, Running};
+use crate::clients::calls::{Calls, Flight, Held, Running};
 use crate::invariants::Violation;
 use crate::ledger::{self, Counted};
 use crate::queue::Event;

@@ -13,9 +13,9 @@ use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::lrs::LoadStore;
 
+use crate::clients::sessions::Wait;
 use crate::ledger::{Ledger, Place};
 use crate::script::CallSpec;
-use crate::sessions::Wait;
 
 /// What a connection slot holds in the simulator.
 #[derive(Clone, Copy, Debug)]

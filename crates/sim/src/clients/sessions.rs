@@ -10,9 +10,9 @@ use proxyless_mesh::cluster_ref::ClusterRef;
 use proxyless_mesh::xds_config::ClusterConfig;
 use proxyless_sans_io::Time;
 
-use crate::calls::Picked;
-use crate::channel::SimChannel;
-use crate::endpoints::{Behaviour, Phase};
+use crate::clients::calls::Picked;
+use crate::clients::channel::SimChannel;
+use crate::clients::endpoints::{Behaviour, Phase};
 use crate::generate::MAX_IDLE_TIMEOUT;
 use crate::in_use::Leaf;
 use crate::invariants::{Violation, has_prospects};

@@ -16,7 +16,7 @@ use proxyless_xds::client::{ResourceErrorKind, WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::{EndpointHealth, LbEndpoint, Resource, ResourceType};
 
-use crate::endpoints::Connections;
+use crate::clients::endpoints::Connections;
 use crate::script::Settings;
 use crate::servers::resolver::Resolver;
 use crate::world::gates;
