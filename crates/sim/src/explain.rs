@@ -66,7 +66,7 @@ mod tests {
     use proxyless_sans_io::Time;
 
     use super::*;
-    use crate::invariants::Violation;
+    use crate::laws::invariants::Violation;
 
     #[test]
     fn a_failure_fits_on_a_screen() {

@@ -12,22 +12,12 @@
 
 pub mod clients;
 pub mod config;
-pub mod expected;
 pub mod explain;
-mod fresh;
 mod generate;
-mod in_use;
-pub mod invariants;
-mod kept;
-pub mod ledger;
-mod liveness;
+pub mod laws;
 pub mod minimise;
-pub mod oracle;
-mod outliers;
-mod owners;
 mod queue;
 pub mod run;
 pub mod script;
 pub mod servers;
-mod shares;
 pub mod world;

@@ -7,11 +7,12 @@ use std::time::Duration;
 use proxyless_sans_io::Time;
 
 use crate::clients::sessions;
-use crate::invariants::{self, Violation};
-use crate::liveness::{self, Bound, Plan};
+use crate::generate;
+use crate::laws::invariants::{self, Violation};
+use crate::laws::liveness::{self, Bound, Plan};
+use crate::laws::{fresh, oracle, outliers, owners, shares};
 use crate::script::{Mood, Script};
 use crate::world::{Background, World};
-use crate::{fresh, generate, oracle, outliers, owners, shares};
 
 /// How long a world has to come to rest: the longest backoff, and a failover timer for every priority of every leaf.
 const CALM_ROUNDS: u32 = 70;

@@ -14,7 +14,7 @@ use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::lrs::LoadStore;
 
 use crate::clients::sessions::Wait;
-use crate::ledger::{Ledger, Place};
+use crate::laws::ledger::{Ledger, Place};
 use crate::script::CallSpec;
 
 /// What a connection slot holds in the simulator.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proxyless_balancer::tree::ConnectionId;
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
-use crate::invariants::Violation;
+use crate::laws::invariants::Violation;
 
 /// What a backend does with attempts to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use envoy_types::pb::google::protobuf::Duration as WireDuration;
 use prost::Message as _;
 use proxyless_sans_io::Time;
 
-use crate::invariants::Violation;
-use crate::ledger::{Account, Ledger, Load, Sums};
+use crate::laws::invariants::Violation;
+use crate::laws::ledger::{Account, Ledger, Load, Sums};
 
 /// Clients report no more often than this, whatever the server says.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);

@@ -14,8 +14,8 @@ use super::{Background, World};
 use crate::clients::calls::{End, Wire};
 use crate::clients::channel::{SimChannel, Watched};
 use crate::clients::endpoints::{Behaviour, Connection, Happening, Phase};
-use crate::invariants::{self, Violation};
-use crate::kept::Before;
+use crate::laws::invariants::{self, Violation};
+use crate::laws::kept::Before;
 use crate::queue::{Event, Lane};
 
 impl World {

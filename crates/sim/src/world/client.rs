@@ -8,7 +8,7 @@ use proxyless_xds::client::{Effect, Input, WatchId};
 use proxyless_xds::resource::ResourceType;
 
 use super::World;
-use crate::invariants::Violation;
+use crate::laws::invariants::Violation;
 use crate::queue::{Event, Lane};
 use crate::script::Loss;
 use crate::servers::ads_model;

@@ -12,9 +12,9 @@ use super::World;
 use crate::clients::calls::{self, End, Picked, Running};
 use crate::clients::endpoints::Phase;
 use crate::clients::sessions;
-use crate::in_use;
-use crate::invariants::Violation;
-use crate::ledger::{self, Counted};
+use crate::laws::in_use;
+use crate::laws::invariants::Violation;
+use crate::laws::ledger::{self, Counted};
 use crate::queue::Event;
 use crate::script::{CallSpec, Mood};
 

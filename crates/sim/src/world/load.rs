@@ -10,7 +10,7 @@ use proxyless_sans_io::Time;
 use proxyless_xds::lrs::{Effect, Input, LrsCore, LrsCoreConfig};
 
 use super::World;
-use crate::invariants::Violation;
+use crate::laws::invariants::Violation;
 use crate::queue::{Event, Lane};
 use crate::servers::encode;
 use crate::servers::load_server::{self, LoadServer, Wish};

@@ -9,7 +9,7 @@ use proxyless_sans_io::Time;
 use proxyless_xds::client::{Input, WatchEvent, WatchId};
 
 use super::World;
-use crate::invariants::Violation;
+use crate::laws::invariants::Violation;
 use crate::queue::{Event, Lane};
 
 /// How long the client waits for a channel to act on an event.

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use super::World;
 use crate::clients::calls::{Calls, Flight, Held, Running};
-use crate::invariants::Violation;
-use crate::ledger::{self, Counted};
+use crate::laws::invariants::Violation;
+use crate::laws::ledger::{self, Counted};
 use crate::queue::Event;
 
 /// The limits that servers have set, by their addresses.

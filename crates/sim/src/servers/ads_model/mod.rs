@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use proxyless_xds::resource::ResourceType;
 
-use crate::invariants::Violation;
+use crate::laws::invariants::Violation;
 
 /// A response as the client should see it.
 #[derive(Clone, Debug)]

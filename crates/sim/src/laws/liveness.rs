@@ -11,10 +11,10 @@ use std::time::Duration;
 use crate::clients::channel::SimChannel;
 use crate::clients::endpoints::{Backends, Behaviour};
 use crate::config::{Assignment, ClusterKind, Mesh, Policy};
-use crate::expected::{self, Expected, Targets, Walk};
 use crate::generate::{MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
-use crate::invariants::Violation;
-use crate::oracle;
+use crate::laws::expected::{self, Expected, Targets, Walk};
+use crate::laws::invariants::Violation;
+use crate::laws::oracle;
 use crate::script::{Action, Change, Loss};
 use crate::world::{Outcome, World};
 

@@ -9,7 +9,7 @@ use proxyless_balancer::tree::TreeStats;
 use crate::clients::channel::SimChannel;
 use crate::clients::endpoints::Phase;
 use crate::clients::sessions;
-use crate::in_use;
+use crate::laws::in_use;
 use crate::world::World;
 
 /// Something that must not be.

@@ -12,8 +12,8 @@ use proxyless_xds::resource::{
 
 use crate::clients::calls::Picked;
 use crate::clients::channel::SimChannel;
-use crate::invariants::Violation;
-use crate::ledger::Counted;
+use crate::laws::invariants::Violation;
+use crate::laws::ledger::Counted;
 
 /// A cluster that routes name and that is no aggregate: who picks there is known without guessing.
 pub(crate) struct Leaf<'a> {

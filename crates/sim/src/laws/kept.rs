@@ -11,7 +11,7 @@ use proxyless_xds::resource::{
 };
 
 use crate::clients::sessions::completes;
-use crate::invariants::Violation;
+use crate::laws::invariants::Violation;
 use crate::world::World;
 
 /// How a channel stood before it was told something.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proxyless_xds::lrs::{LoadStore, LoadView};
 
-use crate::invariants::Violation;
+use crate::laws::invariants::Violation;
 
 /// What a cluster is known by in reports: its name and its EDS service name, which may be empty.
 pub type Account = (String, String);

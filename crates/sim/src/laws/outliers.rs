@@ -16,8 +16,8 @@ use proxyless_xds::resource::{EjectionSettings, EndpointHealth, LbPolicy};
 use crate::clients::channel::SimChannel;
 use crate::clients::endpoints::Phase;
 use crate::generate::{BACKENDS, MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
-use crate::in_use::Leaf;
-use crate::invariants::Violation;
+use crate::laws::in_use::Leaf;
+use crate::laws::invariants::Violation;
 use crate::world::World;
 
 /// So many picks find every endpoint, whatever the weights.

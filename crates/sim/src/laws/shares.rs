@@ -9,9 +9,9 @@ use proxyless_sans_io::Rng;
 
 use crate::clients::calls;
 use crate::config::Policy;
-use crate::expected::{self, Expected, Group, Targets};
 use crate::generate::PATHS;
-use crate::invariants::Violation;
+use crate::laws::expected::{self, Expected, Group, Targets};
+use crate::laws::invariants::Violation;
 use crate::world::World;
 
 /// How many picks are looked at for each path, and for each cluster.

@@ -11,9 +11,9 @@ use proxyless_mesh::xds_config::{ClusterChildren, ClusterEntry, EndpointsState, 
 use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment};
 
 use crate::config::Mesh;
-use crate::expected::{Expected, expected_of};
-use crate::invariants::Violation;
-use crate::liveness::is_tempted;
+use crate::laws::expected::{Expected, expected_of};
+use crate::laws::invariants::Violation;
+use crate::laws::liveness::is_tempted;
 use crate::script::{Action, Script};
 use crate::world::{Background, World};
 
