@@ -1,9 +1,9 @@
 //! What people read of a failing seed.
 
-use crate::config::Mesh;
 use crate::minimise::minimise;
 use crate::run::{Failure, script};
 use crate::script::Script;
+use crate::script::config::Mesh;
 
 /// Longer lines are cut.
 const WIDTH: usize = 300;

@@ -11,9 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clients;
-pub mod config;
 pub mod explain;
-mod generate;
 pub mod laws;
 pub mod minimise;
 mod queue;

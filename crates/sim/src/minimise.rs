@@ -2,8 +2,8 @@
 
 use proxyless_xds::resource::ResourceType;
 
-use crate::config::Mesh;
 use crate::run::{Failure, Trace, run};
+use crate::script::config::Mesh;
 use crate::script::{Mood, Script};
 
 /// Drops steps, and resources that are there from the beginning, as long as the same rule is broken.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use proxyless_sans_io::Time;
 
 use crate::clients::sessions;
-use crate::generate;
 use crate::laws::invariants::{self, Violation};
 use crate::laws::liveness::{self, Bound, Plan};
 use crate::laws::{fresh, oracle, outliers, owners, shares};
+use crate::script::generate;
 use crate::script::{Mood, Script};
 use crate::world::{Background, World};
 

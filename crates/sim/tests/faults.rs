@@ -9,7 +9,7 @@ use http::HeaderMap;
 use proxyless_balancer::api::{CallAttributes, PickArgs, PickResult};
 use proxyless_sans_io::Rng;
 use proxyless_sim::clients::endpoints::Behaviour;
-use proxyless_sim::config::{Cluster, Listener, Mesh, backend, route};
+use proxyless_sim::script::config::{Cluster, Listener, Mesh, backend, route};
 use proxyless_sim::script::{Action, CallSpec, Change, Loss, Script, Settings};
 use proxyless_sim::world::{Outcome, World};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::{Result, Scenario as _, add_cluster, failed, one_cluster, reached, world, world_of_seed};
 use proxyless_sim::clients::endpoints::Behaviour;
-use proxyless_sim::config::{Assignment, Cluster, Endpoint, Health, Listener, backend, route};
 use proxyless_sim::run::{Trace, plain_script, run};
+use proxyless_sim::script::config::{Assignment, Cluster, Endpoint, Health, Listener, backend, route};
 use proxyless_sim::script::{Action, Change, Loss, Script, Settings, Step};
 use proxyless_sim::world::{Outcome, World};
 use proxyless_xds::resource::ResourceType;
@@ -41,7 +41,7 @@ fn addresses_of_one_endpoint_that_hang_up_in_turn_get_one_connection_per_backoff
 }
 
 /// A world in which drivers may be stalled.
-fn with_stalls(mut mesh: proxyless_sim::config::Mesh) -> World {
+fn with_stalls(mut mesh: proxyless_sim::script::config::Mesh) -> World {
     mesh.listeners.insert("l1".into(), Listener::Rds("r0".into()));
     // That one of its steps is a stall tells the world that it has to expect some.
     let steps = vec![Step { at: proxyless_sans_io::Time::ZERO, action: Action::Stall(7, SECOND) }];

@@ -9,7 +9,7 @@ use common::{
     world_with,
 };
 use proxyless_sim::clients::endpoints::Behaviour;
-use proxyless_sim::config::{
+use proxyless_sim::script::config::{
     Assignment, Cluster, Endpoint, Health, Listener, Locality, Mesh, backend, route,
 };
 use proxyless_sim::script::{Action, Change, Fault, Loss, ServerHabits};

@@ -13,9 +13,9 @@ use proxyless_sans_io::Time;
 use crate::clients::calls::Picked;
 use crate::clients::channel::SimChannel;
 use crate::clients::endpoints::{Behaviour, Phase};
-use crate::generate::MAX_IDLE_TIMEOUT;
 use crate::laws::in_use::Leaf;
 use crate::laws::invariants::{Violation, has_prospects};
+use crate::script::generate::MAX_IDLE_TIMEOUT;
 use crate::world::{Cookie, Outcome, Request, World};
 
 /// While a host is in backoff, this many RPCs may go elsewhere.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::clients::endpoints::Backends;
-use crate::config::{Assignment, ClusterKind, Health, Listener, Locality, Mesh, Policy, Route};
+use crate::script::config::{Assignment, ClusterKind, Health, Listener, Locality, Mesh, Policy, Route};
 
 /// A37-17: levels in a tree of clusters, the leaf's included.
 const MAX_LEVELS: usize = 16;
@@ -232,7 +232,7 @@ fn endpoints(localities: &[Locality]) -> Vec<&[SocketAddr]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Cluster;
+    use crate::script::config::Cluster;
 
     /// A chain of so many clusters, the last of which is a leaf.
     fn chain(levels: usize) -> Mesh {

@@ -10,10 +10,10 @@ use proxyless_balancer::api::PickResult;
 use proxyless_mesh::xds_config::{ClusterChildren, ClusterEntry, EndpointsState, XdsConfig};
 use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment};
 
-use crate::config::Mesh;
 use crate::laws::expected::{Expected, expected_of};
 use crate::laws::invariants::Violation;
 use crate::laws::liveness::is_tempted;
+use crate::script::config::Mesh;
 use crate::script::{Action, Script};
 use crate::world::{Background, World};
 

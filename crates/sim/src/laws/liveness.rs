@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use crate::clients::channel::SimChannel;
 use crate::clients::endpoints::{Backends, Behaviour};
-use crate::config::{Assignment, ClusterKind, Mesh, Policy};
-use crate::generate::{MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
 use crate::laws::expected::{self, Expected, Targets, Walk};
 use crate::laws::invariants::Violation;
 use crate::laws::oracle;
+use crate::script::config::{Assignment, ClusterKind, Mesh, Policy};
+use crate::script::generate::{MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
 use crate::script::{Action, Change, Loss};
 use crate::world::{Outcome, World};
 

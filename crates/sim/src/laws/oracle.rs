@@ -10,11 +10,11 @@ use proxyless_xds::resource::ResourceType;
 
 use crate::clients::channel::SimChannel;
 use crate::clients::endpoints::Behaviour;
-use crate::config::{ClusterKind, Key, Listener, Mesh};
-use crate::generate::PATHS;
 use crate::laws::expected::{Expected, Targets, Walk, may_be_off_ring, routes};
 use crate::laws::invariants::Violation;
 use crate::laws::liveness::is_tempted;
+use crate::script::config::{ClusterKind, Key, Listener, Mesh};
+use crate::script::generate::PATHS;
 use crate::world::{Outcome, World};
 
 /// An RPC may find a connection that is only just being made.

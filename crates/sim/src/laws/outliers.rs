@@ -15,9 +15,9 @@ use proxyless_xds::resource::{EjectionSettings, EndpointHealth, LbPolicy};
 
 use crate::clients::channel::SimChannel;
 use crate::clients::endpoints::Phase;
-use crate::generate::{BACKENDS, MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
 use crate::laws::in_use::Leaf;
 use crate::laws::invariants::Violation;
+use crate::script::generate::{BACKENDS, MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
 use crate::world::World;
 
 /// So many picks find every endpoint, whatever the weights.
@@ -183,7 +183,7 @@ pub(crate) fn storm(world: &mut World) -> Result<(), Violation> {
     }
     for n in 1..=BACKENDS {
         let percent = [0, 0, 30, 60, 100][world.rng.below(5) as usize];
-        world.backends.set_failing(crate::config::backend(n), percent);
+        world.backends.set_failing(crate::script::config::backend(n), percent);
     }
     for _ in 0..STORM_ROUNDS {
         calls(world, CALLS_PER_ROUND)?;

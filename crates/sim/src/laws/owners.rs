@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::clients::channel::SimChannel;
 use crate::clients::endpoints::Backends;
-use crate::config::{ClusterKind, Mesh};
 use crate::laws::expected::{self, Expected, Walk};
 use crate::laws::invariants::Violation;
+use crate::script::config::{ClusterKind, Mesh};
 use crate::world::World;
 
 /// Longer than children that the priority policy deactivated are kept (15 minutes).

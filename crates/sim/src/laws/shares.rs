@@ -8,10 +8,10 @@ use proxyless_mesh::channel_core::DataPlane;
 use proxyless_sans_io::Rng;
 
 use crate::clients::calls;
-use crate::config::Policy;
-use crate::generate::PATHS;
 use crate::laws::expected::{self, Expected, Group, Targets};
 use crate::laws::invariants::Violation;
+use crate::script::config::Policy;
+use crate::script::generate::PATHS;
 use crate::world::World;
 
 /// How many picks are looked at for each path, and for each cluster.

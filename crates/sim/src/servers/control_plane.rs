@@ -9,7 +9,7 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message as _, Name as _};
 use proxyless_xds::resource::ResourceType;
 
-use crate::config::{Key, Mesh};
+use crate::script::config::{Key, Mesh};
 use crate::script::{Change, Fault, ServerHabits};
 use crate::servers::ads_model::Response;
 use crate::servers::encode;

@@ -2,8 +2,8 @@
 
 use proxyless_xds::resource::ResourceType;
 
-use crate::config::{Key, Mesh};
 use crate::script::Change;
+use crate::script::config::{Key, Mesh};
 
 impl Change {
     /// The resource that changes; `None` if it is none.

@@ -21,7 +21,7 @@ use envoy_types::pb::google::protobuf::{Any, UInt32Value, UInt64Value};
 use prost::{Message, Name};
 use proxyless_xds::resource::ResourceType;
 
-use crate::config::{
+use crate::script::config::{
     Assignment, Cluster, ClusterKind, Endpoint, Health, Key, Listener, Mesh, PORT, Policy, Route,
 };
 

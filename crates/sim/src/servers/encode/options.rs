@@ -9,7 +9,7 @@ use envoy_types::pb::google::protobuf::{Duration as WireDuration, UInt32Value};
 use proxyless_xds::resource::EjectionSettings;
 
 use super::{health_status, pack};
-use crate::config::{Cluster, Session};
+use crate::script::config::{Cluster, Session};
 
 pub(super) fn set(proto: &mut cluster::Cluster, spec: &Cluster) {
     proto.lrs_server = spec.reports_load.then(|| {

@@ -7,8 +7,11 @@ use proxyless_sans_io::Time;
 use proxyless_xds::resource::ResourceType;
 
 use crate::clients::endpoints::Behaviour;
-use crate::config::{Assignment, Cluster, Key, Listener, Mesh, Route};
+use crate::script::config::{Assignment, Cluster, Key, Listener, Mesh, Route};
 use crate::servers::load_server::Wish;
+
+pub mod config;
+pub(crate) mod generate;
 
 /// What a world is made from.
 #[derive(Clone, Debug)]

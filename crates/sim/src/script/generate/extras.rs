@@ -9,7 +9,7 @@ use proxyless_xds::resource::ResourceType;
 use super::{CHANNELS, LEAVES};
 
 use crate::clients::endpoints::Behaviour;
-use crate::config::{Assignment, Cluster, ClusterKind, Listener, Mesh, Route};
+use crate::script::config::{Assignment, Cluster, ClusterKind, Listener, Mesh, Route};
 use crate::script::{Action, Change, Loss, Mood, Script, Step};
 
 /// One in so many worlds stays as it was.

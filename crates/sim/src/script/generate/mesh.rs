@@ -8,11 +8,11 @@ use super::{
     AGGREGATES, ASSIGNMENTS, BACKENDS, CHANNELS, GHOST, HOSTS, LEAVES, LISTS, MAX_EJECTION_TIME,
     MAX_IDLE_TIMEOUT, MAX_SWEEP_INTERVAL, Maker,
 };
-use crate::config::{
+use crate::script::Change;
+use crate::script::config::{
     Assignment, Cluster, ClusterKind, Endpoint, Health, Listener, Locality, Mesh, Policy, Route, Session,
     backend,
 };
-use crate::script::Change;
 
 impl Maker {
     pub(super) fn mesh(&mut self) -> Mesh {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proxyless_sans_io::Rng;
 use proxyless_xds::resource::ResourceType;
 
-use crate::config::backend;
+use crate::script::config::backend;
 use crate::script::{Mood, Script, ServerHabits, Settings};
 
 mod extras;

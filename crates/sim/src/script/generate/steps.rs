@@ -7,7 +7,7 @@ use proxyless_xds::resource::ResourceType;
 
 use super::{AGGREGATES, ASSIGNMENTS, LEAVES, LISTS, Maker, PATHS};
 use crate::clients::endpoints::Behaviour;
-use crate::config::Key;
+use crate::script::config::Key;
 use crate::script::{Action, CallSpec, Change, CutTime, Fault, Loss, Step};
 use crate::servers::load_server::Wish;
 
