@@ -11,9 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clients;
-pub mod explain;
 pub mod laws;
-pub mod minimise;
 mod queue;
 pub mod run;
 pub mod script;

@@ -14,6 +14,9 @@ use crate::script::generate;
 use crate::script::{Mood, Script};
 use crate::world::{Background, World};
 
+pub mod explain;
+pub mod minimise;
+
 /// How long a world has to come to rest: the longest backoff, and a failover timer for every priority of every leaf.
 const CALM_ROUNDS: u32 = 70;
 const CALM_ROUND: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! What people read of a failing seed.
 
-use crate::minimise::minimise;
+use crate::run::minimise::minimise;
 use crate::run::{Failure, script};
 use crate::script::Script;
 use crate::script::config::Mesh;
