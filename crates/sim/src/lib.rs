@@ -12,7 +12,6 @@
 
 pub mod clients;
 pub mod laws;
-mod queue;
 pub mod run;
 pub mod script;
 pub mod servers;

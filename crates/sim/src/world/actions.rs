@@ -11,10 +11,10 @@ use crate::clients::calls::End;
 use crate::clients::endpoints::{Behaviour, Connection, Happening, Phase};
 use crate::laws::invariants::Violation;
 use crate::laws::outliers;
-use crate::queue::{Event, Lane};
 use crate::script::{Action, CallSpec, Change, CutTime, Mood};
 use crate::servers::control_plane::Welcome;
 use crate::servers::load_server::Wish;
+use crate::world::queue::{Event, Lane};
 
 impl World {
     /// Does something to the world.

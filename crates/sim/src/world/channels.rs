@@ -16,7 +16,7 @@ use crate::clients::channel::{SimChannel, Watched};
 use crate::clients::endpoints::{Behaviour, Connection, Happening, Phase};
 use crate::laws::invariants::{self, Violation};
 use crate::laws::kept::Before;
-use crate::queue::{Event, Lane};
+use crate::world::queue::{Event, Lane};
 
 impl World {
     /// Starts a channel, unless it runs.

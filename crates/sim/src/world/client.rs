@@ -9,10 +9,10 @@ use proxyless_xds::resource::ResourceType;
 
 use super::World;
 use crate::laws::invariants::Violation;
-use crate::queue::{Event, Lane};
 use crate::script::Loss;
 use crate::servers::ads_model;
 use crate::servers::control_plane::Welcome;
+use crate::world::queue::{Event, Lane};
 
 /// Watches of one channel have numbers below this; the client's are made unique with the channel's epoch.
 const WATCHES_PER_CHANNEL: u64 = 1 << 32;

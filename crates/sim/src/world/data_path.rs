@@ -15,8 +15,8 @@ use crate::clients::sessions;
 use crate::laws::in_use;
 use crate::laws::invariants::Violation;
 use crate::laws::ledger::{self, Counted};
-use crate::queue::Event;
 use crate::script::{CallSpec, Mood};
+use crate::world::queue::Event;
 
 /// Calls that wait longer than this fail.
 const DEADLINE: Duration = Duration::from_secs(60);

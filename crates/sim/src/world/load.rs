@@ -11,9 +11,9 @@ use proxyless_xds::lrs::{Effect, Input, LrsCore, LrsCoreConfig};
 
 use super::World;
 use crate::laws::invariants::Violation;
-use crate::queue::{Event, Lane};
 use crate::servers::encode;
 use crate::servers::load_server::{self, LoadServer, Wish};
+use crate::world::queue::{Event, Lane};
 
 /// Longer than backoff and the longest interval: what is left is reported within.
 const LAST_REPORTS: Duration = Duration::from_secs(200);

@@ -10,7 +10,7 @@ use proxyless_xds::client::{Input, WatchEvent, WatchId};
 
 use super::World;
 use crate::laws::invariants::Violation;
-use crate::queue::{Event, Lane};
+use crate::world::queue::{Event, Lane};
 
 /// How long the client waits for a channel to act on an event.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use super::World;
 use crate::clients::calls::{Calls, Flight, Held, Running};
 use crate::laws::invariants::Violation;
 use crate::laws::ledger::{self, Counted};
-use crate::queue::Event;
+use crate::world::queue::Event;
 
 /// The limits that servers have set, by their addresses.
 #[derive(Debug, Default)]

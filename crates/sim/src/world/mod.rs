@@ -17,12 +17,12 @@ use crate::clients::endpoints::{Backends, longest_backoff};
 use crate::clients::sessions::Sessions;
 use crate::laws::invariants::{self, Violation};
 use crate::laws::outliers::Limits;
-use crate::queue::{Event, Queue};
 use crate::script::config::Key;
 use crate::script::{Action, Script, Settings, Step};
 use crate::servers::ads_model::{AdsModel, Response};
 use crate::servers::control_plane::ControlPlane;
 use crate::servers::encode;
+use crate::world::queue::{Event, Queue};
 
 mod actions;
 mod channels;
@@ -30,6 +30,7 @@ mod client;
 mod data_path;
 mod load;
 mod log;
+pub(crate) mod queue;
 mod slow;
 mod streams;
 
