@@ -10,9 +10,13 @@
 //! No clock, no thread and no socket: the same script gives the same effects, every time.
 #![forbid(unsafe_code)]
 
-pub mod clients;
-pub mod laws;
+pub use self::clients::endpoints::Behaviour;
+pub use self::laws::invariants::Violation;
+pub use self::servers::load_server::Wish;
+
+mod clients;
+mod laws;
 pub mod run;
 pub mod script;
-pub mod servers;
+mod servers;
 pub mod world;

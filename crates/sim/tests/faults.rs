@@ -8,7 +8,7 @@ use common::{PATH, Result, Scenario as _, add_cluster, failed, one_cluster, reac
 use http::HeaderMap;
 use proxyless_balancer::api::{CallAttributes, PickArgs, PickResult};
 use proxyless_sans_io::Rng;
-use proxyless_sim::clients::endpoints::Behaviour;
+use proxyless_sim::Behaviour;
 use proxyless_sim::script::config::{Cluster, Listener, Mesh, backend, route};
 use proxyless_sim::script::{Action, CallSpec, Change, Loss, Script, Settings};
 use proxyless_sim::world::{Outcome, World};

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Result, Scenario as _, add_cluster, failed, one_cluster, reached, world, world_of_seed};
-use proxyless_sim::clients::endpoints::Behaviour;
+use proxyless_sim::Behaviour;
 use proxyless_sim::run::{Trace, plain_script, run};
 use proxyless_sim::script::config::{Assignment, Cluster, Endpoint, Health, Listener, backend, route};
 use proxyless_sim::script::{Action, Change, Loss, Script, Settings, Step};

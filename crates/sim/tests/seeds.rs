@@ -1,6 +1,6 @@
 //! Random worlds: each seed is one, and none may break a rule.
 
-use proxyless_sim::run::explain::explain;
+use proxyless_sim::run::explain;
 use proxyless_sim::run::{Trace, check as check_seed, run, script};
 
 /// How much of what happened in a failing world is printed.

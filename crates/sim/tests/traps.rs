@@ -8,7 +8,7 @@ use common::{
     PATH, Result, Scenario as _, add_cluster, failed, idle_world, one_cluster, reached, world, world_of_seed,
     world_with,
 };
-use proxyless_sim::clients::endpoints::Behaviour;
+use proxyless_sim::Behaviour;
 use proxyless_sim::script::config::{
     Assignment, Cluster, Endpoint, Health, Listener, Locality, Mesh, backend, route,
 };

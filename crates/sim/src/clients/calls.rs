@@ -19,14 +19,14 @@ use crate::script::CallSpec;
 
 /// What a connection slot holds in the simulator.
 #[derive(Clone, Copy, Debug)]
-pub struct Wire {
+pub(crate) struct Wire {
     /// The attempt that made the connection.
-    pub attempt: u64,
+    pub(crate) attempt: u64,
 }
 
 /// What came of routing and picking.
 #[derive(Debug)]
-pub enum Picked {
+pub(crate) enum Picked {
     /// It has a connection.
     Started {
         /// The call.
@@ -68,7 +68,7 @@ impl Picked {
 
 /// A call that was sent, and where its load is counted.
 #[derive(Debug)]
-pub struct Flight {
+pub(crate) struct Flight {
     ticket: CallTicket,
     place: Option<Place>,
     /// How many load reports there were when it began.
@@ -175,7 +175,7 @@ pub struct Calls {
     live: BTreeMap<u64, Call>,
     begun: u64,
     /// How many have waited for a stream.
-    pub(crate) turns: u64,
+    pub turns: u64,
     /// How many ended well.
     pub succeeded: u64,
     /// How many did not.
@@ -183,36 +183,36 @@ pub struct Calls {
     /// The reason of the last failure.
     pub last_failure: Option<String>,
     /// What they did, and what was reported of it.
-    pub ledger: Ledger,
+    pub(crate) ledger: Ledger,
 }
 
 /// A call.
 #[derive(Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// What it is.
-    pub spec: CallSpec,
+    pub(crate) spec: CallSpec,
     /// The channel that it is on.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
     /// Its cluster, once it is chosen; kept alive as long as the call lives.
-    pub cluster: Option<Arc<ClusterRef>>,
+    pub(crate) cluster: Option<Arc<ClusterRef>>,
     /// The cookie that it has: that of its session when its cluster was chosen.
-    pub cookie: Option<Arc<[SocketAddr]>>,
+    pub(crate) cookie: Option<Arc<[SocketAddr]>>,
     /// What its picks tell each other.
-    pub waiting: Option<HostWait>,
+    pub(crate) waiting: Option<HostWait>,
     /// Since when it waits with nothing new of its cluster.
     pub(crate) wait: Option<Wait>,
     /// Whether there is a snapshot that it has yet to look at.
-    pub woken: bool,
+    pub(crate) woken: bool,
     /// The connection that it waits for a stream of.
     pub(crate) held: Option<Held>,
     /// The connection that it runs on.
-    pub running: Option<Running>,
+    pub(crate) running: Option<Running>,
     /// How often it was sent.
-    pub sent: u32,
+    pub(crate) sent: u32,
     /// Since when it waits, or last waited.
-    pub waits_since: Time,
+    pub(crate) waits_since: Time,
     /// Whether the last pick failed, and it waits for ready.
-    pub out_of_luck: bool,
+    pub(crate) out_of_luck: bool,
 }
 
 /// A call that waits for a stream.
@@ -229,18 +229,18 @@ pub(crate) struct Held {
 
 /// Where a call runs.
 #[derive(Debug)]
-pub struct Running {
+pub(crate) struct Running {
     /// The call itself.
-    pub flight: Flight,
+    pub(crate) flight: Flight,
     /// The connection's attempt.
-    pub attempt: u64,
+    pub(crate) attempt: u64,
     /// The backend.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 /// How a call ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// With OK.
     Well,
     /// With an error, for this reason.
@@ -251,7 +251,7 @@ pub enum End {
 
 impl Calls {
     /// A call begins, and waits.
-    pub fn begin(&mut self, spec: CallSpec, epoch: u64, now: Time) -> u64 {
+    pub(crate) fn begin(&mut self, spec: CallSpec, epoch: u64, now: Time) -> u64 {
         self.begun += 1;
         let call = Call {
             spec,
@@ -272,30 +272,28 @@ impl Calls {
     }
 
     /// A call that has not ended.
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Call> {
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Call> {
         self.live.get_mut(&id)
     }
 
     /// A call that has not ended.
-    #[must_use]
-    pub fn get(&self, id: u64) -> Option<&Call> {
+    pub(crate) fn get(&self, id: u64) -> Option<&Call> {
         self.live.get(&id)
     }
 
     /// The calls of a channel that wait, and have looked at the newest snapshot.
-    pub fn waiting_for_news(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
+    pub(crate) fn waiting_for_news(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
         self.waiting(epoch).filter(|(_, call)| !call.woken)
     }
 
     /// The calls of a channel that wait.
-    pub fn waiting(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
+    pub(crate) fn waiting(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
         let waiting = self.live.iter().map(|(&id, call)| (id, call));
         waiting.filter(move |(_, call)| call.epoch == epoch && call.running.is_none() && call.held.is_none())
     }
 
     /// The calls of a channel on a connection.
-    #[must_use]
-    pub fn on_connection(&self, epoch: u64, attempt: u64) -> Vec<u64> {
+    pub(crate) fn on_connection(&self, epoch: u64, attempt: u64) -> Vec<u64> {
         let is_there =
             |call: &Call| call.epoch == epoch && call.running.as_ref().is_some_and(|r| r.attempt == attempt);
         self.live.iter().filter(|(_, call)| is_there(call)).map(|(&id, _)| id).collect()
@@ -333,8 +331,7 @@ impl Calls {
     }
 
     /// The calls of a channel.
-    #[must_use]
-    pub fn of_channel(&self, epoch: u64) -> Vec<u64> {
+    pub(crate) fn of_channel(&self, epoch: u64) -> Vec<u64> {
         self.live.iter().filter(|(_, call)| call.epoch == epoch).map(|(&id, _)| id).collect()
     }
 
@@ -350,12 +347,6 @@ impl Calls {
         self.live.values().filter(|call| call.running.is_some() || call.held.is_some()).count()
     }
 
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.live.len()
-    }
-
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -363,7 +354,7 @@ impl Calls {
     }
 
     /// A call ends.
-    pub fn end(&mut self, id: u64, end: End) {
+    pub(crate) fn end(&mut self, id: u64, end: End) {
         let Some(call) = self.live.remove(&id) else { return };
         let flight = call.running.map(|running| running.flight);
         match end {
@@ -390,14 +381,14 @@ impl Calls {
     }
 
     /// All callers give up.
-    pub fn end_all(&mut self) {
+    pub(crate) fn end_all(&mut self) {
         for id in self.live.keys().copied().collect::<Vec<_>>() {
             self.end(id, End::GivenUp);
         }
     }
 
     /// A call turns out not to have been sent: it waits again.
-    pub fn withdraw(&mut self, id: u64, now: Time) {
+    pub(crate) fn withdraw(&mut self, id: u64, now: Time) {
         let Some(call) = self.live.get_mut(&id) else { return };
         if let Some(running) = call.running.take() {
             call.waits_since = now;

@@ -24,28 +24,28 @@ use crate::world::gates;
 /// A channel in use.
 pub struct SimChannel {
     /// Which of the world's channels it is.
-    pub index: usize,
+    pub(crate) index: usize,
     /// Its own number: a channel that is started again has another one.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
     /// The core.
-    pub core: ChannelCore,
+    pub(crate) core: ChannelCore,
     /// What RPCs use now.
     pub plane: Option<DataPlane>,
     /// Its watches, with what it was told on them.
-    pub watches: BTreeMap<WatchId, Watched>,
+    pub(crate) watches: BTreeMap<WatchId, Watched>,
     /// Its connections.
-    pub connections: Connections,
+    pub(crate) connections: Connections,
     /// Addresses that DNS told it, by name.
-    pub resolved: BTreeMap<Arc<str>, Vec<SocketAddr>>,
+    pub(crate) resolved: BTreeMap<Arc<str>, Vec<SocketAddr>>,
     pub(crate) resolver: Resolver,
     /// Every address that it was ever told.
-    pub told: BTreeSet<SocketAddr>,
+    pub(crate) told: BTreeSet<SocketAddr>,
     /// When an attempt to connect last failed, by address.
     pub(crate) failed: BTreeMap<SocketAddr, Time>,
     /// The clusters whose configuration could serve at some time.
     pub(crate) served: BTreeSet<Arc<str>>,
     /// The stores whose load it wants reported.
-    pub loads: Vec<Arc<LoadStore>>,
+    pub(crate) loads: Vec<Arc<LoadStore>>,
     /// How often it published.
     pub publishes: u64,
     /// How often it asked for a connection.
@@ -67,15 +67,15 @@ pub struct SimChannel {
 
 /// A watch.
 #[derive(Debug)]
-pub struct Watched {
+pub(crate) struct Watched {
     /// The resource's type.
-    pub resource_type: ResourceType,
+    pub(crate) resource_type: ResourceType,
     /// The resource's name.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// What the channel must believe; `None` before the first answer.
-    pub answer: Option<Result<Resource, String>>,
+    pub(crate) answer: Option<Result<Resource, String>>,
     /// Whether the only answer is that the control plane is unreachable.
-    pub unreachable: bool,
+    pub(crate) unreachable: bool,
 }
 
 #[derive(Default)]
@@ -89,8 +89,13 @@ impl Wake for Flag {
 
 impl SimChannel {
     /// The channel of the listener `l<index>`, not used yet.
-    #[must_use]
-    pub fn new(index: usize, epoch: u64, settings: &Settings, circuits: CircuitRegistry, seed: u64) -> Self {
+    pub(crate) fn new(
+        index: usize,
+        epoch: u64,
+        settings: &Settings,
+        circuits: CircuitRegistry,
+        seed: u64,
+    ) -> Self {
         let woken = Arc::new(Flag::default());
         let name: Arc<str> = format!("l{index}").into();
         let config = ChannelConfig {
@@ -168,21 +173,13 @@ impl SimChannel {
         self.resolved.retain(|host, _| is_known(host));
     }
 
-    /// What the channel was told of a resource that it watches.
-    #[must_use]
-    pub fn answer(&self, resource_type: ResourceType, name: &str) -> Option<&Result<Resource, String>> {
-        let mut watches = self.watches.values();
-        watches.find(|found| found.resource_type == resource_type && *found.name == *name)?.answer.as_ref()
-    }
-
     /// Whether its snapshot has routes.
     pub(crate) fn has_routes(&self) -> bool {
         self.plane.as_ref().is_some_and(|plane| plane.routes.is_ok())
     }
 
     /// Whether it waits for a resource or for DNS.
-    #[must_use]
-    pub fn waits_for_data(&self) -> bool {
+    pub(crate) fn waits_for_data(&self) -> bool {
         let waits = |watched: &Watched| watched.answer.is_none() || watched.unreachable;
         self.watches.values().any(waits) || self.waits_for_dns()
     }
@@ -192,14 +189,12 @@ impl SimChannel {
     }
 
     /// Every address in what it watches and resolves.
-    #[must_use]
-    pub fn addresses(&self) -> BTreeSet<SocketAddr> {
+    pub(crate) fn addresses(&self) -> BTreeSet<SocketAddr> {
         self.addresses_where(|_| true)
     }
 
     /// The same without DRAINING endpoints.
-    #[must_use]
-    pub fn addresses_not_draining(&self) -> BTreeSet<SocketAddr> {
+    pub(crate) fn addresses_not_draining(&self) -> BTreeSet<SocketAddr> {
         self.addresses_where(|endpoint| endpoint.health != EndpointHealth::Draining)
     }
 

@@ -24,7 +24,7 @@ pub enum Behaviour {
 
 /// All backends; those that nothing was said of accept.
 #[derive(Clone, Debug, Default)]
-pub struct Backends {
+pub(crate) struct Backends {
     behaviours: BTreeMap<SocketAddr, Behaviour>,
     /// How many of a hundred RPCs end with an error.
     failing: BTreeMap<SocketAddr, u8>,
@@ -32,29 +32,27 @@ pub struct Backends {
 
 impl Backends {
     /// Sets how a backend behaves.
-    pub fn set(&mut self, address: SocketAddr, behaviour: Behaviour) {
+    pub(crate) fn set(&mut self, address: SocketAddr, behaviour: Behaviour) {
         self.behaviours.insert(address, behaviour);
     }
 
     /// How a backend behaves.
-    #[must_use]
-    pub fn behaviour(&self, address: SocketAddr) -> Behaviour {
+    pub(crate) fn behaviour(&self, address: SocketAddr) -> Behaviour {
         self.behaviours.get(&address).copied().unwrap_or(Behaviour::Accepts(Duration::from_millis(1)))
     }
 
     /// Whether a connection would come about.
-    #[must_use]
-    pub fn accepts(&self, address: SocketAddr) -> bool {
+    pub(crate) fn accepts(&self, address: SocketAddr) -> bool {
         matches!(self.behaviour(address), Behaviour::Accepts(_))
     }
 
     /// So many of a hundred RPCs to a backend end with an error from now on.
-    pub fn set_failing(&mut self, address: SocketAddr, percent: u8) {
+    pub(crate) fn set_failing(&mut self, address: SocketAddr, percent: u8) {
         self.failing.insert(address, percent);
     }
 
     /// RPCs that come to a backend end well from now on.
-    pub fn stop_failing(&mut self) {
+    pub(crate) fn stop_failing(&mut self) {
         self.failing.clear();
     }
 
@@ -66,7 +64,7 @@ impl Backends {
 
 /// What happens to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub(crate) enum Happening {
     /// The backend answers the attempt, as it behaves now.
     Answered,
     /// The attempt's time is over.
@@ -86,7 +84,7 @@ pub enum Happening {
 
 /// The connections of one channel, as its core has them: by attempt.
 #[derive(Debug, Default)]
-pub struct Connections {
+pub(crate) struct Connections {
     live: BTreeMap<u64, Connection>,
     /// When attempts to an address began, as long as none led to a connection that proved itself.
     fruitless: BTreeMap<SocketAddr, Vec<Time>>,
@@ -112,13 +110,13 @@ const SETTLED: Duration = Duration::from_secs(1);
 
 /// A connection, or an attempt to make it.
 #[derive(Clone, Copy, Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     /// Its name.
-    pub id: ConnectionId,
+    pub(crate) id: ConnectionId,
     /// Where to.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// How far it is.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// Since when it is READY.
     ready_since: Option<Time>,
     /// Whether the attempt gets no answer, whatever the backend does from now on.
@@ -136,7 +134,7 @@ impl Connection {
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// The core waits for an answer.
     Dialing,
     /// The core uses it.
@@ -150,7 +148,7 @@ impl Connections {
     ///
     /// # Errors
     /// If it has one, or waits for one, or has not waited for its backoff.
-    pub fn connect(
+    pub(crate) fn connect(
         &mut self,
         now: Time,
         id: ConnectionId,
@@ -202,7 +200,7 @@ impl Connections {
     ///
     /// # Errors
     /// If it has none.
-    pub fn cancel(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
+    pub(crate) fn cancel(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
         let cancelled = self.end(id, attempt, &[Phase::Dialing], "only live attempts are cancelled")?;
         // It was no failure, and takes back none.
         if let Some(attempts) = self.fruitless.get_mut(&cancelled.address) {
@@ -215,7 +213,7 @@ impl Connections {
     ///
     /// # Errors
     /// If it has none.
-    pub fn close(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
+    pub(crate) fn close(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
         let closed =
             self.end(id, attempt, &[Phase::Ready, Phase::Unwanted], "only live connections are closed")?;
         // The core forgets what it lets go.
@@ -238,7 +236,7 @@ impl Connections {
     }
 
     /// A connection comes that the core does not wait for any more.
-    pub fn cross(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) {
+    pub(crate) fn cross(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) {
         let longest = Duration::ZERO;
         let crossed =
             Connection { id, address, phase: Phase::Unwanted, ready_since: None, times_out: false, longest };
@@ -246,7 +244,7 @@ impl Connections {
     }
 
     /// The core learns that an attempt succeeded.
-    pub fn ready(&mut self, now: Time, attempt: u64) {
+    pub(crate) fn ready(&mut self, now: Time, attempt: u64) {
         if let Some(found) = self.live.get_mut(&attempt) {
             found.phase = Phase::Ready;
             found.ready_since = Some(now);
@@ -254,7 +252,7 @@ impl Connections {
     }
 
     /// The core learns that it is over.
-    pub fn over(&mut self, now: Time, attempt: u64) {
+    pub(crate) fn over(&mut self, now: Time, attempt: u64) {
         let Some(found) = self.live.remove(&attempt) else { return };
         if found.is_settled(now) {
             self.fruitless.remove(&found.address);
@@ -297,26 +295,23 @@ impl Connections {
     }
 
     /// One of them.
-    #[must_use]
-    pub fn get(&self, attempt: u64) -> Option<&Connection> {
+    pub(crate) fn get(&self, attempt: u64) -> Option<&Connection> {
         self.live.get(&attempt)
     }
 
     /// All of them, with their attempts.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
         self.live.iter().map(|(&attempt, found)| (attempt, found))
     }
 
     /// How far the connection to an address is, if there is one that the core knows.
-    #[must_use]
-    pub fn phase_of(&self, address: SocketAddr) -> Option<Phase> {
+    pub(crate) fn phase_of(&self, address: SocketAddr) -> Option<Phase> {
         let mut known = self.live.values().filter(|found| found.phase != Phase::Unwanted);
         known.find(|found| found.address == address).map(|found| found.phase)
     }
 
     /// How many are in a phase.
-    #[must_use]
-    pub fn count(&self, phase: Phase) -> usize {
+    pub(crate) fn count(&self, phase: Phase) -> usize {
         self.live.values().filter(|found| found.phase == phase).count()
     }
 }

@@ -195,7 +195,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use proxyless_sans_io::Time;
-    use proxyless_sim::laws::invariants::Violation;
+    use proxyless_sim::Violation;
 
     use super::*;
 

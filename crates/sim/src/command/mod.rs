@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use proxyless_sim::run::explain::explain;
+use proxyless_sim::run::explain;
 use proxyless_sim::run::{Trace, check, run as run_script, script};
 
 use self::batch::{Batch, News};

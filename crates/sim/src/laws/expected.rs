@@ -13,7 +13,7 @@ const RARE: f64 = 0.01;
 
 /// Where the RPCs of one cluster go.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Expected {
+pub(crate) enum Expected {
     /// They fail.
     Failure,
     /// They are dropped.
@@ -29,13 +29,13 @@ pub enum Expected {
 
 /// Addresses that share what RPCs they get in a way that is not known.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub(crate) struct Group {
     /// Those that accept; at least one.
-    pub addresses: BTreeSet<SocketAddr>,
+    pub(crate) addresses: BTreeSet<SocketAddr>,
     /// The locality.
-    pub zone: String,
+    pub(crate) zone: String,
     /// The share of the cluster's RPCs, where the policy draws by weight.
-    pub share: f64,
+    pub(crate) share: f64,
 }
 
 /// The clusters that the RPCs of one path go to: the share of each, and where its RPCs go. Empty if there is no route.

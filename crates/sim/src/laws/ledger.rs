@@ -11,20 +11,20 @@ use proxyless_xds::lrs::{LoadStore, LoadView};
 use crate::laws::invariants::Violation;
 
 /// What a cluster is known by in reports: its name and its EDS service name, which may be empty.
-pub type Account = (String, String);
+pub(crate) type Account = (String, String);
 
 /// Where a call is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// The cluster.
-    pub account: Account,
+    pub(crate) account: Account,
     /// The locality's zone.
-    pub zone: String,
+    pub(crate) zone: String,
 }
 
 /// What happened to the stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub(crate) enum Counted {
     /// Calls were issued.
     Issued(Place),
     /// Calls were dropped, in a category or in none.
@@ -33,48 +33,47 @@ pub enum Counted {
 
 /// The load of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub(crate) struct Load {
     /// Calls by zone.
-    pub zones: BTreeMap<String, Sums>,
+    pub(crate) zones: BTreeMap<String, Sums>,
     /// Drops by category.
-    pub categories: BTreeMap<String, u64>,
+    pub(crate) categories: BTreeMap<String, u64>,
     /// All drops.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
 }
 
 /// Calls of one zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub(crate) struct Sums {
     /// Calls that were sent.
-    pub issued: u64,
+    pub(crate) issued: u64,
     /// Calls that ended well.
-    pub succeeded: u64,
+    pub(crate) succeeded: u64,
     /// Calls that did not, given up ones among them.
-    pub failed: u64,
+    pub(crate) failed: u64,
     /// Calls that turned out not to have been sent when a report had already counted them. Reports cannot take that
     /// back, so they may say so much more.
-    pub late: u64,
+    pub(crate) late: u64,
 }
 
 impl Sums {
     /// Calls that have not ended.
-    #[must_use]
-    pub fn in_progress(self) -> u64 {
+    pub(crate) fn in_progress(self) -> u64 {
         self.issued.saturating_sub(self.succeeded + self.failed)
     }
 }
 
 /// Both sides.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     /// What calls did.
-    pub truth: BTreeMap<Account, Load>,
+    pub(crate) truth: BTreeMap<Account, Load>,
     /// What was reported, in requests that HTTP/2 pulled.
-    pub heard: BTreeMap<Account, Load>,
+    pub(crate) heard: BTreeMap<Account, Load>,
     /// How many reports were written.
-    pub reports: u64,
+    pub(crate) reports: u64,
     /// How many were pulled.
-    pub pulled: u64,
+    pub(crate) pulled: u64,
 }
 
 impl Ledger {

@@ -9,8 +9,7 @@ use crate::script::{Mood, Script};
 /// Drops steps, and resources that are there from the beginning, as long as the same rule is broken.
 ///
 /// Gives the shortest script found and how it fails, with its trace; `None` if the script does not fail.
-#[must_use]
-pub fn minimise(script: &Script) -> Option<(Script, Box<Failure>)> {
+pub(crate) fn minimise(script: &Script) -> Option<(Script, Box<Failure>)> {
     let rule = run(script, Trace::Off).err()?.violation.rule;
     let fails =
         |script: &Script| run(script, Trace::Off).is_err_and(|failure| failure.violation.rule == rule);

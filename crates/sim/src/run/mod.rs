@@ -14,8 +14,10 @@ use crate::script::generate;
 use crate::script::{Mood, Script};
 use crate::world::{Background, World};
 
-pub mod explain;
-pub mod minimise;
+mod explain;
+mod minimise;
+
+pub use self::explain::explain;
 
 /// How long a world has to come to rest: the longest backoff, and a failover timer for every priority of every leaf.
 const CALM_ROUNDS: u32 = 70;
@@ -219,7 +221,7 @@ fn come_back(world: &mut World) -> Result<(), Violation> {
 ///
 /// # Errors
 /// If an invariant breaks, or something that could serve does not in time.
-pub fn settle(world: &mut World) -> Result<(), Violation> {
+pub(crate) fn settle(world: &mut World) -> Result<(), Violation> {
     world.calm_down();
     world.background = Background::Streams;
     let (plan, bound) = (Plan::of(world), Bound::when_calm(world));

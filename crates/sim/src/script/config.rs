@@ -7,7 +7,7 @@ use std::time::Duration;
 use proxyless_xds::resource::{EjectionSettings, ResourceType};
 
 /// Names a resource.
-pub type Key = (ResourceType, String);
+pub(crate) type Key = (ResourceType, String);
 
 /// Everything that the control plane and DNS know.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -144,8 +144,7 @@ pub enum Health {
 
 impl Mesh {
     /// Whether there is such a resource.
-    #[must_use]
-    pub fn has(&self, (resource_type, name): &Key) -> bool {
+    pub(crate) fn has(&self, (resource_type, name): &Key) -> bool {
         match resource_type {
             ResourceType::Listener => self.listeners.contains_key(name),
             ResourceType::RouteConfiguration => self.routes.contains_key(name),
@@ -156,8 +155,7 @@ impl Mesh {
     }
 
     /// Every address of a leaf.
-    #[must_use]
-    pub fn addresses(&self, leaf: &str) -> Vec<SocketAddr> {
+    pub(crate) fn addresses(&self, leaf: &str) -> Vec<SocketAddr> {
         match self.clusters.get(leaf).map(|cluster| &cluster.kind) {
             Some(ClusterKind::Eds(eds)) => {
                 self.assignments.get(eds).map(|found| found.addresses().collect()).unwrap_or_default()
@@ -168,8 +166,7 @@ impl Mesh {
     }
 
     /// The other addresses that one policy tries beside an address of a leaf.
-    #[must_use]
-    pub fn siblings(&self, leaf: &str, address: SocketAddr) -> Vec<SocketAddr> {
+    pub(crate) fn siblings(&self, leaf: &str, address: SocketAddr) -> Vec<SocketAddr> {
         let cluster = self.clusters.get(leaf);
         let mut siblings = match cluster.map(|cluster| (&cluster.kind, cluster.policy)) {
             Some((ClusterKind::Eds(eds), policy)) if policy != Policy::PickFirst => {
@@ -184,8 +181,7 @@ impl Mesh {
     }
 
     /// The names of all resources of a type.
-    #[must_use]
-    pub fn names(&self, resource_type: ResourceType) -> Vec<String> {
+    pub(crate) fn names(&self, resource_type: ResourceType) -> Vec<String> {
         match resource_type {
             ResourceType::Listener => self.listeners.keys().cloned().collect(),
             ResourceType::RouteConfiguration => self.routes.keys().cloned().collect(),
@@ -198,8 +194,7 @@ impl Mesh {
 
 impl Listener {
     /// What it is, whether it has a filter for sessions or not.
-    #[must_use]
-    pub fn kind(&self) -> &Self {
+    pub(crate) fn kind(&self) -> &Self {
         match self {
             Self::WithoutSessions(listener) => listener.kind(),
             kind => kind,
@@ -207,8 +202,7 @@ impl Listener {
     }
 
     /// The same without the filter for sessions if it has one, and with one if not.
-    #[must_use]
-    pub fn toggled(self) -> Self {
+    pub(crate) fn toggled(self) -> Self {
         match self {
             Self::WithoutSessions(listener) => *listener,
             with => Self::WithoutSessions(Box::new(with)),
@@ -267,12 +261,12 @@ impl Assignment {
     }
 
     /// Every endpoint.
-    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
         self.priorities.iter().flatten().flat_map(|locality| &locality.endpoints)
     }
 
     /// Every address.
-    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.endpoints().flat_map(|endpoint| endpoint.addresses.iter().copied())
     }
 }
@@ -298,4 +292,4 @@ pub fn backend(n: u8) -> SocketAddr {
 }
 
 /// The port of every endpoint.
-pub const PORT: u16 = 80;
+pub(crate) const PORT: u16 = 80;

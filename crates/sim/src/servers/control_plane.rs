@@ -16,17 +16,17 @@ use crate::servers::encode;
 
 /// The management server.
 #[derive(Debug)]
-pub struct ControlPlane {
+pub(crate) struct ControlPlane {
     /// What it knows.
-    pub mesh: Mesh,
+    pub(crate) mesh: Mesh,
     /// How long it takes to answer.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     /// How long a stream takes to open.
-    pub open_delay: Duration,
+    pub(crate) open_delay: Duration,
     /// How long HTTP/2 takes to pull a request.
-    pub write_delay: Duration,
+    pub(crate) write_delay: Duration,
     /// What becomes of new streams.
-    pub welcome: Welcome,
+    pub(crate) welcome: Welcome,
     faults: BTreeMap<Key, Fault>,
     habits: ServerHabits,
     /// Counts the changes of a type; it is the version of its responses.
@@ -41,7 +41,7 @@ pub struct ControlPlane {
 
 /// What becomes of new streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Welcome {
+pub(crate) enum Welcome {
     /// They open.
     #[default]
     Accepted,
@@ -81,17 +81,16 @@ struct Sent {
 
 /// A response on its way.
 #[derive(Debug)]
-pub struct Pushed {
+pub(crate) struct Pushed {
     /// The encoded response.
-    pub bytes: Bytes,
+    pub(crate) bytes: Bytes,
     /// What the client should make of it.
-    pub response: Response,
+    pub(crate) response: Response,
 }
 
 impl ControlPlane {
     /// A server for this mesh.
-    #[must_use]
-    pub fn new(mesh: Mesh, habits: ServerHabits) -> Self {
+    pub(crate) fn new(mesh: Mesh, habits: ServerHabits) -> Self {
         Self {
             mesh,
             delay: Duration::ZERO,
@@ -109,68 +108,71 @@ impl ControlPlane {
     }
 
     /// The client has opened a stream.
-    pub fn open(&mut self, id: u64) {
+    pub(crate) fn open(&mut self, id: u64) {
         self.stream = Some(Stream { id, types: BTreeMap::new() });
     }
 
     /// The stream is over. Says which one it was.
-    pub fn close(&mut self) -> Option<u64> {
+    pub(crate) fn close(&mut self) -> Option<u64> {
         self.stream.take().map(|stream| stream.id)
     }
 
     /// The open stream.
-    #[must_use]
-    pub fn stream(&self) -> Option<u64> {
+    pub(crate) fn stream(&self) -> Option<u64> {
         self.stream.as_ref().map(|stream| stream.id)
     }
 
     /// Something is new. Gives the type of which a response is now to be prepared.
-    pub fn set(&mut self, change: Change) -> Option<ResourceType> {
+    pub(crate) fn set(&mut self, change: Change) -> Option<ResourceType> {
         let key = change.key();
         self.mesh.apply(change);
         self.touch(key?)
     }
 
     /// A resource is gone.
-    pub fn remove(&mut self, key: Key) -> Option<ResourceType> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<ResourceType> {
         self.mesh.remove(&key);
         self.touch(key)
     }
 
     /// A resource is served badly.
-    pub fn break_resource(&mut self, key: Key, fault: Fault) -> Option<ResourceType> {
+    pub(crate) fn break_resource(&mut self, key: Key, fault: Fault) -> Option<ResourceType> {
         self.faults.insert(key.clone(), fault);
         self.touch(key)
     }
 
     /// A resource is served well.
-    pub fn heal(&mut self, key: Key) -> Option<ResourceType> {
+    pub(crate) fn heal(&mut self, key: Key) -> Option<ResourceType> {
         self.faults.remove(&key)?;
         self.touch(key)
     }
 
     /// All resources are served well.
-    pub fn heal_all(&mut self) -> Vec<ResourceType> {
+    pub(crate) fn heal_all(&mut self) -> Vec<ResourceType> {
         let keys: Vec<Key> = self.faults.keys().cloned().collect();
         keys.into_iter().filter_map(|key| self.heal(key)).collect()
     }
 
     /// Everything of a type is to be sent again.
-    pub fn send_again(&mut self, resource_type: ResourceType) -> Option<ResourceType> {
+    pub(crate) fn send_again(&mut self, resource_type: ResourceType) -> Option<ResourceType> {
         let subscription = self.subscription(resource_type)?;
         subscription.unsent.clone_from(&subscription.names);
         self.prepare(resource_type)
     }
 
     /// So many responses of a type in a row, without waiting for answers, where a server may do so.
-    pub fn flood(&mut self, resource_type: ResourceType, count: u32) -> Vec<Pushed> {
+    pub(crate) fn flood(&mut self, resource_type: ResourceType, count: u32) -> Vec<Pushed> {
         let all = resource_type.all_resources_required_in_sotw() || !self.habits.sends_only_changes;
         let Some(stream) = self.stream().filter(|_| all) else { return Vec::new() };
         (0..count).map_while(|_| self.push(stream, resource_type)).collect()
     }
 
     /// A request comes. Gives the type of which a response is now to be prepared.
-    pub fn request(&mut self, stream: u64, request: &discovery::DiscoveryRequest) -> Option<ResourceType> {
+    pub(crate) fn request(
+        &mut self,
+        stream: u64,
+        request: &discovery::DiscoveryRequest,
+    ) -> Option<ResourceType> {
         let resource_type = ResourceType::from_type_url(&request.type_url)?;
         if self.stream() != Some(stream) {
             return None;
@@ -209,7 +211,7 @@ impl ControlPlane {
     }
 
     /// The response that was being prepared.
-    pub fn push(&mut self, stream: u64, resource_type: ResourceType) -> Option<Pushed> {
+    pub(crate) fn push(&mut self, stream: u64, resource_type: ResourceType) -> Option<Pushed> {
         if self.stream() != Some(stream) {
             return None;
         }

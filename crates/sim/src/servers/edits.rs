@@ -21,7 +21,7 @@ impl Change {
 
 impl Mesh {
     /// Takes a change in.
-    pub fn apply(&mut self, change: Change) {
+    pub(crate) fn apply(&mut self, change: Change) {
         match change {
             Change::Listener(name, listener) => drop(self.listeners.insert(name, listener)),
             Change::Routes(name, routes) => drop(self.routes.insert(name, routes)),
@@ -33,7 +33,7 @@ impl Mesh {
     }
 
     /// Takes a Listener or a Cluster out.
-    pub fn remove(&mut self, (resource_type, name): &Key) {
+    pub(crate) fn remove(&mut self, (resource_type, name): &Key) {
         match resource_type {
             ResourceType::Listener => drop(self.listeners.remove(name)),
             ResourceType::Cluster => drop(self.clusters.remove(name)),

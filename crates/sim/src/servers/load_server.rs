@@ -20,9 +20,9 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// How often.
-    pub interval: Duration,
+    pub(crate) interval: Duration,
     /// Of which clusters; `None`: of all.
-    pub clusters: Option<Vec<String>>,
+    pub(crate) clusters: Option<Vec<String>>,
 }
 
 impl Default for Wish {
@@ -37,8 +37,7 @@ impl Wish {
     }
 
     /// The response that says so.
-    #[must_use]
-    pub fn encode(&self) -> Bytes {
+    pub(crate) fn encode(&self) -> Bytes {
         let interval = WireDuration {
             seconds: i64::try_from(self.interval.as_secs()).unwrap_or(i64::MAX),
             nanos: self.interval.subsec_nanos().cast_signed(),
@@ -56,11 +55,11 @@ impl Wish {
 
 /// The server.
 #[derive(Debug, Default)]
-pub struct LoadServer {
+pub(crate) struct LoadServer {
     /// What it wants.
-    pub wish: Wish,
+    pub(crate) wish: Wish,
     /// Whether streams fail to open.
-    pub refuses: bool,
+    pub(crate) refuses: bool,
     /// What clients know that it wants, on this stream.
     told: Option<Wish>,
     /// The clusters that it always wanted, as far as clients know; `None`: all.
@@ -98,8 +97,7 @@ impl LoadServer {
     }
 
     /// Whether the server wanted to hear of a cluster all the time.
-    #[must_use]
-    pub fn always_wanted(&self, cluster: &str) -> bool {
+    pub(crate) fn always_wanted(&self, cluster: &str) -> bool {
         self.always.as_ref().is_none_or(|always| always.contains(cluster))
     }
 

@@ -113,7 +113,7 @@ impl World {
     }
 
     /// Ends every fault. Which backends accept connections stays as it is.
-    pub fn calm_down(&mut self) {
+    pub(crate) fn calm_down(&mut self) {
         self.control_plane.welcome = Welcome::Accepted;
         self.control_plane.delay = Duration::ZERO;
         self.control_plane.write_delay = Duration::ZERO;

@@ -68,12 +68,6 @@ impl LoadReports {
 }
 
 impl World {
-    /// The load reporting server.
-    #[must_use]
-    pub fn load_server(&self) -> &LoadServer {
-        &self.loads.server
-    }
-
     /// Tells the core of a channel's store.
     pub(super) fn load_changes(&mut self, epoch: u64, input: Input) {
         let at = self.now + self.local_delay();

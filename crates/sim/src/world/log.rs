@@ -6,7 +6,7 @@ use proxyless_sans_io::Time;
 
 /// What happened in a world.
 #[derive(Clone, Debug)]
-pub struct Log {
+pub(crate) struct Log {
     hash: u64,
     lines: Option<Vec<String>>,
 }
@@ -36,14 +36,12 @@ impl Log {
     }
 
     /// Equal for two runs that did the same (FNV-1a).
-    #[must_use]
-    pub fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
     /// What happened, if that was kept.
-    #[must_use]
-    pub fn lines(&self) -> &[String] {
+    pub(crate) fn lines(&self) -> &[String] {
         self.lines.as_deref().unwrap_or_default()
     }
 }

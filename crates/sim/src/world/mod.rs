@@ -37,7 +37,7 @@ mod streams;
 pub use self::data_path::Outcome;
 pub(crate) use self::data_path::{Cookie, Request};
 use self::load::LoadReports;
-pub use self::log::Log;
+pub(crate) use self::log::Log;
 use self::slow::Slow;
 use self::streams::StreamLimits;
 
@@ -170,8 +170,7 @@ impl World {
     }
 
     /// What happened.
-    #[must_use]
-    pub fn log(&self) -> &Log {
+    pub(crate) fn log(&self) -> &Log {
         &self.log
     }
 
@@ -193,14 +192,12 @@ impl World {
     }
 
     /// The management server.
-    #[must_use]
-    pub fn control_plane(&self) -> &ControlPlane {
+    pub(crate) fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
     }
 
     /// The backends.
-    #[must_use]
-    pub fn backends(&self) -> &Backends {
+    pub(crate) fn backends(&self) -> &Backends {
         &self.backends
     }
 
@@ -288,7 +285,7 @@ impl World {
     ///
     /// # Errors
     /// If an invariant breaks.
-    pub fn run_script(&mut self) -> Result<(), Violation> {
+    pub(crate) fn run_script(&mut self) -> Result<(), Violation> {
         let end = self.steps.last().map_or(Time::ZERO, |step| step.at);
         self.run_for(end.since(self.now))
     }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use proxyless_sim::clients::endpoints::Behaviour;
-use proxyless_sim::laws::invariants::Violation;
+use proxyless_sim::Behaviour;
+use proxyless_sim::Violation;
 use proxyless_sim::script::config::{Assignment, Cluster, Listener, Mesh, Route, backend, route};
 use proxyless_sim::script::{Action, CallSpec, Change, Script, ServerHabits, Settings};
 use proxyless_sim::world::{Outcome, World};

@@ -11,15 +11,15 @@ use crate::laws::invariants::Violation;
 
 /// A response as the client should see it.
 #[derive(Clone, Debug)]
-pub struct Response {
+pub(crate) struct Response {
     /// Its type.
-    pub resource_type: ResourceType,
+    pub(crate) resource_type: ResourceType,
     /// Its version.
-    pub version: String,
+    pub(crate) version: String,
     /// Its nonce.
-    pub nonce: String,
+    pub(crate) nonce: String,
     /// Whether one of its resources is bad, so that it must be NACKed.
-    pub bad: bool,
+    pub(crate) bad: bool,
 }
 
 /// So many responses may be read and not answered: those that the client keeps, the one that it sends the answer of, and
@@ -68,7 +68,7 @@ impl TypeState {
 
 impl AdsModel {
     /// A stream begins: nothing of the last one counts but the accepted versions.
-    pub fn opened(&mut self) {
+    pub(crate) fn opened(&mut self) {
         for (resource_type, state) in std::mem::take(&mut self.types) {
             // What the client could not answer any more it has accepted nevertheless.
             let unanswered = state.read.into_iter().skip(state.answered);
@@ -87,7 +87,7 @@ impl AdsModel {
     }
 
     /// The client has closed the stream.
-    pub fn closed(&mut self) {
+    pub(crate) fn closed(&mut self) {
         self.is_open = false;
     }
 
@@ -95,7 +95,7 @@ impl AdsModel {
     ///
     /// # Errors
     /// If so many wait for their answers that it should have stopped.
-    pub fn read(&mut self, response: Response) -> Result<(), Violation> {
+    pub(crate) fn read(&mut self, response: Response) -> Result<(), Violation> {
         self.types.entry(response.resource_type).or_default().read.push(response);
         // A NACK that is held back may be dropped, so only ACKs count.
         let open = self.types.values().flat_map(|state| state.read.iter().skip(state.answered));
@@ -109,7 +109,7 @@ impl AdsModel {
     ///
     /// # Errors
     /// If it must not.
-    pub fn written(&mut self, request: &DiscoveryRequest) -> Result<(), Violation> {
+    pub(crate) fn written(&mut self, request: &DiscoveryRequest) -> Result<(), Violation> {
         let wrong = |rule, why: String| Err(Violation::new(rule, format!("{why}: {}", describe(request))));
         self.requests += 1;
         self.nacks += usize::from(request.error_detail.is_some());
