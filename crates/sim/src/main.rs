@@ -7,7 +7,7 @@ use clap::Parser;
 
 use self::command::Options;
 
-// The command measures its own time and draws the first seed; worlds do neither.
+// The command uses the clock and entropy; worlds use neither.
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 mod command;
 

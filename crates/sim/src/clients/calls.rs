@@ -1,4 +1,4 @@
-//! RPCs: they route, pick, wait, run and end, as the data path's would.
+//! RPCs: they are routed, picked for, wait, run and end as in the data path.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,44 +17,44 @@ use crate::clients::sessions::Wait;
 use crate::laws::ledger::{Ledger, Place};
 use crate::script::CallSpec;
 
-/// What a connection slot holds in the simulator.
+/// The connection in a connection slot of the simulator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     /// The attempt that made the connection.
     pub(crate) attempt: u64,
 }
 
-/// What came of routing and picking.
+/// The result of routing and picking.
 #[derive(Debug)]
 pub(crate) enum Picked {
-    /// It has a connection.
+    /// The call has a connection.
     Started {
         /// The call.
         flight: Flight,
         /// The attempt that made the connection.
         attempt: u64,
-        /// Where it goes.
+        /// The backend.
         address: SocketAddr,
     },
-    /// It has a connection, and waits there for a stream.
+    /// The call has a connection and waits for a stream.
     Held {
-        /// The pick, which holds its place in the cluster.
+        /// The pick, which counts in the circuit breaker.
         pick: Pick,
         /// The attempt that made the connection.
         attempt: u64,
-        /// Where it goes.
+        /// The backend.
         address: SocketAddr,
     },
-    /// It waits for the next snapshot.
+    /// The call waits for the next snapshot.
     Waits,
-    /// It fails, unless it waits for ready.
+    /// The call fails, unless it is wait-for-ready.
     Fails(String),
-    /// It fails.
+    /// The call fails.
     Dropped(String),
 }
 
 impl Picked {
-    /// In a few words.
+    /// A short description.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Started { address, .. } => format!("to {address}"),
@@ -66,12 +66,12 @@ impl Picked {
     }
 }
 
-/// A call that was sent, and where its load is counted.
+/// A call that was sent, and the stores that count it.
 #[derive(Debug)]
 pub(crate) struct Flight {
     ticket: CallTicket,
     place: Option<Place>,
-    /// How many load reports there were when it began.
+    /// The number of load reports when it began.
     reports: u64,
 }
 
@@ -85,7 +85,7 @@ impl Flight {
         self.ticket.target()
     }
 
-    /// Notes where the load is counted.
+    /// Records the stores that count it.
     pub(crate) fn count_in(&mut self, place: Place, ledger: &mut Ledger) {
         ledger.issued(&place);
         self.place = Some(place);
@@ -100,7 +100,7 @@ impl Flight {
         }
     }
 
-    /// The caller gave up: that is a failure.
+    /// The caller cancelled the call, which counts as a failure.
     pub(crate) fn give_up(self, ledger: &mut Ledger) {
         drop(self.ticket);
         if let Some(place) = self.place {
@@ -108,7 +108,7 @@ impl Flight {
         }
     }
 
-    /// The call was not sent after all: it counts nowhere.
+    /// The call was not sent after all: nothing counts it.
     pub(crate) fn withdraw(self, ledger: &mut Ledger) {
         self.ticket.unsent();
         if let Some(place) = self.place {
@@ -117,10 +117,10 @@ impl Flight {
     }
 }
 
-/// Chooses the cluster of an RPC, unless one was chosen before: that stays (gRFC A31).
+/// Chooses the cluster of an RPC, unless it was chosen before: the choice is final (gRFC A31).
 ///
 /// # Errors
-/// Why there is none.
+/// If no route matches.
 pub(crate) fn route(
     plane: &DataPlane,
     chosen: Option<Arc<ClusterRef>>,
@@ -137,7 +137,7 @@ pub(crate) fn route(
     }
 }
 
-/// Asks the picker; the attributes come back with what it wrote there.
+/// Calls the picker; the returned attributes include those that it wrote.
 pub(crate) fn ask(
     plane: &DataPlane,
     path: &str,
@@ -150,7 +150,7 @@ pub(crate) fn ask(
     (result, args.attributes)
 }
 
-/// Starts the call, if there is a connection for it that has room for a stream.
+/// Starts the call if its connection has room for a stream.
 pub(crate) fn start(result: PickResult, has_room: impl FnOnce(u64, SocketAddr) -> bool) -> Picked {
     match result {
         PickResult::Queue => Picked::Waits,
@@ -158,7 +158,7 @@ pub(crate) fn start(result: PickResult, has_room: impl FnOnce(u64, SocketAddr) -
         PickResult::Drop(error) => Picked::Dropped(error.message.clone()),
         PickResult::Complete(pick) => {
             let wire = pick.target.slot.load().and_then(|connection| connection.downcast::<Wire>().ok());
-            // The connection vanished after the pick: a new snapshot is on its way.
+            // The connection closed after the pick: a new snapshot is on its way.
             let Some(wire) = wire else { return Picked::Waits };
             let (attempt, address) = (wire.attempt, pick.target.address);
             match has_room(attempt, address) {
@@ -169,49 +169,49 @@ pub(crate) fn start(result: PickResult, has_room: impl FnOnce(u64, SocketAddr) -
     }
 }
 
-/// All calls that have not ended.
+/// The calls that have not ended.
 #[derive(Debug, Default)]
 pub struct Calls {
     live: BTreeMap<u64, Call>,
     begun: u64,
-    /// How many have waited for a stream.
+    /// Calls that waited for a stream.
     pub turns: u64,
-    /// How many ended well.
+    /// Calls that succeeded.
     pub succeeded: u64,
-    /// How many did not.
+    /// Calls that failed.
     pub failed: u64,
-    /// The reason of the last failure.
+    /// The error of the last failed call.
     pub last_failure: Option<String>,
-    /// What they did, and what was reported of it.
+    /// The calls made and the load reported.
     pub(crate) ledger: Ledger,
 }
 
 /// A call.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// What it is.
+    /// Its parameters.
     pub(crate) spec: CallSpec,
-    /// The channel that it is on.
+    /// The epoch of its channel.
     pub(crate) epoch: u64,
-    /// Its cluster, once it is chosen; kept alive as long as the call lives.
+    /// Its cluster, once chosen; the claim keeps the cluster alive as long as the call lives.
     pub(crate) cluster: Option<Arc<ClusterRef>>,
-    /// The cookie that it has: that of its session when its cluster was chosen.
+    /// Its cookie: that of its session when its cluster was chosen.
     pub(crate) cookie: Option<Arc<[SocketAddr]>>,
-    /// What its picks tell each other.
+    /// Attributes that its picks share.
     pub(crate) waiting: Option<HostWait>,
-    /// Since when it waits with nothing new of its cluster.
+    /// The start of its wait, while its cluster has not changed.
     pub(crate) wait: Option<Wait>,
-    /// Whether there is a snapshot that it has yet to look at.
+    /// Whether there is a snapshot that it has not seen yet.
     pub(crate) woken: bool,
-    /// The connection that it waits for a stream of.
+    /// The connection on which it waits for a stream.
     pub(crate) held: Option<Held>,
-    /// The connection that it runs on.
+    /// The connection on which it runs.
     pub(crate) running: Option<Running>,
-    /// How often it was sent.
+    /// The number of times that it was sent.
     pub(crate) sent: u32,
-    /// Since when it waits, or last waited.
+    /// The start of its current or last wait.
     pub(crate) waits_since: Time,
-    /// Whether the last pick failed, and it waits for ready.
+    /// Whether its last pick failed and it is wait-for-ready.
     pub(crate) out_of_luck: bool,
 }
 
@@ -221,36 +221,36 @@ pub(crate) struct Held {
     pub(crate) pick: Pick,
     pub(crate) attempt: u64,
     pub(crate) address: SocketAddr,
-    /// Where the channel has counted load since the call was picked for.
+    /// The stores of the channel since the pick.
     pub(crate) loads: Vec<Arc<LoadStore>>,
-    /// Its place in the line.
+    /// Its position in the queue.
     turn: u64,
 }
 
-/// Where a call runs.
+/// The connection of a running call.
 #[derive(Debug)]
 pub(crate) struct Running {
     /// The call itself.
     pub(crate) flight: Flight,
-    /// The connection's attempt.
+    /// The attempt that made the connection.
     pub(crate) attempt: u64,
     /// The backend.
     pub(crate) address: SocketAddr,
 }
 
-/// How a call ends.
+/// The end of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// With OK.
     Well,
-    /// With an error, for this reason.
+    /// With this error.
     Badly(String),
-    /// The caller gave up.
+    /// Cancelled by the caller.
     GivenUp,
 }
 
 impl Calls {
-    /// A call begins, and waits.
+    /// Adds a call, which waits.
     pub(crate) fn begin(&mut self, spec: CallSpec, epoch: u64, now: Time) -> u64 {
         self.begun += 1;
         let call = Call {
@@ -281,12 +281,12 @@ impl Calls {
         self.live.get(&id)
     }
 
-    /// The calls of a channel that wait, and have looked at the newest snapshot.
+    /// The waiting calls of a channel that have seen the latest snapshot.
     pub(crate) fn waiting_for_news(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
         self.waiting(epoch).filter(|(_, call)| !call.woken)
     }
 
-    /// The calls of a channel that wait.
+    /// The waiting calls of a channel.
     pub(crate) fn waiting(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
         let waiting = self.live.iter().map(|(&id, call)| (id, call));
         waiting.filter(move |(_, call)| call.epoch == epoch && call.running.is_none() && call.held.is_none())
@@ -299,7 +299,7 @@ impl Calls {
         self.live.iter().filter(|(_, call)| is_there(call)).map(|(&id, _)| id).collect()
     }
 
-    /// A call waits for a stream.
+    /// A call starts to wait for a stream.
     pub(crate) fn hold(
         &mut self,
         id: u64,
@@ -312,7 +312,8 @@ impl Calls {
         }
     }
 
-    /// A channel counts load in one more store: so may its calls that wait for a stream, even if the store is gone by then.
+    /// A channel registers a load store: its calls that wait for a stream may count there too, even if it is
+    /// unregistered by then.
     pub(crate) fn load_is_counted(&mut self, epoch: u64, store: &Arc<LoadStore>) {
         let of_channel = self.live.values_mut().filter(|call| call.epoch == epoch);
         for held in of_channel.filter_map(|call| call.held.as_mut()) {
@@ -320,7 +321,7 @@ impl Calls {
         }
     }
 
-    /// The calls that wait for a stream, with their channel and connection, in line.
+    /// The calls that wait for a stream, with their channel and connection, in order.
     pub(crate) fn held(&self) -> Vec<(u64, u64, u64, SocketAddr)> {
         let held = |(&id, call): (&u64, &Call)| {
             call.held.as_ref().map(|held| (held.turn, id, call.epoch, held.attempt, held.address))
@@ -341,13 +342,13 @@ impl Calls {
         calls.filter_map(|call| call.cluster.as_ref()).map(|cluster| Arc::clone(cluster.name()))
     }
 
-    /// How many have a connection, those included that wait for a stream of it.
+    /// The number of calls with a connection, including those that wait for a stream.
     #[must_use]
     pub fn running(&self) -> usize {
         self.live.values().filter(|call| call.running.is_some() || call.held.is_some()).count()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
@@ -380,14 +381,14 @@ impl Calls {
         }
     }
 
-    /// All callers give up.
+    /// All callers cancel.
     pub(crate) fn end_all(&mut self) {
         for id in self.live.keys().copied().collect::<Vec<_>>() {
             self.end(id, End::GivenUp);
         }
     }
 
-    /// A call turns out not to have been sent: it waits again.
+    /// A call was not sent after all: it waits again.
     pub(crate) fn withdraw(&mut self, id: u64, now: Time) {
         let Some(call) = self.live.get_mut(&id) else { return };
         if let Some(running) = call.running.take() {

@@ -1,4 +1,4 @@
-//! One channel: the real core, and what its driver would hold for it.
+//! One channel: the real core, and the state of its driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,46 +21,46 @@ use crate::script::Settings;
 use crate::servers::resolver::Resolver;
 use crate::world::gates;
 
-/// A channel in use.
+/// A running channel.
 pub struct SimChannel {
-    /// Which of the world's channels it is.
+    /// Its index in the world.
     pub(crate) index: usize,
-    /// Its own number: a channel that is started again has another one.
+    /// Its unique id: a restarted channel has a different one.
     pub(crate) epoch: u64,
     /// The core.
     pub(crate) core: ChannelCore,
-    /// What RPCs use now.
+    /// The latest snapshot.
     pub plane: Option<DataPlane>,
-    /// Its watches, with what it was told on them.
+    /// Its watches, with the latest event of each.
     pub(crate) watches: BTreeMap<WatchId, Watched>,
     /// Its connections.
     pub(crate) connections: Connections,
-    /// Addresses that DNS told it, by name.
+    /// The DNS answers that it got, by name.
     pub(crate) resolved: BTreeMap<Arc<str>, Vec<SocketAddr>>,
     pub(crate) resolver: Resolver,
-    /// Every address that it was ever told.
+    /// Every address that it ever got.
     pub(crate) told: BTreeSet<SocketAddr>,
-    /// When an attempt to connect last failed, by address.
+    /// The time of the last failed connection attempt, by address.
     pub(crate) failed: BTreeMap<SocketAddr, Time>,
-    /// The clusters whose configuration could serve at some time.
+    /// The clusters whose configuration was once able to serve.
     pub(crate) served: BTreeSet<Arc<str>>,
-    /// The stores whose load it wants reported.
+    /// The load stores that it registered.
     pub(crate) loads: Vec<Arc<LoadStore>>,
-    /// How often it published.
+    /// Snapshots published.
     pub publishes: u64,
-    /// How often it asked for a connection.
+    /// Connection attempts.
     pub connects: u64,
-    /// How often it went IDLE.
+    /// Times that it went IDLE.
     pub idles: u64,
-    /// Whether an RPC looked at it since it last asked.
+    /// Whether an RPC used it since its last activity check.
     pub(crate) used: bool,
-    /// When it last heard something from outside, or did something.
+    /// The time of its last input or effect.
     pub(crate) heard: Time,
-    /// When it was last run again after nobody had run it.
+    /// The time at which its driver last resumed after a stall.
     pub(crate) resumed: Time,
-    /// When it last got routes after it had none.
+    /// The time at which it last got routes after it had none.
     pub(crate) routed_since: Time,
-    /// Whether it was asked to leave IDLE since it last went there.
+    /// Whether it was asked to leave IDLE since it last became IDLE.
     pub(crate) asked: bool,
     woken: Arc<Flag>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Watched {
     pub(crate) resource_type: ResourceType,
     /// The resource's name.
     pub(crate) name: Arc<str>,
-    /// What the channel must believe; `None` before the first answer.
+    /// The state that the channel must have; `None` before the first event.
     pub(crate) answer: Option<Result<Resource, String>>,
     /// Whether the only answer is that the control plane is unreachable.
     pub(crate) unreachable: bool,
@@ -134,12 +134,12 @@ impl SimChannel {
         }
     }
 
-    /// Whether the core asked to be woken since the last call.
+    /// Whether the core requested a wake-up since the last call.
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.0.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes what the core is told on a watch.
+    /// Records the event of a watch.
     pub(crate) fn note(&mut self, watch: WatchId, event: &WatchEvent) {
         let Some(watched) = self.watches.get_mut(&watch) else { return };
         match event {
@@ -159,15 +159,15 @@ impl SimChannel {
         }
     }
 
-    /// Notes what DNS tells the core.
+    /// Records a DNS answer.
     pub(crate) fn note_dns(&mut self, host: Arc<str>, addresses: &[SocketAddr]) {
         self.told.extend(addresses.iter().copied());
         self.resolved.insert(host, addresses.to_vec());
     }
 
-    /// Forgets the names that the core has forgotten.
+    /// Forgets the names that the core no longer resolves.
     pub(crate) fn forget_names(&mut self) {
-        // After every input, so nothing is collected for it.
+        // Runs after every input, so it does not allocate.
         let is_known = |host: &str| self.core.dns_names().any(|name| *name.host == *host);
         self.resolver.retain(is_known);
         self.resolved.retain(|host, _| is_known(host));
@@ -188,7 +188,7 @@ impl SimChannel {
         self.core.dns_names().any(|name| !self.resolver.has_answered(&name.host))
     }
 
-    /// Every address in what it watches and resolves.
+    /// Every address in the watched assignments and DNS answers.
     pub(crate) fn addresses(&self) -> BTreeSet<SocketAddr> {
         self.addresses_where(|_| true)
     }
@@ -205,7 +205,7 @@ impl SimChannel {
     }
 }
 
-/// Names change, break and heal all the time here: channels look often.
+/// Records change often here, so channels refresh them often.
 fn dns() -> DnsConfig {
     DnsConfig {
         min_resolution_interval: Duration::from_secs(5),

@@ -1,4 +1,4 @@
-//! Backends, and the connections that channels have to them.
+//! Backends, and the connections of channels to them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,49 +9,49 @@ use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use crate::laws::invariants::Violation;
 
-/// What a backend does with attempts to connect.
+/// The response of a backend to connection attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Its SETTINGS come after this long.
+    /// It sends its SETTINGS after this delay.
     Accepts(Duration),
-    /// It refuses.
+    /// It refuses the connection.
     Refuses,
-    /// It says nothing: the attempt ends at its timeout.
+    /// It does not respond: the attempt times out.
     Silent,
-    /// It sends its SETTINGS and hangs up: no call gets through.
+    /// It sends its SETTINGS and closes the connection: no call gets through.
     HangsUp,
 }
 
-/// All backends; those that nothing was said of accept.
+/// All backends; they accept by default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backends {
     behaviours: BTreeMap<SocketAddr, Behaviour>,
-    /// How many of a hundred RPCs end with an error.
+    /// The percentage of RPCs that end with an error.
     failing: BTreeMap<SocketAddr, u8>,
 }
 
 impl Backends {
-    /// Sets how a backend behaves.
+    /// Sets the behaviour of a backend.
     pub(crate) fn set(&mut self, address: SocketAddr, behaviour: Behaviour) {
         self.behaviours.insert(address, behaviour);
     }
 
-    /// How a backend behaves.
+    /// The behaviour of a backend.
     pub(crate) fn behaviour(&self, address: SocketAddr) -> Behaviour {
         self.behaviours.get(&address).copied().unwrap_or(Behaviour::Accepts(Duration::from_millis(1)))
     }
 
-    /// Whether a connection would come about.
+    /// Whether a connection attempt would succeed.
     pub(crate) fn accepts(&self, address: SocketAddr) -> bool {
         matches!(self.behaviour(address), Behaviour::Accepts(_))
     }
 
-    /// So many of a hundred RPCs to a backend end with an error from now on.
+    /// Sets the percentage of a backend's RPCs that end with an error.
     pub(crate) fn set_failing(&mut self, address: SocketAddr, percent: u8) {
         self.failing.insert(address, percent);
     }
 
-    /// RPCs that come to a backend end well from now on.
+    /// RPCs to every backend succeed from now on.
     pub(crate) fn stop_failing(&mut self) {
         self.failing.clear();
     }
@@ -62,42 +62,42 @@ impl Backends {
     }
 }
 
-/// What happens to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Happening {
-    /// The backend answers the attempt, as it behaves now.
+    /// The backend responds to the attempt by its current behaviour.
     Answered,
-    /// The attempt's time is over.
+    /// The attempt times out.
     TimedOut,
-    /// The backend says GOAWAY.
+    /// The backend sends GOAWAY.
     GoAway,
     /// The connection breaks.
     Broken,
-    /// The attempt succeeded just when it was cancelled.
+    /// The attempt succeeded while it was being cancelled.
     Crossed {
         /// The connection.
         id: ConnectionId,
-        /// Where to.
+        /// The backend.
         address: SocketAddr,
     },
 }
 
-/// The connections of one channel, as its core has them: by attempt.
+/// The connections of one channel as its core knows them, by attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     live: BTreeMap<u64, Connection>,
-    /// When attempts to an address began, as long as none led to a connection that proved itself.
+    /// The start of the last attempts to an address, until a connection was established long enough.
     fruitless: BTreeMap<SocketAddr, Vec<Time>>,
-    /// How many attempts in a row came to nothing, or to a connection that did not last.
+    /// The number of consecutive attempts that failed or led to a short-lived connection.
     failures: BTreeMap<SocketAddr, u32>,
 }
 
-/// How long an attempt to connect may take.
+/// The time limit of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// No backend that accepts is slower than this.
+/// The longest delay of a backend that accepts.
 const SLOWEST_ACCEPT: Duration = Duration::from_secs(15);
 
-/// The longest delay after so many failures in a row.
+/// The longest backoff after this many consecutive failures.
 pub(crate) fn longest_backoff(failures: u32) -> Duration {
     let BackoffConfig { initial, multiplier, max, jitter } = BackoffConfig::default();
     let Some(grown) = failures.checked_sub(1) else { return Duration::ZERO };
@@ -105,49 +105,49 @@ pub(crate) fn longest_backoff(failures: u32) -> Duration {
     initial.mul_f64(factor.min(max.as_secs_f64() / initial.as_secs_f64())).mul_f64(1.0 + jitter)
 }
 
-/// A connection that lived this long was worth having.
+/// A connection that lived this long resets the backoff.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// A connection, or an attempt to make it.
+/// A connection or connection attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connection {
-    /// Its name.
+    /// Its id.
     pub(crate) id: ConnectionId,
-    /// Where to.
+    /// The backend.
     pub(crate) address: SocketAddr,
-    /// How far it is.
+    /// Its phase.
     pub(crate) phase: Phase,
-    /// Since when it is READY.
+    /// The time at which it became READY.
     ready_since: Option<Time>,
-    /// Whether the attempt gets no answer, whatever the backend does from now on.
+    /// Whether the attempt times out regardless of the backend's later behaviour.
     times_out: bool,
-    /// How long the attempt may take: that is settled when it begins.
+    /// The time limit of the attempt, fixed at its start.
     longest: Duration,
 }
 
 impl Connection {
-    /// Whether it has been READY for so long that it was worth having.
+    /// Whether it has been READY long enough to reset the backoff.
     pub(crate) fn is_settled(&self, now: Time) -> bool {
         self.ready_since.is_some_and(|since| now.since(since) >= SETTLED)
     }
 }
 
-/// How far a connection is.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The core waits for an answer.
     Dialing,
     /// The core uses it.
     Ready,
-    /// The core had cancelled the attempt when it succeeded: it must be closed.
+    /// The core cancelled the attempt just as it succeeded: it must close the connection.
     Unwanted,
 }
 
 impl Connections {
-    /// The core wants a connection.
+    /// The core requests a connection.
     ///
     /// # Errors
-    /// If it has one, or waits for one, or has not waited for its backoff.
+    /// If it already has one, waits for one, or is in backoff.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -171,7 +171,7 @@ impl Connections {
         }
     }
 
-    /// A backend that refuses, or hangs up at once, gets an attempt per backoff, and one more.
+    /// The backend gets at most one attempt per backoff, plus one.
     fn check_rate(&mut self, now: Time, address: SocketAddr) -> Result<(), Violation> {
         let BackoffConfig { initial, jitter, .. } = BackoffConfig::default();
         let least = initial.mul_f64(1.0 - jitter);
@@ -183,7 +183,7 @@ impl Connections {
         })
     }
 
-    /// All backoffs are reset: by the user, or since the channel goes IDLE.
+    /// All backoffs are reset, by the user or because the channel goes IDLE.
     pub(crate) fn reset_backoff(&mut self) {
         self.fruitless.clear();
         self.failures.clear();
@@ -199,10 +199,10 @@ impl Connections {
     /// The core cancels an attempt.
     ///
     /// # Errors
-    /// If it has none.
+    /// If there is none.
     pub(crate) fn cancel(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
         let cancelled = self.end(id, attempt, &[Phase::Dialing], "only live attempts are cancelled")?;
-        // It was no failure, and takes back none.
+        // A cancelled attempt is not a failure, and does not reset the count.
         if let Some(attempts) = self.fruitless.get_mut(&cancelled.address) {
             attempts.pop();
         }
@@ -212,11 +212,11 @@ impl Connections {
     /// The core closes a connection.
     ///
     /// # Errors
-    /// If it has none.
+    /// If there is none.
     pub(crate) fn close(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
         let closed =
             self.end(id, attempt, &[Phase::Ready, Phase::Unwanted], "only live connections are closed")?;
-        // The core forgets what it lets go.
+        // The core forgets the backoff of an entry that it releases.
         self.fruitless.remove(&closed.address);
         self.failures.remove(&closed.address);
         Ok(closed)
@@ -235,7 +235,7 @@ impl Connections {
         }
     }
 
-    /// A connection comes that the core does not wait for any more.
+    /// A connection succeeds that the core no longer waits for.
     pub(crate) fn cross(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) {
         let longest = Duration::ZERO;
         let crossed =
@@ -243,7 +243,7 @@ impl Connections {
         self.live.insert(attempt, crossed);
     }
 
-    /// The core learns that an attempt succeeded.
+    /// The core is told that an attempt succeeded.
     pub(crate) fn ready(&mut self, now: Time, attempt: u64) {
         if let Some(found) = self.live.get_mut(&attempt) {
             found.phase = Phase::Ready;
@@ -251,7 +251,7 @@ impl Connections {
         }
     }
 
-    /// The core learns that it is over.
+    /// The core is told that it is over.
     pub(crate) fn over(&mut self, now: Time, attempt: u64) {
         let Some(found) = self.live.remove(&attempt) else { return };
         if found.is_settled(now) {
@@ -262,55 +262,54 @@ impl Connections {
         }
     }
 
-    /// An attempt gets no answer.
+    /// An attempt times out.
     pub(crate) fn will_time_out(&mut self, attempt: u64) {
         if let Some(found) = self.live.get_mut(&attempt) {
             found.times_out = true;
         }
     }
 
-    /// How long an attempt to connect to a backend may take. It may use up the time until the next one.
+    /// The remaining time of an attempt to a backend, which may include the next backoff.
     pub(crate) fn longest_attempt(&self, address: SocketAddr) -> Duration {
         let failures = self.failures.get(&address).copied().unwrap_or_default();
         CONNECT_TIMEOUT.max(longest_backoff(failures + 1))
     }
 
-    /// How long one of the attempts under way may take, and a failover in any case.
+    /// The remaining time of the attempts in progress, at least a failover timer.
     pub(crate) fn longest_dialing(&self) -> Duration {
         let dialing = self.live.values().filter(|found| found.phase == Phase::Dialing);
         dialing.map(|found| found.longest).max().unwrap_or(CONNECT_TIMEOUT).max(CONNECT_TIMEOUT)
     }
 
-    /// How long it may take from now on until there is a connection to a backend that accepts after `delay`.
+    /// The longest time until there is a connection to a backend that accepts after `delay`.
     pub(crate) fn longest_wait(&self, address: SocketAddr, delay: Duration) -> Duration {
         let failures = self.failures.get(&address).copied().unwrap_or_default();
         let found = self.live.values().find(|found| found.address == address);
         match found.map(|found| (found.phase, found.times_out, found.longest)) {
             Some((Phase::Ready, ..)) => Duration::ZERO,
-            // It was dialed when it accepted more slowly, or not at all.
+            // It was dialed when the backend was slower or did not accept.
             Some((Phase::Dialing, true, longest)) => longest + longest_backoff(failures + 1) + delay,
             Some((Phase::Dialing, false, _)) => delay.max(SLOWEST_ACCEPT),
             Some((Phase::Unwanted, ..)) | None => longest_backoff(failures) + delay,
         }
     }
 
-    /// One of them.
     pub(crate) fn get(&self, attempt: u64) -> Option<&Connection> {
         self.live.get(&attempt)
     }
 
-    /// All of them, with their attempts.
+    /// All connections, with their attempts.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
         self.live.iter().map(|(&attempt, found)| (attempt, found))
     }
 
-    /// How far the connection to an address is, if there is one that the core knows.
+    /// The phase of the connection to an address, if the core knows one.
     pub(crate) fn phase_of(&self, address: SocketAddr) -> Option<Phase> {
         let mut known = self.live.values().filter(|found| found.phase != Phase::Unwanted);
         known.find(|found| found.address == address).map(|found| found.phase)
     }
 
-    /// How many are in a phase.
+    /// The number of connections in a phase.
     pub(crate) fn count(&self, phase: Phase) -> usize {
         self.live.values().filter(|found| found.phase == phase).count()
     }

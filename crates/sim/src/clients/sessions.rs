@@ -1,4 +1,4 @@
-//! Sessions: what their cookies say, and that they stay where they are as long as they can.
+//! Sessions: their cookies, and the rule that they stay with their host as long as possible.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,24 +18,24 @@ use crate::laws::invariants::{Violation, has_prospects};
 use crate::script::generate::MAX_IDLE_TIMEOUT;
 use crate::world::{Cookie, Outcome, Request, World};
 
-/// While a host is in backoff, this many RPCs may go elsewhere.
+/// RPCs that may go elsewhere while a host is in backoff.
 const ROUNDS: u32 = 60;
-/// How long an RPC of a session may wait if every attempt is answered.
+/// The longest wait of an RPC of a session if every attempt is answered.
 const WAIT: Duration = Duration::from_secs(30);
 const BACKOFF: Duration = Duration::from_secs(8);
 const CONNECTING: Duration = Duration::from_millis(500);
-/// A75-40: the least time between two sweeps; a second, since last use is kept to the second; and how long connections
-/// without owner linger, and a bit.
+/// A75-40: the minimum interval of two sweeps; one second, because the last use is recorded to the second; the time
+/// that connections without an owner linger; and a margin.
 const SWEPT: Duration = Duration::from_secs(5 + 1 + 5 + 1);
 
 type Key = (usize, u8, String);
 
-/// The cookies of all sessions, by channel, session and cluster: an RPC that is routed to another cluster does not
+/// The cookies of all sessions, by channel, session and cluster: an RPC that is routed to a different cluster does not
 /// take its cookie there (gRFC A60).
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     cookies: BTreeMap<Key, Arc<[SocketAddr]>>,
-    /// How many RPCs went where their cookie said.
+    /// RPCs that went to the host in their cookie.
     pub(crate) kept: u64,
 }
 
@@ -44,7 +44,7 @@ impl Sessions {
         self.cookies.get(&(channel, session, cluster.to_owned())).cloned().unwrap_or_default()
     }
 
-    /// The hosts of a session, one for each cluster that it is in.
+    /// The hosts of a session, one per cluster.
     pub(crate) fn hosts(&self, channel: usize, session: u8) -> Vec<SocketAddr> {
         let of_session = |(of, _): &(&Key, &Arc<[SocketAddr]>)| (of.0, of.1) == (channel, session);
         self.cookies.iter().filter(of_session).filter_map(|(_, cookie)| cookie.first().copied()).collect()
@@ -58,7 +58,7 @@ impl Sessions {
     }
 }
 
-/// The addresses of a cookie that may serve, and those of them that the channel is connected to.
+/// The addresses of a cookie that may serve, and those that the channel is connected to.
 struct Hosts {
     usable: Vec<SocketAddr>,
     ready: Vec<SocketAddr>,
@@ -75,7 +75,7 @@ impl Hosts {
     }
 }
 
-/// A75-44, A75-47: an RPC whose host is READY and may serve goes there, or waits for it; nowhere else.
+/// A75-44, A75-47: an RPC whose host is READY and may serve goes there or waits for it.
 pub(crate) fn check_pick(
     channel: &SimChannel,
     cluster: &str,
@@ -94,17 +94,17 @@ pub(crate) fn check_pick(
     })
 }
 
-/// That a call waits, as long as nothing is new of its cluster.
+/// The wait of a call while its cluster does not change.
 #[derive(Debug)]
 pub(crate) struct Wait {
     since: Time,
     config: Arc<ClusterConfig>,
 }
 
-/// The policy surely has a subchannel for a host this long after an RPC has wished for one: drivers may be late.
+/// The policy has a subchannel for a host this long after an RPC requested it, even if drivers are late.
 const HEARD: Duration = Duration::from_secs(1);
 
-/// A75-52: when every host of a session has failed since its call began to wait, the call goes where others go.
+/// A75-52: when every host of a session has failed since its call began to wait, the call goes to any other endpoint.
 pub(crate) fn check_wait(world: &mut World, id: u64) -> Result<(), Violation> {
     let now = world.now();
     let Some(call) = world.calls.get_mut(id) else { return Ok(()) };
@@ -117,13 +117,13 @@ pub(crate) fn check_wait(world: &mut World, id: u64) -> Result<(), Violation> {
         before.filter(|wait| Arc::ptr_eq(&wait.config, &config)).unwrap_or(Wait { since: now, config });
     let hosts = Hosts::of(channel, cluster.name(), &cookie).map(|hosts| hosts.usable).unwrap_or_default();
     let since = wait.since.max(channel.resumed);
-    // The next host is not wished for before the last has failed.
+    // The next host is requested after the last one has failed.
     let mut heard = Some(since);
     for host in &hosts {
         heard = heard.and_then(|heard| channel.failed.get(host).copied().filter(|&at| at > heard + HEARD));
     }
     let all_failed = !hosts.is_empty() && heard.is_some();
-    // In a ring it depends on the RPC whether its place serves.
+    // In a ring it depends on the hash of the RPC whether an endpoint serves it.
     let others = if all_failed { world.peek(epoch, cluster.id(), 20) } else { Vec::new() };
     let serves = !others.is_empty() && others.into_iter().all(|result| completes(vec![result]));
     Violation::unless(!serves, "no RPC waits while an endpoint could take it", || {
@@ -142,7 +142,7 @@ pub(crate) fn completes(results: Vec<PickResult>) -> bool {
         .any(|result| matches!(result, PickResult::Complete(pick) if pick.target.slot.is_connected()))
 }
 
-/// A call of a session waits only for something that is under way: for its host, or for what the policy below does.
+/// A call of a session waits only for a pending event: for its host, or for the child policy.
 pub(crate) fn check_waiting(world: &World, channel: &SimChannel) -> Result<(), Violation> {
     for (id, call) in world.calls().waiting_for_news(channel.epoch) {
         let (Some(cookie), Some(cluster)) = (&call.cookie, &call.cluster) else { continue };
@@ -153,7 +153,7 @@ pub(crate) fn check_waiting(world: &World, channel: &SimChannel) -> Result<(), V
             continue;
         }
         let is_dialed = |address: &SocketAddr| channel.connections.phase_of(*address) == Some(Phase::Dialing);
-        // A75-49: a connection that another cluster has does not count for this one.
+        // A75-49: a connection of a different cluster does not count for this one.
         let fine = usable.iter().any(is_dialed) || (ready.is_empty() && has_prospects(channel));
         Violation::unless(fine, "sessions wait for something", || {
             format!("call {id} of {cluster:?}: {usable:?} may serve, {ready:?} are READY")
@@ -162,7 +162,7 @@ pub(crate) fn check_waiting(world: &World, channel: &SimChannel) -> Result<(), V
     Ok(())
 }
 
-/// When all is calm, every session comes to its host if that accepts connections, and stays there.
+/// At rest, every session reaches its host if that accepts connections, and stays there.
 pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
     let cookies: Vec<_> =
         world.sessions.cookies.iter().map(|(key, cookie)| (key.clone(), Arc::clone(cookie))).collect();
@@ -170,9 +170,9 @@ pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
         let (mut elsewhere, mut since, mut waiting) = (0, world.now(), None);
         while let Some(usable) = within_reach(world, index, &cluster, &cookie) {
             let Some(routed) = routed(world, index, &cluster) else { break };
-            // A75-50, A75-52: an RPC that waits is the same one until it is served: it comes to the next host of its
-            // cookie when the attempt to the one before has failed, whereas a new RPC waits for the next attempt to a
-            // silent host.
+            // A75-50, A75-52: this is one RPC until it is served. It proceeds to the next host of its cookie when the
+            // attempt to the previous one has failed, whereas a new RPC would wait for the next attempt to a silent
+            // host.
             let request = Request {
                 path: "/",
                 cluster: Some(routed),
@@ -183,7 +183,7 @@ pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
             let (in_time, pause) = match &probe.outcome {
                 Outcome::Dropped(_) => break,
                 Outcome::Reached(address) if usable.contains(address) => break,
-                // One that is connecting must be used before it is idle again.
+                // A subchannel that is connecting must be used before it is idle again.
                 Outcome::Waits => (world.now() <= since + longest_wait(world, index, &cluster), CONNECTING),
                 Outcome::Reached(_) | Outcome::Failed(_) => {
                     elsewhere += 1;
@@ -201,8 +201,8 @@ pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// How long an RPC of a session may wait: for attempts to its hosts, and to those that the policy below tries, which
-/// last as long as their backoff if they get no answer. It waits for none of them twice.
+/// The longest wait of an RPC of a session: for attempts to its hosts and to those that the child policy tries, which
+/// last as long as their backoff if they time out. It waits for each of them once.
 fn longest_wait(world: &World, index: usize, cluster: &str) -> Duration {
     let Some(channel) = world.channel(index) else { return WAIT };
     let Some(leaf) = Leaf::of(channel, cluster) else { return WAIT };
@@ -212,8 +212,8 @@ fn longest_wait(world: &World, index: usize, cluster: &str) -> Duration {
     WAIT + silent.map(|address| channel.connections.longest_attempt(address)).sum::<Duration>()
 }
 
-/// The addresses of a cookie that may serve and accept connections, unless one of them takes so long to connect that
-/// it is given up as idle before (A75-25).
+/// The addresses of a cookie that may serve and accept connections, unless one of them takes so long to connect that it
+/// is dropped as idle before (A75-25).
 fn within_reach(
     world: &World,
     index: usize,
@@ -236,7 +236,7 @@ fn routed(world: &World, index: usize, cluster: &str) -> Option<Arc<ClusterRef>>
     routes.clusters().iter().find(|routed| **routed.name() == *cluster).map(Arc::clone)
 }
 
-/// A75-25: without sessions nothing is left of them after the idle timeout: nobody else connects to draining endpoints.
+/// A75-25: sessions leave no state after the idle timeout: nothing else connects to draining endpoints.
 pub(crate) fn check_idle(world: &mut World) -> Result<(), Violation> {
     world.run_for(MAX_IDLE_TIMEOUT + SWEPT)?;
     for channel in world.channels() {
@@ -254,7 +254,7 @@ pub(crate) fn check_idle(world: &mut World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// How many subchannels the policies below a node keep for sessions alone.
+/// The number of subchannels that the policies below a node keep for sessions only.
 fn kept_below(node: &PolicyNode) -> u64 {
     let own = node.counters.get("kept_for_sessions").copied().unwrap_or_default();
     own + node.children.iter().map(|child| kept_below(&child.node)).sum::<u64>()

@@ -1,6 +1,7 @@
-//! Many seeds on several threads.
+//! Runs many seeds on several threads.
 //!
-//! In: the seeds, what checks one and what explains a failure. Out: [`News`] while it goes on, a [`Summary`] at the end.
+//! Input: the seeds, a function that checks one, and a function that explains a failure. Output: [`News`] during the
+//! run, and a [`Summary`] at the end.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -12,65 +13,65 @@ use std::{io, thread};
 
 use proxyless_sim::run::{Failure, Report};
 
-/// How many failing seeds are explained for each rule that they break; more say the same.
+/// Failing seeds that are explained per broken rule; more would repeat the same.
 const EXPLAINED: usize = 2;
-/// How many failing seeds of a rule are named.
+/// Failing seeds that are listed per broken rule.
 const LISTED: u64 = 12;
 
-/// How often there is news of the progress.
+/// The interval of progress messages.
 const PROGRESS: Duration = Duration::from_secs(15);
-/// A seed takes some milliseconds: one that runs for so long goes in circles.
+/// A seed takes some milliseconds: one that runs this long is in an endless loop.
 const SLOW: Duration = Duration::from_secs(60);
 
-/// What to run.
+/// The seeds to run, and the limits.
 pub(crate) struct Batch {
     pub(crate) seeds: Range<u64>,
     pub(crate) jobs: NonZeroUsize,
-    /// No seed is begun after this time.
+    /// No seed is started after this time.
     pub(crate) limit: Option<Duration>,
 }
 
-/// What happens on the way.
+/// A message during the run.
 #[derive(Debug, PartialEq)]
 pub(crate) enum News {
-    /// A seed failed, and this explains it.
+    /// A seed failed; `text` explains it.
     Failed { text: String },
-    /// A seed failed by a rule that others were explained for.
+    /// A seed broke a rule that was explained for other seeds.
     Again { seed: u64, rule: &'static str },
-    /// So many are done.
+    /// The number of seeds done.
     Progress { done: u64, failed: u64, rate: f64 },
-    /// A seed does not end.
+    /// A seed that does not end.
     Slow { seed: u64, since: Duration },
 }
 
-/// What came of it.
+/// The result of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) done: u64,
     pub(crate) failed: u64,
-    /// How many seeds broke each rule.
+    /// The number of seeds that broke each rule.
     pub(crate) broken: BTreeMap<&'static str, u64>,
     pub(crate) took: Duration,
 }
 
-/// What a thread has to say.
+/// A message of a worker thread.
 enum Message {
     Passed,
     Explained { text: String, rule: &'static str },
     Failed { seed: u64, rule: &'static str },
 }
 
-/// What the threads share.
+/// State shared by the worker threads.
 struct Shared {
     left: Mutex<Range<u64>>,
-    /// The seed that each thread runs, and since when.
+    /// The seed that each thread runs, and its start.
     running: Vec<Mutex<Option<(u64, Instant)>>>,
-    /// How many failures of each rule were, or are being, explained.
+    /// The number of failures explained, or being explained, per rule.
     explained: Mutex<BTreeMap<&'static str, usize>>,
 }
 
 impl Batch {
-    /// Runs all seeds. `check` runs one; `explain` makes the text of a failure.
+    /// Runs all seeds. `check` runs one; `explain` returns the text of a failure.
     pub(crate) fn run(
         self,
         check: impl Fn(u64) -> Result<Report, Box<Failure>> + Sync,
@@ -146,7 +147,7 @@ impl Summary {
     }
 }
 
-/// One thread: takes seeds until there are none, or nobody listens.
+/// A worker thread: takes seeds until there are none left, or the receiver is gone.
 fn work(
     shared: &Shared,
     running: &Mutex<Option<(u64, Instant)>>,
@@ -187,7 +188,7 @@ impl Shared {
     }
 }
 
-/// Nothing is left half done in these, so a panic elsewhere is no reason to stop.
+/// The maps are consistent even if a holder panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

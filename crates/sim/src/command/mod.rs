@@ -17,37 +17,37 @@ use self::batch::{Batch, News};
 
 mod batch;
 
-/// Fresh seeds begin with a multiple of this, which is easier to read.
+/// Random first seeds are a multiple of this, for readability.
 const ROUND: u64 = 1_000;
 
-/// Runs the cores of proxyless in simulated worlds, one per seed, and checks what they do.
+/// Runs the cores of proxyless in simulated worlds, one per seed, and checks every rule.
 ///
-/// Fails if one of them breaks a rule, and prints the shortest world found that breaks it too.
+/// Fails if a world breaks a rule, and prints the shortest world found that breaks it.
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Options {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed [default: 0].
     #[arg(long, value_name = "SEED", conflicts_with = "fresh")]
     from: Option<u64>,
-    /// Begin with a random seed, which is printed.
+    /// Start with a random seed, which is printed.
     #[arg(long)]
     fresh: bool,
     /// Run this seed only.
     #[arg(long, conflicts_with_all = ["seeds", "from", "fresh", "jobs", "minutes"])]
     seed: Option<u64>,
-    /// Print everything that happens; with --seed.
+    /// Print the script and the log; with --seed.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// How many seeds run at a time [default: one per core].
+    /// Number of seeds that run in parallel [default: one per core].
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Stop after so many minutes, even if not all seeds have run.
+    /// Stop after this many minutes, even if not all seeds have run.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: Option<u64>,
-    /// How many lines of what happened to print of a failing seed.
+    /// Number of log lines to print of a failing seed.
     #[arg(long, value_name = "N", default_value_t = 40)]
     lines: usize,
 }
@@ -57,7 +57,7 @@ impl Options {
     fn range(&self) -> Result<Range<u64>, String> {
         let from = match (self.seed, self.fresh) {
             (Some(seed), _) => seed,
-            // The keys of a RandomState come from the system.
+            // The keys of a RandomState are random.
             (None, true) => RandomState::new().hash_one("seed") % 1_000_000_000 * ROUND,
             (None, false) => self.from.unwrap_or(0),
         };
@@ -67,7 +67,7 @@ impl Options {
     }
 }
 
-/// Does what the options say.
+/// Runs the command.
 pub(crate) fn run(options: &Options, out: &mut impl Write) -> io::Result<ExitCode> {
     if let (Some(seed), true) = (options.seed, options.trace) {
         return trace(seed, out);
@@ -106,7 +106,7 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> io::Result<ExitCod
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Everything about one seed, as it is.
+/// Prints the script and the log of one seed.
 fn trace(seed: u64, out: &mut impl Write) -> io::Result<ExitCode> {
     let world = script(seed);
     writeln!(out, "{world:#?}")?;
@@ -175,7 +175,7 @@ mod tests {
         let fresh = || range(&["--fresh", "--seeds", "5"]).expect("seeds");
         let (one, two) = (fresh(), fresh());
         assert_eq!((one.start % ROUND, one.end - one.start), (0, 5));
-        // One in 10^9 runs.
+        // Fails once in 10^9 runs.
         assert_ne!(one, two, "seeds are fresh each time");
     }
 }

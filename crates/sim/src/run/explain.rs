@@ -1,14 +1,14 @@
-//! What people read of a failing seed.
+//! The human-readable text of a failing seed.
 
 use crate::run::minimise::minimise;
 use crate::run::{Failure, script};
 use crate::script::Script;
 use crate::script::config::Mesh;
 
-/// Longer lines are cut.
+/// Longer lines are truncated.
 const WIDTH: usize = 300;
 
-/// The shortest world found that fails as the seed's does, and the last `lines` lines of what happened in it.
+/// The minimised script of a failing seed, and the last `lines` lines of its trace.
 #[must_use]
 pub fn explain(seed: u64, lines: usize) -> String {
     let whole = script(seed);

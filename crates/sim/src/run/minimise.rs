@@ -1,4 +1,4 @@
-//! Shortens the script of a failure.
+//! Minimises the script of a failure.
 
 use proxyless_xds::resource::ResourceType;
 
@@ -6,15 +6,15 @@ use crate::run::{Failure, Trace, run};
 use crate::script::config::Mesh;
 use crate::script::{Mood, Script};
 
-/// Drops steps, and resources that are there from the beginning, as long as the same rule is broken.
+/// Drops steps and initial resources as long as the same rule is broken.
 ///
-/// Gives the shortest script found and how it fails, with its trace; `None` if the script does not fail.
+/// Returns the shortest failing script found and its failure with the trace; `None` if the script does not fail.
 pub(crate) fn minimise(script: &Script) -> Option<(Script, Box<Failure>)> {
     let rule = run(script, Trace::Off).err()?.violation.rule;
     let fails =
         |script: &Script| run(script, Trace::Off).is_err_and(|failure| failure.violation.rule == rule);
     let mut shortest = shorten(script.clone(), fails);
-    // In a gentle world every route leads to a backend; without some of its resources it would fail for good reasons.
+    // In a gentle world every route leads to a backend; dropping resources would make it fail for valid reasons.
     if script.settings.mood == Mood::Chaos {
         shortest = shorten(without_resources(shortest, fails), fails);
     }
@@ -22,7 +22,7 @@ pub(crate) fn minimise(script: &Script) -> Option<(Script, Box<Failure>)> {
     Some((shortest, failure))
 }
 
-/// Drops large pieces first, then smaller ones, down to single steps, until no step can go.
+/// Drops large pieces first, then smaller ones down to single steps, until no step can be dropped.
 fn shorten(mut script: Script, fails: impl Fn(&Script) -> bool) -> Script {
     let mut size = script.steps.len().div_ceil(2);
     loop {
@@ -46,7 +46,7 @@ fn shorten(mut script: Script, fails: impl Fn(&Script) -> bool) -> Script {
     }
 }
 
-/// Drops what the control plane and DNS know at the beginning, one thing at a time.
+/// Drops initial resources and DNS records, one at a time.
 fn without_resources(mut script: Script, fails: impl Fn(&Script) -> bool) -> Script {
     let whole = script.mesh.clone();
     let mut drop_if = |name: &str, remove: fn(&mut Mesh, &str)| {

@@ -1,4 +1,4 @@
-//! One script from beginning to end: chaos, calm, judgement, shutdown.
+//! Runs one script: the chaos, then a calm phase, the checks, and the shutdown.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -19,68 +19,69 @@ mod minimise;
 
 pub use self::explain::explain;
 
-/// How long a world has to come to rest: the longest backoff, and a failover timer for every priority of every leaf.
+/// The time that a world has to come to rest: the longest backoff, and a failover timer for every priority of every
+/// leaf.
 const CALM_ROUNDS: u32 = 70;
 const CALM_ROUND: Duration = Duration::from_secs(10);
-/// In the first rounds RPCs follow each other faster: what waits for one of them to connect is not kept waiting.
+/// RPCs follow each other faster in the first rounds, so that policies that connect on RPCs only are not kept waiting.
 const FIRST_ROUNDS: u32 = 12;
 const FIRST_ROUND: Duration = Duration::from_secs(1);
 /// Longer than unused connections linger.
 const SETTLE: Duration = Duration::from_secs(7);
 
-/// One in so many worlds is compared with a new one.
+/// One in this many worlds is compared with a fresh one.
 const COMPARED: u64 = 3;
-/// One in so many worlds is looked at once more after a long time.
+/// One in this many worlds is checked again after a long time.
 const LONG_LIVED: u64 = 6;
 
-/// One in so many seeds runs twice, and must do the same both times.
+/// One in this many seeds runs twice; both runs must be equal.
 const TWICE: u64 = 64;
 
 thread_local! {
-    /// Where this thread panicked last, if panics are kept quiet.
+    /// Where this thread panicked last, while panics are silenced.
     static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// What came of a run that found nothing wrong.
+/// The result of a run that broke no rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Equal for equal runs.
+    /// The hash of the log; equal for equal runs.
     pub hash: u64,
-    /// How many calls ended well.
+    /// Calls that succeeded.
     pub succeeded: u64,
-    /// How many did not.
+    /// Calls that failed.
     pub failed: u64,
-    /// How many calls waited for a stream of their connection.
+    /// Calls that waited for a stream of their connection.
     pub held: u64,
-    /// How many load reports were heard.
+    /// Load reports that the server received.
     pub load_reports: u64,
-    /// How many RPCs went where their cookie said.
+    /// RPCs that went to the host in their cookie.
     pub kept_sessions: u64,
-    /// How often an ejected endpoint was seen.
+    /// Times that an ejected endpoint was observed.
     pub ejections: u64,
-    /// How often a channel that runs at the end went IDLE.
+    /// Times that a channel still running at the end went IDLE.
     pub idles: u64,
-    /// How many snapshots were published at the end of the chaos by the channels that ran then.
+    /// Snapshots published by the end of the chaos, by the channels running then.
     pub publishes: u64,
 }
 
-/// What went wrong.
+/// A broken rule.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What.
+    /// The rule and the details.
     pub violation: Violation,
-    /// When.
+    /// The virtual time at which it broke.
     pub at: Time,
-    /// What happened before, if that was kept.
+    /// The log up to then, if it was kept.
     pub trace: Vec<String>,
     /// The policy trees of the channels, if the trace was kept.
     pub trees: Vec<String>,
 }
 
-/// Whether a run keeps what happened.
+/// Whether a run keeps its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
-    /// No: that is faster.
+    /// No, which is faster.
     Off,
     /// Yes.
     On,
@@ -92,20 +93,20 @@ pub fn script(seed: u64) -> Script {
     generate::script(seed)
 }
 
-/// The script of a seed as it was before worlds had more to them: what once failed in such a world is found there.
+/// The script of a seed without later extensions of the generator: old failures are found there.
 #[must_use]
 pub fn plain_script(seed: u64) -> Script {
     generate::plain_script(seed)
 }
 
-/// Has panics print nothing: a run that panics is a failure, which says where.
+/// Silences panics: a run that panics is a failure, which names the place.
 pub fn keep_panics_quiet() {
     panic::set_hook(Box::new(|info| {
         PANICKED_AT.set(info.location().map(ToString::to_string));
     }));
 }
 
-/// Runs the script of a seed; now and then twice, to see that the same comes of it.
+/// Runs the script of a seed; some seeds run twice, to check that the simulator is deterministic.
 ///
 /// # Errors
 /// If a run fails, or two runs differ.
@@ -201,7 +202,7 @@ fn live(world: &mut World) -> Result<Report, Violation> {
     })
 }
 
-/// Without RPCs every channel goes IDLE; with the next ones it is as good as before.
+/// Without RPCs every channel goes IDLE; the next RPCs are served as before.
 fn come_back(world: &mut World) -> Result<(), Violation> {
     let Some(timeout) = world.settings.idle_timeout else { return Ok(()) };
     world.background = Background::Silent;
@@ -216,11 +217,11 @@ fn come_back(world: &mut World) -> Result<(), Violation> {
     oracle::check(world)
 }
 
-/// Ends all faults and waits until nothing changes any more. RPCs go on, since some policies connect for them only; when
-/// the time is over that the faults may cost, they go where they must.
+/// Ends all faults and waits until the world is at rest. RPCs continue, because some policies connect only for them;
+/// after the bound on recovery, each must go where the mesh says.
 ///
 /// # Errors
-/// If an invariant breaks, or something that could serve does not in time.
+/// If an invariant breaks, or recovery takes longer than its bound.
 pub(crate) fn settle(world: &mut World) -> Result<(), Violation> {
     world.calm_down();
     world.background = Background::Streams;

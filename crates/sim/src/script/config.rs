@@ -1,4 +1,4 @@
-//! What the control plane serves, as plain values: easy to make at random, to edit, and to reason about.
+//! The contents of the control plane and DNS, as plain values that are easy to generate, edit and reason about.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,117 +6,117 @@ use std::time::Duration;
 
 use proxyless_xds::resource::{EjectionSettings, ResourceType};
 
-/// Names a resource.
+/// The type and name of a resource.
 pub(crate) type Key = (ResourceType, String);
 
-/// Everything that the control plane and DNS know.
+/// The contents of the control plane and DNS.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mesh {
-    /// By name; a channel asks for one of them.
+    /// Listeners by name; each channel requests one.
     pub listeners: BTreeMap<String, Listener>,
-    /// Route configurations for RDS.
+    /// Route configurations by RDS name.
     pub routes: BTreeMap<String, Vec<Route>>,
-    /// Clusters.
+    /// Clusters by name.
     pub clusters: BTreeMap<String, Cluster>,
-    /// Endpoint assignments.
+    /// Endpoint assignments by EDS name.
     pub assignments: BTreeMap<String, Assignment>,
-    /// Lists of clusters that are resources (gRFC A99).
+    /// Aggregate cluster resources (gRFC A99): lists of clusters by name.
     pub lists: BTreeMap<String, Vec<String>>,
-    /// What host names resolve to.
+    /// DNS records.
     pub hosts: BTreeMap<String, Vec<SocketAddr>>,
 }
 
-/// Where a listener has its routes from.
+/// The kind of a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Listener {
-    /// By RDS.
+    /// An API listener with its routes in RDS.
     Rds(String),
-    /// In itself.
+    /// An API listener with inline routes.
     Inline(Vec<Route>),
-    /// It is a socket listener, of no use to clients.
+    /// A socket listener, which clients reject.
     Socket,
-    /// As the other, but without a filter for sessions.
+    /// The other kind without the session filter.
     WithoutSessions(Box<Listener>),
 }
 
 /// A route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// The beginning of the paths that it takes.
+    /// The path prefix that it matches.
     pub prefix: String,
-    /// Its clusters with their weights; one alone counts whatever its weight.
+    /// Its clusters with their weights; the weight of a single cluster is ignored.
     pub clusters: Vec<(String, u32)>,
 }
 
 /// A cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
-    /// How its endpoints are found.
+    /// The source of its endpoints.
     pub kind: ClusterKind,
     /// Its load balancing policy.
     pub policy: Policy,
-    /// The most RPCs at once, if limited.
+    /// The circuit breaker's limit of concurrent RPCs.
     pub max_requests: Option<u32>,
-    /// Whether its load is reported.
+    /// Whether it wants load reports.
     pub reports_load: bool,
-    /// What it says of sessions.
+    /// Its session settings.
     pub session: Session,
-    /// When its endpoints are ejected.
+    /// Its outlier detection settings.
     pub outlier_detection: Option<EjectionSettings>,
 }
 
-/// What a cluster says of sessions.
+/// The session settings of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Session {
-    /// Which health lets an endpoint serve its sessions, if it is not the usual.
+    /// `override_host_status`, unless default.
     pub override_host_status: Option<Vec<Health>>,
-    /// How long what only sessions use is kept, if it is not the usual.
+    /// The idle timeout of subchannels held for sessions, unless default.
     pub idle_timeout: Option<Duration>,
 }
 
-/// How a cluster finds its endpoints.
+/// The source of a cluster's endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClusterKind {
-    /// By EDS, under this name.
+    /// EDS, with this name.
     Eds(String),
-    /// By DNS.
+    /// DNS, with this host.
     Dns(String),
-    /// It stands for these clusters.
+    /// An aggregate of these clusters.
     Aggregate(Vec<String>),
-    /// It stands for the clusters of this list (gRFC A99).
+    /// An aggregate of the clusters in this resource (gRFC A99).
     List(String),
 }
 
 /// The load balancing policies that the simulator uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Localities by weight, endpoints in turn.
+    /// Weighted localities, round robin within each.
     RoundRobin,
-    /// By hash; the simulator's RPCs have random ones.
+    /// Ring hash; the simulator's RPCs have random hashes.
     RingHash,
-    /// Localities by weight, and by hash in each of them.
+    /// Weighted localities, ring hash within each.
     LocalRings,
-    /// Localities by weight inside localities by weight, endpoints in turn.
+    /// Weighted localities nested in weighted localities, round robin within each.
     Nested,
-    /// The first endpoint that connects.
+    /// Pick first.
     PickFirst,
 }
 
 /// The endpoints of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Assignment {
-    /// Localities by priority.
+    /// Localities, by priority.
     pub priorities: Vec<Vec<Locality>>,
-    /// Whether every RPC is dropped.
+    /// Whether its drop overload policy drops every RPC.
     pub drop_all: bool,
 }
 
 /// A locality of an assignment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Locality {
-    /// Its name.
+    /// Its zone.
     pub zone: String,
-    /// Its weight; 0 takes it out.
+    /// Its weight; a locality of weight 0 is not used.
     pub weight: u32,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
@@ -125,25 +125,25 @@ pub struct Locality {
 /// An endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
-    /// Its addresses; at least one.
+    /// Its addresses, at least one.
     pub addresses: Vec<SocketAddr>,
-    /// What the control plane says of its health.
+    /// Its health status in EDS.
     pub health: Health,
 }
 
-/// The health of an endpoint.
+/// The health status of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// To be used.
+    /// In use.
     Healthy,
-    /// Only for sessions.
+    /// In use for sessions only.
     Draining,
-    /// Not to be used.
+    /// Not in use.
     Unhealthy,
 }
 
 impl Mesh {
-    /// Whether there is such a resource.
+    /// Whether this resource exists.
     pub(crate) fn has(&self, (resource_type, name): &Key) -> bool {
         match resource_type {
             ResourceType::Listener => self.listeners.contains_key(name),
@@ -165,7 +165,7 @@ impl Mesh {
         }
     }
 
-    /// The other addresses that one policy tries beside an address of a leaf.
+    /// The other addresses that the same policy tries along with an address of a leaf.
     pub(crate) fn siblings(&self, leaf: &str, address: SocketAddr) -> Vec<SocketAddr> {
         let cluster = self.clusters.get(leaf);
         let mut siblings = match cluster.map(|cluster| (&cluster.kind, cluster.policy)) {
@@ -193,7 +193,7 @@ impl Mesh {
 }
 
 impl Listener {
-    /// What it is, whether it has a filter for sessions or not.
+    /// Its kind, ignoring the session filter.
     pub(crate) fn kind(&self) -> &Self {
         match self {
             Self::WithoutSessions(listener) => listener.kind(),
@@ -201,7 +201,7 @@ impl Listener {
         }
     }
 
-    /// The same without the filter for sessions if it has one, and with one if not.
+    /// The same listener with the session filter added or removed.
     pub(crate) fn toggled(self) -> Self {
         match self {
             Self::WithoutSessions(listener) => *listener,
@@ -211,7 +211,7 @@ impl Listener {
 }
 
 impl Cluster {
-    /// A cluster of this kind with round robin and no limits.
+    /// A cluster with round robin and no limits.
     #[must_use]
     pub fn new(kind: ClusterKind) -> Self {
         Self {
@@ -224,25 +224,25 @@ impl Cluster {
         }
     }
 
-    /// A cluster whose endpoints come under this EDS name.
+    /// An EDS cluster.
     #[must_use]
     pub fn eds(name: &str) -> Self {
         Self::new(ClusterKind::Eds(name.into()))
     }
 
-    /// A cluster whose endpoints come by DNS.
+    /// A DNS cluster.
     #[must_use]
     pub fn dns(host: &str) -> Self {
         Self::new(ClusterKind::Dns(host.into()))
     }
 
-    /// A cluster that stands for these.
+    /// An aggregate cluster.
     #[must_use]
     pub fn aggregate(children: &[&str]) -> Self {
         Self::new(ClusterKind::Aggregate(children.iter().map(|&name| name.into()).collect()))
     }
 
-    /// A cluster that stands for those of a list.
+    /// An aggregate cluster that refers to a resource (gRFC A99).
     #[must_use]
     pub fn list(name: &str) -> Self {
         Self::new(ClusterKind::List(name.into()))
@@ -279,7 +279,7 @@ impl Endpoint {
     }
 }
 
-/// A route of everything below a prefix to one cluster.
+/// A route of a path prefix to one cluster.
 #[must_use]
 pub fn route(prefix: &str, cluster: &str) -> Route {
     Route { prefix: prefix.into(), clusters: vec![(cluster.into(), 1)] }

@@ -1,4 +1,4 @@
-//! A script: everything that happens to a world from outside, as a list of steps that can be shortened.
+//! A script: all external events of a world, as a list of steps that can be minimised.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,160 +13,160 @@ use crate::servers::load_server::Wish;
 pub mod config;
 pub(crate) mod generate;
 
-/// What a world is made from.
+/// The input of a run.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// The seed of delays and of the cores.
+    /// Seeds the delays and the cores.
     pub seed: u64,
-    /// How the world is set up.
+    /// The settings of the world.
     pub settings: Settings,
-    /// What the control plane knows at the beginning.
+    /// The initial contents of the control plane.
     pub mesh: Mesh,
-    /// What happens, in order of time.
+    /// The steps, in order of time.
     pub steps: Vec<Step>,
 }
 
-/// What does not change in a world.
+/// The constant settings of a world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// What the script may do.
+    /// The limits on the steps.
     pub mood: Mood,
-    /// Whether gRFC A99 is on; meshes use its resources only then.
+    /// Whether gRFC A99 is enabled; meshes use its resources only then.
     pub aggregate_resources: bool,
-    /// Whether gRFC A88 is on, together with the server feature `fail_on_data_errors`: the only way in which what a
-    /// client ends up with does not depend on what it had before.
+    /// Whether gRFC A88 is enabled along with the server feature `fail_on_data_errors`. Only then the final state of a
+    /// client is independent of its history.
     pub data_errors: bool,
     /// The server feature `resource_timer_is_transient_error` (gRFC A88).
     pub transient_timer: bool,
-    /// Whether nothing of a response with a bad resource is used (gRFC A40).
+    /// Whether a response with a bad resource is rejected as a whole (gRFC A40).
     pub whole_response_nacks: bool,
-    /// Whether clusters want their load reported.
+    /// Whether clusters want load reports.
     pub load: bool,
-    /// Whether RPCs belong to sessions.
+    /// Whether some RPCs belong to sessions.
     pub sessions: bool,
-    /// Whether clusters eject endpoints that fail.
+    /// Whether clusters have outlier detection.
     pub outliers: bool,
-    /// After how long without RPCs channels go IDLE, if they do.
+    /// The idle timeout of the channels, if any.
     pub idle_timeout: Option<Duration>,
-    /// What the management server does where the protocol leaves it the choice.
+    /// The choices of the management server where the protocol leaves it free.
     pub server: ServerHabits,
 }
 
-/// What a script may do.
+/// The limits on the steps of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// Anything.
+    /// None.
     #[default]
     Chaos,
-    /// Only changes after which every route still leads to a backend that accepts, and a control plane that may be away
-    /// in the middle of them: no call may fail, or wait long.
+    /// Every route always leads to a backend that accepts connections, and the control plane may be unreachable in
+    /// between: no call may fail or wait long.
     Gentle,
 }
 
 /// The choices of a management server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerHabits {
-    /// Does not answer the first request of a stream that says that the client has the current version.
+    /// Does not answer the first request of a stream if the client already has the current version.
     pub trusts_versions: bool,
-    /// Sends only what changed, for the types where it may.
+    /// Sends only changed resources, for the types that allow it.
     pub sends_only_changes: bool,
-    /// Sends an empty response if it has nothing of what was asked for.
+    /// Sends an empty response if it has none of the requested resources.
     pub answers_with_nothing: bool,
     /// Wraps every resource in the discovery `Resource`.
     pub wraps_all: bool,
-    /// Sends what was rejected again as soon as it hears of that.
+    /// Resends a rejected resource as soon as it reads the NACK.
     pub resends_rejected: bool,
 }
 
-/// One thing that happens.
+/// An event and its time.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// When.
+    /// The virtual time.
     pub at: Time,
-    /// What.
+    /// The event.
     pub action: Action,
 }
 
-/// What can happen.
+/// An external event.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// A channel is made, and used.
+    /// Starts a channel.
     Start(usize),
-    /// A channel is closed.
+    /// Closes a channel.
     Stop(usize),
-    /// The control plane has something new.
+    /// The control plane adds or changes a resource.
     Set(Change),
-    /// The control plane no longer has it. Only for types of which absence is deletion.
+    /// The control plane removes a resource. Only for types where absence means deletion.
     Remove(Key),
-    /// The control plane serves a resource badly from now on.
+    /// The control plane serves a resource with a fault from now on.
     Fault(Key, Fault),
-    /// The control plane serves a resource as it should.
+    /// The control plane serves a resource correctly again.
     Heal(Key),
     /// The ADS stream breaks.
     CutStream(Loss),
     /// New ADS streams fail until further notice.
     RefuseStreams,
-    /// New ADS streams are ended with UNIMPLEMENTED until further notice.
+    /// New ADS streams end with UNIMPLEMENTED until further notice.
     NoAdsService,
-    /// New ADS streams can be opened.
+    /// New ADS streams succeed again.
     AcceptStreams,
-    /// The server takes this long to answer, from now on.
+    /// The delay of the server's responses from now on.
     ServerDelay(Duration),
-    /// New ADS streams take this long to open.
+    /// The time that new ADS streams take to open.
     OpenDelay(Duration),
-    /// The server sends what it has of a type once more.
+    /// The server resends a type.
     SendAgain(ResourceType),
-    /// The server sends what it has of a type so many times in a row.
+    /// The server resends a type several times in a row.
     Flood(ResourceType, u32),
-    /// The server takes requests this slowly, from now on.
+    /// The time that the server takes to read a request, from now on.
     WriteDelay(Duration),
-    /// Nobody runs a channel's driver for so long.
+    /// A channel's driver does not run for this long.
     Stall(usize, Duration),
-    /// The process is suspended for so long.
+    /// The process is suspended for this long.
     Suspend(Duration),
-    /// The server sends something that is no response.
+    /// The server sends bytes that are not a response.
     SendGarbage,
-    /// A backend behaves differently. Its connections break if it does not accept any more.
+    /// A backend changes its behaviour. Its connections break if it stops accepting.
     Backend(SocketAddr, Behaviour),
-    /// The hosts of a channel's session say nothing any more: attempts to connect to them last as long as they may.
+    /// The hosts of a channel's session stop responding: connection attempts to them time out.
     SilenceHosts(usize, u8),
-    /// A backend says GOAWAY on all connections.
+    /// A backend sends GOAWAY on all connections.
     GoAway(SocketAddr),
     /// A backend's connections break.
     Reset(SocketAddr),
-    /// A backend limits the streams of each connection from now on, or not any more.
+    /// A backend sets or removes its limit of concurrent streams per connection.
     StreamLimit(SocketAddr, Option<u32>),
-    /// A host name cannot be resolved for a while.
+    /// A host name cannot be resolved until further notice.
     BreakDns(String),
-    /// It can again.
+    /// A host name can be resolved again.
     HealDns(String),
-    /// RPCs that reach a backend end with an error, so many of a hundred.
+    /// The percentage of a backend's RPCs that end with an error.
     Failing(SocketAddr, u8),
     /// An RPC begins.
     Call(CallSpec),
-    /// So many RPCs follow each other, each as short as can be.
+    /// Several RPCs follow each other, each as short as possible.
     Burst(CallSpec, u32),
-    /// The load reporting server wants to hear something else.
+    /// The load reporting server changes its request.
     Wish(Wish),
-    /// The load reporting server sends something that is no response.
+    /// The load reporting server sends bytes that are not a response.
     LoadGarbage,
-    /// The load reporting stream breaks: now, or when the next report is written and not pulled yet.
+    /// The load reporting stream breaks: now, or when the next report is written but not yet sent.
     CutLoadStream(CutTime),
-    /// A channel's listener has a filter for sessions from now on, or not any more; nothing else of it changes.
+    /// Adds or removes the session filter of a channel's listener.
     ToggleSessions(usize),
-    /// A cluster wants its load reported from now on, or not any more.
+    /// Enables or disables load reports of a cluster.
     ToggleLoad(String),
     /// New load reporting streams fail until further notice.
     RefuseLoadStreams,
-    /// New load reporting streams can be opened.
+    /// New load reporting streams succeed again.
     AcceptLoadStreams,
-    /// A channel's user asks for connections now.
+    /// The user of a channel asks it to connect.
     ExitIdle(usize),
-    /// A channel's user says that the network is back.
+    /// The user of a channel resets its backoffs, as after a network change.
     ResetBackoff(usize),
 }
 
-/// Something new at the control plane, or in DNS.
+/// A new or changed resource or DNS record.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // each variant is a name and what is new under it
 pub enum Change {
@@ -178,46 +178,46 @@ pub enum Change {
     Host(String, Vec<SocketAddr>),
 }
 
-/// What is wrong with how a resource is served.
+/// A fault of a served resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not.
+    /// It is absent.
     Withheld,
     /// It is invalid.
     Bad,
 }
 
-/// What becomes of messages on a stream that breaks.
+/// The fate of messages in transit on a stream that breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Those on their way to the client are lost.
+    /// Messages to the client are lost.
     Everything,
-    /// They still arrive, where the client reads on.
+    /// Messages to the client still arrive if it reads them.
     Nothing,
 }
 
-/// When a load reporting stream breaks.
+/// The time at which a load reporting stream breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutTime {
     /// At once.
     Now,
-    /// Under the next report.
+    /// With the next report.
     NextReport,
 }
 
 /// An RPC.
 #[derive(Clone, Debug)]
 pub struct CallSpec {
-    /// On which channel.
+    /// Its channel.
     pub channel: usize,
     /// Its path.
     pub path: String,
-    /// How long it takes once it has a connection.
+    /// Its duration once it has a connection.
     pub takes: Duration,
-    /// Whether it waits when the pick fails.
+    /// Whether it is wait-for-ready.
     pub wait_for_ready: bool,
-    /// The session that it belongs to.
+    /// Its session.
     pub session: Option<u8>,
-    /// Whether the caller gives up just before it would end.
+    /// Whether the caller cancels it just before it would end.
     pub gives_up: bool,
 }

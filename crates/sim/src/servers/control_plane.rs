@@ -17,37 +17,37 @@ use crate::servers::encode;
 /// The management server.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
-    /// What it knows.
+    /// The resources.
     pub(crate) mesh: Mesh,
-    /// How long it takes to answer.
+    /// The delay of responses.
     pub(crate) delay: Duration,
-    /// How long a stream takes to open.
+    /// The time that a stream takes to open.
     pub(crate) open_delay: Duration,
-    /// How long HTTP/2 takes to pull a request.
+    /// The time until HTTP/2 sends a request.
     pub(crate) write_delay: Duration,
-    /// What becomes of new streams.
+    /// The response to new streams.
     pub(crate) welcome: Welcome,
     faults: BTreeMap<Key, Fault>,
     habits: ServerHabits,
-    /// Counts the changes of a type; it is the version of its responses.
+    /// The number of changes per type: the version of its responses.
     versions: BTreeMap<ResourceType, u64>,
-    /// The version in which a resource changed last.
+    /// The version of the last change of each resource.
     changed: BTreeMap<Key, u64>,
-    /// What the client has accepted and not let go: the version in which it changed last.
+    /// The resources that the client has accepted and still subscribes to, with the version of their last change.
     held: BTreeMap<Key, u64>,
     stream: Option<Stream>,
     nonces: u64,
 }
 
-/// What becomes of new streams.
+/// The response to new streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Welcome {
     /// They open.
     #[default]
     Accepted,
-    /// There is no connection.
+    /// The connection is refused.
     Refused,
-    /// There is a server, and it does not know the service.
+    /// The server does not implement the service.
     NoService,
 }
 
@@ -57,17 +57,17 @@ struct Stream {
     types: BTreeMap<ResourceType, Subscription>,
 }
 
-/// What the client asked for of a type.
+/// The client's subscription to a type.
 #[derive(Debug, Default)]
 struct Subscription {
     names: BTreeSet<String>,
-    /// What it has not been sent yet, or did not accept.
+    /// The resources that were not sent yet, or were rejected.
     unsent: BTreeSet<String>,
-    /// The response that the client must answer before the server listens to it again.
+    /// The nonce of the latest response, until the client has answered it.
     sent: Option<Sent>,
     /// Whether a response is being prepared.
     preparing: bool,
-    /// Whether another one shall follow the answer to the last.
+    /// Whether another response follows when the last one is answered.
     once_answered: bool,
 }
 
@@ -79,12 +79,12 @@ struct Sent {
     answered: bool,
 }
 
-/// A response on its way.
+/// A response in transit.
 #[derive(Debug)]
 pub(crate) struct Pushed {
     /// The encoded response.
     pub(crate) bytes: Bytes,
-    /// What the client should make of it.
+    /// The verdict that the client should reach.
     pub(crate) response: Response,
 }
 
@@ -112,7 +112,7 @@ impl ControlPlane {
         self.stream = Some(Stream { id, types: BTreeMap::new() });
     }
 
-    /// The stream is over. Says which one it was.
+    /// The stream ends. Returns its id.
     pub(crate) fn close(&mut self) -> Option<u64> {
         self.stream.take().map(|stream| stream.id)
     }
@@ -122,52 +122,52 @@ impl ControlPlane {
         self.stream.as_ref().map(|stream| stream.id)
     }
 
-    /// Something is new. Gives the type of which a response is now to be prepared.
+    /// A resource changes. Returns the type whose response must be prepared now.
     pub(crate) fn set(&mut self, change: Change) -> Option<ResourceType> {
         let key = change.key();
         self.mesh.apply(change);
         self.touch(key?)
     }
 
-    /// A resource is gone.
+    /// A resource is removed.
     pub(crate) fn remove(&mut self, key: Key) -> Option<ResourceType> {
         self.mesh.remove(&key);
         self.touch(key)
     }
 
-    /// A resource is served badly.
+    /// A resource is served with a fault.
     pub(crate) fn break_resource(&mut self, key: Key, fault: Fault) -> Option<ResourceType> {
         self.faults.insert(key.clone(), fault);
         self.touch(key)
     }
 
-    /// A resource is served well.
+    /// A resource is served correctly.
     pub(crate) fn heal(&mut self, key: Key) -> Option<ResourceType> {
         self.faults.remove(&key)?;
         self.touch(key)
     }
 
-    /// All resources are served well.
+    /// All resources are served correctly.
     pub(crate) fn heal_all(&mut self) -> Vec<ResourceType> {
         let keys: Vec<Key> = self.faults.keys().cloned().collect();
         keys.into_iter().filter_map(|key| self.heal(key)).collect()
     }
 
-    /// Everything of a type is to be sent again.
+    /// A type is resent.
     pub(crate) fn send_again(&mut self, resource_type: ResourceType) -> Option<ResourceType> {
         let subscription = self.subscription(resource_type)?;
         subscription.unsent.clone_from(&subscription.names);
         self.prepare(resource_type)
     }
 
-    /// So many responses of a type in a row, without waiting for answers, where a server may do so.
+    /// Several responses of a type in a row, without waiting for ACKs, where a server may do so.
     pub(crate) fn flood(&mut self, resource_type: ResourceType, count: u32) -> Vec<Pushed> {
         let all = resource_type.all_resources_required_in_sotw() || !self.habits.sends_only_changes;
         let Some(stream) = self.stream().filter(|_| all) else { return Vec::new() };
         (0..count).map_while(|_| self.push(stream, resource_type)).collect()
     }
 
-    /// A request comes. Gives the type of which a response is now to be prepared.
+    /// A request arrives. Returns the type whose response must be prepared now.
     pub(crate) fn request(
         &mut self,
         stream: u64,
@@ -183,7 +183,7 @@ impl ControlPlane {
         if !is_first {
             let subscription = self.subscription(resource_type)?;
             match &subscription.sent {
-                // It was written before the client had read the newest response: the answer to that one will follow.
+                // It was sent before the client had read the latest response, whose answer follows.
                 Some(sent) if sent.nonce != request.response_nonce => return None,
                 Some(_) => self.answered(resource_type, request.error_detail.is_none()),
                 None => {}
@@ -203,14 +203,14 @@ impl ControlPlane {
         subscription.unsent.retain(|name| names.contains(name));
         subscription.unsent.extend(new.iter().cloned());
         let due = std::mem::take(&mut subscription.once_answered) || !new.is_empty() || resends;
-        // What the client has let go it must be sent again, should it ask.
+        // Resources that the client has unsubscribed from must be resent if it subscribes again.
         for key in gone {
             self.held.remove(&key);
         }
         if due { self.prepare(resource_type) } else { None }
     }
 
-    /// The response that was being prepared.
+    /// Returns the response that was being prepared.
     pub(crate) fn push(&mut self, stream: u64, resource_type: ResourceType) -> Option<Pushed> {
         if self.stream() != Some(stream) {
             return None;
@@ -218,7 +218,7 @@ impl ControlPlane {
         let all = resource_type.all_resources_required_in_sotw() || !self.habits.sends_only_changes;
         let subscription = self.subscription(resource_type)?;
         subscription.preparing = false;
-        // Who sends changes only must know what became of the last ones.
+        // A server that sends only changes must know the answer to the last ones.
         if !all && subscription.sent.as_ref().is_some_and(|sent| !sent.answered) {
             subscription.once_answered = true;
             return None;
@@ -266,7 +266,7 @@ impl ControlPlane {
         }
     }
 
-    /// A resource is different from now on.
+    /// A resource changes.
     fn touch(&mut self, key: Key) -> Option<ResourceType> {
         let version = self.versions.entry(key.0).or_default();
         *version += 1;
@@ -275,11 +275,11 @@ impl ControlPlane {
         if subscription.names.contains(&key.1) {
             subscription.unsent.insert(key.1);
         }
-        // A new version is also the occasion to send what was refused with an old one.
+        // A new version is also the time to resend resources that were rejected.
         if subscription.unsent.is_empty() { None } else { self.prepare(key.0) }
     }
 
-    /// The client has answered the newest response of a type.
+    /// The client has answered the latest response of a type.
     fn answered(&mut self, resource_type: ResourceType, accepted: bool) {
         let Some(subscription) = self.subscription(resource_type) else { return };
         let Some(sent) = subscription.sent.as_mut() else { return };
@@ -287,7 +287,7 @@ impl ControlPlane {
         sent.answered = true;
         let version = sent.version;
         if !accepted {
-            // To be sent with the next change, or at once by servers who do not mind that it is refused again.
+            // Resent with the next change, or at once by servers that resend rejected resources.
             let wanted = names.intersection(&subscription.names).cloned().collect::<Vec<_>>();
             subscription.unsent.extend(wanted);
             return;
@@ -301,7 +301,7 @@ impl ControlPlane {
         }
     }
 
-    /// Whether the client has, by what it says, everything that it asks for.
+    /// Whether the client has everything that it requests, by its own account.
     fn knows(&self, resource_type: ResourceType, names: &BTreeSet<String>, version: &str) -> bool {
         let current = self.versions.get(&resource_type).is_some_and(|current| current.to_string() == version);
         let has = |name: &String| {

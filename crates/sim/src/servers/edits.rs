@@ -1,4 +1,4 @@
-//! Changes of a mesh.
+//! Applies changes to a mesh.
 
 use proxyless_xds::resource::ResourceType;
 
@@ -6,7 +6,7 @@ use crate::script::Change;
 use crate::script::config::{Key, Mesh};
 
 impl Change {
-    /// The resource that changes; `None` if it is none.
+    /// The resource that changes; `None` for a DNS record.
     pub(crate) fn key(&self) -> Option<Key> {
         Some(match self {
             Self::Listener(name, _) => (ResourceType::Listener, name.clone()),
@@ -20,7 +20,7 @@ impl Change {
 }
 
 impl Mesh {
-    /// Takes a change in.
+    /// Applies a change.
     pub(crate) fn apply(&mut self, change: Change) {
         match change {
             Change::Listener(name, listener) => drop(self.listeners.insert(name, listener)),
@@ -32,12 +32,12 @@ impl Mesh {
         }
     }
 
-    /// Takes a Listener or a Cluster out.
+    /// Removes a Listener or a Cluster.
     pub(crate) fn remove(&mut self, (resource_type, name): &Key) {
         match resource_type {
             ResourceType::Listener => drop(self.listeners.remove(name)),
             ResourceType::Cluster => drop(self.clusters.remove(name)),
-            // A client keeps what it has of these types: what it ends up with would depend on its past.
+            // A client keeps resources of the other types: its final state would depend on its history.
             ResourceType::RouteConfiguration
             | ResourceType::ClusterLoadAssignment
             | ResourceType::AggregateClusterConfig => {}

@@ -1,4 +1,4 @@
-//! The load reporting server: says what it wants to hear, checks how it is told, and keeps the sums.
+//! The load reporting server: requests reports, checks them and sums them up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use proxyless_sans_io::Time;
 use crate::laws::invariants::Violation;
 use crate::laws::ledger::{Account, Ledger, Load, Sums};
 
-/// Clients report no more often than this, whatever the server says.
+/// The minimum interval of reports, regardless of the server.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a server wants to hear.
+/// The request of a load reporting server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// How often.
+    /// The interval of reports.
     pub(crate) interval: Duration,
-    /// Of which clusters; `None`: of all.
+    /// The clusters; `None` means all.
     pub(crate) clusters: Option<Vec<String>>,
 }
 
@@ -36,7 +36,7 @@ impl Wish {
         self.clusters.as_ref().is_none_or(|names| names.iter().any(|name| name == cluster))
     }
 
-    /// The response that says so.
+    /// The LoadStatsResponse of this request.
     pub(crate) fn encode(&self) -> Bytes {
         let interval = WireDuration {
             seconds: i64::try_from(self.interval.as_secs()).unwrap_or(i64::MAX),
@@ -53,25 +53,25 @@ impl Wish {
     }
 }
 
-/// The server.
+/// The load reporting server.
 #[derive(Debug, Default)]
 pub(crate) struct LoadServer {
-    /// What it wants.
+    /// Its request.
     pub(crate) wish: Wish,
     /// Whether streams fail to open.
     pub(crate) refuses: bool,
-    /// What clients know that it wants, on this stream.
+    /// The request that the client has read on this stream.
     told: Option<Wish>,
-    /// The clusters that it always wanted, as far as clients know; `None`: all.
+    /// The clusters that were requested all the time, as far as the client knows; `None` means all.
     always: Option<BTreeSet<String>>,
-    /// Since when the next report may come.
+    /// The end of the last report, or the start of the stream.
     quiet_since: Time,
-    /// Up to when the load of a cluster was reported.
+    /// The time up to which the load of each cluster was reported.
     covered: BTreeMap<Account, Time>,
 }
 
 impl LoadServer {
-    /// A stream begins: clients know nothing of its wishes.
+    /// A stream begins: the client has not read a request on it.
     pub(crate) fn opened(&mut self) {
         self.told = None;
     }
@@ -80,7 +80,7 @@ impl LoadServer {
     pub(crate) fn told(&mut self, now: Time, bytes: Bytes) {
         let Ok(response) = LoadStatsResponse::decode(bytes) else { return };
         let interval = response.load_reporting_interval.unwrap_or_default();
-        // What the server sends is neither negative nor beyond these types.
+        // The server's values are neither negative nor out of range.
         let interval = Duration::new(interval.seconds.unsigned_abs(), interval.nanos.unsigned_abs());
         let clusters = (!response.send_all_clusters).then_some(response.clusters);
         if let Some(names) = &clusters {
@@ -96,15 +96,15 @@ impl LoadServer {
         self.told = Some(Wish { interval: interval.max(MIN_INTERVAL), clusters });
     }
 
-    /// Whether the server wanted to hear of a cluster all the time.
+    /// Whether the server has always requested a cluster.
     pub(crate) fn always_wanted(&self, cluster: &str) -> bool {
         self.always.as_ref().is_none_or(|always| always.contains(cluster))
     }
 
-    /// The client writes a report. `settled`: every store that counts is known to the core that reports.
+    /// The client writes a report. `settled`: the core knows every store that counts.
     ///
     /// # Errors
-    /// If it must not, or says what is not so.
+    /// If the report is not due or is wrong.
     pub(crate) fn written(
         &mut self,
         now: Time,
@@ -140,10 +140,10 @@ impl LoadServer {
         Ok(())
     }
 
-    /// HTTP/2 pulled a report that was written then: it is as good as heard.
+    /// HTTP/2 sent a report that was written then: the server receives it.
     ///
     /// # Errors
-    /// If the sums do not fit.
+    /// If the sums are wrong.
     pub(crate) fn pulled(
         &mut self,
         written: Time,
@@ -163,7 +163,7 @@ impl LoadServer {
             for (zone, sums) in &heard.zones {
                 let now = in_progress.get(zone).copied().unwrap_or_default();
                 let late = truth.zones.get(zone).map_or(0, |sums| sums.late);
-                // Issued is succeeded plus failed plus in progress, in all reports together.
+                // Issued is succeeded plus failed plus in progress, over all reports.
                 let fine = (now..=now + late).contains(&sums.in_progress())
                     && sums.issued >= sums.succeeded + sums.failed;
                 Violation::unless(fine, "reports add up", || {
@@ -202,7 +202,7 @@ fn is_not_zero(stats: &ClusterStats) -> Result<(), Violation> {
     Violation::unless(zones && some, "nothing is not reported", || format!("{stats:?}"))
 }
 
-/// Adds a report up; gives the calls in progress by zone.
+/// Adds a report to the sums; returns the calls in progress by zone.
 fn add(heard: &mut Load, stats: ClusterStats) -> BTreeMap<String, u64> {
     heard.dropped += stats.total_dropped_requests;
     for dropped in stats.dropped_requests {

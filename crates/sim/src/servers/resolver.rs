@@ -1,4 +1,4 @@
-//! DNS: which queries of a channel are under way, and which names have had an answer.
+//! DNS: the pending queries of a channel, and the names that have been answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,29 +11,29 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Begins a query; false if its number is in use.
+    /// Begins a query; returns false if its id is in use.
     pub(crate) fn ask(&mut self, query: u64, host: &Arc<str>) -> bool {
         self.queries.insert(query, Arc::clone(host)).is_none()
     }
 
-    /// Ends a query, by its answer or because the channel gave it up; its host, if it was under way.
+    /// Ends a query, answered or cancelled; returns its host if it was pending.
     pub(crate) fn end(&mut self, query: u64) -> Option<Arc<str>> {
         let host = self.queries.remove(&query)?;
         self.answered.insert(Arc::clone(&host));
         Some(host)
     }
 
-    /// Forgets the names that the channel has forgotten.
+    /// Forgets the names that the channel no longer resolves.
     pub(crate) fn retain(&mut self, is_known: impl Fn(&str) -> bool) {
         self.answered.retain(|host| is_known(host));
     }
 
-    /// Whether a name has had its first answer. A query that was given up at its deadline has one.
+    /// Whether a name has had its first answer. A query that timed out counts.
     pub(crate) fn has_answered(&self, host: &str) -> bool {
         self.answered.contains(host)
     }
 
-    /// How many queries are under way.
+    /// The number of pending queries.
     pub(crate) fn under_way(&self) -> usize {
         self.queries.len()
     }

@@ -1,5 +1,5 @@
-//! What came to the worlds later: drawn after the rest and with a generator of its own, so that a seed's world without
-//! it stays as it was.
+//! Later extensions of the generator. They draw from their own random numbers after the rest, so that the original part
+//! of a seed's world does not change.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::clients::endpoints::Behaviour;
 use crate::script::config::{Assignment, Cluster, ClusterKind, Listener, Mesh, Route};
 use crate::script::{Action, Change, Loss, Mood, Script, Step};
 
-/// One in so many worlds stays as it was.
+/// One in this many worlds has no extensions.
 const PLAIN: u64 = 4;
 
-/// Adds to a script.
+/// Adds the extensions to a script.
 pub(super) fn add(script: &mut Script) {
     let mut extras =
         Extras { rng: Rng::new(script.seed ^ 0x0e87_4a55), gentle: script.settings.mood == Mood::Gentle };
     if extras.one_in(PLAIN) {
         return;
     }
-    // What is ejected is found out by a few picks.
+    // Ejections are detected with a few picks only.
     if extras.one_in(2) && !script.settings.outliers {
         extras.weigh(script);
     }
@@ -36,7 +36,7 @@ pub(super) fn add(script: &mut Script) {
         return;
     }
     extras.replace_faults(script);
-    // What is seen of sweeps and ejections depends on drivers that are on time.
+    // Checks of sweeps and ejections depend on drivers that are on time.
     if extras.one_in(3) && !script.settings.outliers {
         extras.stall(script);
     }
@@ -57,7 +57,7 @@ struct Extras {
 }
 
 impl Extras {
-    /// Gives clusters of routes and localities other weights.
+    /// Gives clusters of routes and localities different weights.
     fn weigh(&mut self, script: &mut Script) {
         let Mesh { listeners, routes, assignments, .. } = &mut script.mesh;
         for listener in listeners.values_mut() {
@@ -101,7 +101,7 @@ impl Extras {
         }
     }
 
-    /// So many weights whose sum is a weight: all alike, of any size, or one that leaves next to nothing to the others.
+    /// This many weights with a valid sum: all equal, random, or one that leaves next to nothing to the others.
     fn weights(&mut self, count: usize) -> Vec<u32> {
         let mut weights: Vec<u32> = match self.rng.below(4) {
             0 => vec![u32::MAX / count.max(1) as u32; count],
@@ -119,7 +119,7 @@ impl Extras {
         weights
     }
 
-    /// Puts a chain of aggregates above a leaf that comes close to the most levels, or is too long.
+    /// Puts a chain of aggregates above a leaf, close to or above the limit of levels.
     fn deepen(&mut self, script: &mut Script) {
         let levels = 13 + self.rng.below(if self.gentle { 3 } else { 5 }) as usize;
         let name = |level: usize| format!("n{level}");
@@ -146,7 +146,7 @@ impl Extras {
         }
     }
 
-    /// Channels that went IDLE come back while the control plane is away.
+    /// Channels leave IDLE while the control plane is unreachable.
     fn lose_control_plane(&mut self, script: &mut Script) {
         for _ in 0..1 + self.rng.below(3) {
             self.insert(script, |_| Action::RefuseStreams);
@@ -155,7 +155,7 @@ impl Extras {
         }
     }
 
-    /// Drivers of channels are not run for a while, mostly for longer than the client waits for them.
+    /// Drivers of channels do not run for a while, mostly longer than the client waits for them.
     fn stall(&mut self, script: &mut Script) {
         for _ in 0..1 + self.rng.below(4) {
             self.insert(script, |extras| {
@@ -166,7 +166,7 @@ impl Extras {
         }
     }
 
-    /// Responses come faster than their answers can be sent.
+    /// Responses arrive faster than their ACKs can be sent.
     fn flood(&mut self, script: &mut Script) {
         for _ in 0..1 + self.rng.below(3) {
             self.insert(script, |extras| {
@@ -181,7 +181,7 @@ impl Extras {
         }
     }
 
-    /// Servers allow few streams for a while, or none.
+    /// Servers limit streams to few or none for a while.
     fn limit_streams(&mut self, script: &mut Script) {
         let assignments = script.mesh.assignments.values();
         let localities = assignments.flat_map(|assignment| assignment.priorities.iter().flatten());
@@ -198,7 +198,7 @@ impl Extras {
                 });
             }
         }
-        // Some calls come in crowds.
+        // Some calls come in bursts.
         let mut crowds = Vec::new();
         for step in &script.steps {
             if matches!(step.action, Action::Call(_)) && self.one_in(2) {
@@ -209,7 +209,7 @@ impl Extras {
         script.steps.sort_by_key(|step| step.at);
     }
 
-    /// The process is suspended, for minutes or hours; what the script had for later comes as much later.
+    /// The process is suspended for minutes or hours; later steps are postponed accordingly.
     fn suspend(&mut self, script: &mut Script) {
         let most = if self.one_in(2) { 300 } else { 20_000 };
         let span = Duration::from_secs(1 + self.rng.below(most));
@@ -222,7 +222,7 @@ impl Extras {
         script.steps.sort_by_key(|step| step.at);
     }
 
-    /// Has something happen when something else does.
+    /// Adds an action at the time of another step.
     fn insert(&mut self, script: &mut Script, action: impl Fn(&mut Self) -> Action) {
         let place = self.rng.below(script.steps.len().max(1) as u64) as usize;
         let Some(at) = script.steps.get(place).map(|step| step.at) else { return };
@@ -234,7 +234,7 @@ impl Extras {
         LEAVES[self.rng.below(LEAVES.len() as u64) as usize].into()
     }
 
-    /// Some of what is refused fails in another way.
+    /// Some backends that refuse connections fail in a different way instead.
     fn replace_faults(&mut self, script: &mut Script) {
         for step in &mut script.steps {
             match &mut step.action {

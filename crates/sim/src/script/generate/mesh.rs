@@ -30,7 +30,7 @@ impl Maker {
             changes.extend(LISTS.map(|name| Change::List(name.into(), self.children())));
         }
         for change in changes {
-            // Some things come later, or never.
+            // Some resources are created later, or never.
             if self.gentle || matches!(change, Change::Listener(..)) || !self.one_in(12) {
                 mesh.apply(change);
             }
@@ -45,7 +45,7 @@ impl Maker {
             2..8 => Listener::Inline(self.routes()),
             _ => Listener::Rds(format!("r{}", self.channel())),
         };
-        // Most channels that have no sessions have no filter for them; and a filter may come and go.
+        // Most channels without sessions have no session filter; a filter may also be added and removed.
         let without = if self.settings.sessions { self.one_in(5) } else { !self.one_in(3) };
         let listener = if without { Listener::WithoutSessions(Box::new(listener)) } else { listener };
         Change::Listener(format!("l{i}"), listener)
@@ -54,7 +54,7 @@ impl Maker {
     pub(super) fn routes(&mut self) -> Vec<Route> {
         let count = if self.gentle { 2 } else { 1 + self.rng.below(2) as usize };
         let routes = ["/a/", "/b/"].into_iter().take(count).map(|prefix| {
-            // In gentle worlds the last route takes everything.
+            // In gentle worlds the last route matches every path.
             let all = if self.gentle { prefix == "/b/" } else { self.one_in(8) };
             let prefix = if all { "" } else { prefix };
             let clusters =
@@ -83,7 +83,7 @@ impl Maker {
             2 if self.settings.aggregate_resources && !self.gentle && self.one_in(4) => {
                 ClusterKind::List(GHOST.into())
             }
-            // An aggregate may turn into a leaf.
+            // An aggregate may become a leaf.
             3 => return self.leaf(),
             _ => ClusterKind::Aggregate(self.children()),
         };
@@ -154,7 +154,7 @@ impl Maker {
             |make: &mut Self| if !make.gentle && make.one_in(12) { GHOST.into() } else { make.any_cluster() };
         let mut names: Vec<String> = (0..count).map(|_| name(self)).collect();
         if self.gentle {
-            // Aggregates alone may be a loop.
+            // Aggregates alone may form a loop.
             names.push(self.choose(&LEAVES).into());
         }
         names

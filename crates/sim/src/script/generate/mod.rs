@@ -13,7 +13,7 @@ mod extras;
 mod mesh;
 mod steps;
 
-/// How many channels a world has at most.
+/// The maximum number of channels in a world.
 pub(crate) const CHANNELS: usize = 2;
 pub(crate) const BACKENDS: u8 = 10;
 const ASSIGNMENTS: [&str; 4] = ["e0", "e1", "e2", "e3"];
@@ -21,15 +21,15 @@ const LEAVES: [&str; 5] = ["c0", "c1", "c2", "c3", "d0"];
 const AGGREGATES: [&str; 3] = ["g0", "g1", "g2"];
 const LISTS: [&str; 2] = ["x0", "x1"];
 const HOSTS: [&str; 2] = ["h0.test", "h1.test"];
-/// The longest time that a cluster of a world with sessions keeps what they do not use any more.
+/// The longest session idle timeout in a world with sessions.
 pub(crate) const MAX_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest time that an endpoint is ejected for.
+/// The longest ejection.
 pub(crate) const MAX_EJECTION_TIME: Duration = Duration::from_secs(40);
-/// The longest time from one sweep for outliers to the next.
+/// The longest interval between two outlier detection sweeps.
 pub(crate) const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
-/// Names that nothing ever has.
+/// Names that no resource ever has.
 const GHOST: &str = "ghost";
-/// The paths of RPCs; the routes know at most two of the prefixes.
+/// The paths of RPCs; the routes match at most two of the prefixes.
 pub(crate) const PATHS: [&str; 3] = ["/a/m", "/b/m", "/c/m"];
 
 /// The script of a seed.
@@ -39,7 +39,7 @@ pub(crate) fn script(seed: u64) -> Script {
     script
 }
 
-/// The script of a seed without what came to the worlds later.
+/// The script of a seed without later extensions.
 pub(crate) fn plain_script(seed: u64) -> Script {
     let mut make = Maker { rng: Rng::new(seed ^ 0x5eed), settings: Settings::default(), gentle: false };
     let settings = Settings { idle_timeout: idle_timeout(seed), ..make.settings() };
@@ -50,9 +50,9 @@ pub(crate) fn plain_script(seed: u64) -> Script {
     Script { seed, settings, mesh, steps }
 }
 
-/// In one of four worlds channels go IDLE.
+/// Channels go IDLE in one of four worlds.
 fn idle_timeout(seed: u64) -> Option<Duration> {
-    // A generator of its own: the rest of a seed's world does not depend on it.
+    // Drawn separately: the rest of a seed's world does not depend on it.
     let mut rng = Rng::new(seed ^ 0x1d1e);
     let most = if rng.below(3) == 0 { 20_000 } else { 2_000 };
     (rng.below(4) == 0).then(|| Duration::from_millis(200 + rng.below(most)))
@@ -75,7 +75,7 @@ impl Maker {
             whole_response_nacks: self.one_in(4),
             load: self.one_in(2),
             sessions: self.one_in(2),
-            // Calls that fail for good reasons may have all endpoints ejected.
+            // Calls may fail for valid reasons and so eject all endpoints.
             outliers: mood == Mood::Chaos && self.one_in(3),
             idle_timeout: None,
             server: ServerHabits {
@@ -86,7 +86,7 @@ impl Maker {
                 resends_rejected: false,
             },
         };
-        // Without a draw of its own, so that the other settings of a seed stay as they were.
+        // Not drawn, so that the other settings of a seed do not change.
         settings.server.resends_rejected = settings.load != settings.sessions;
         settings
     }
@@ -130,7 +130,7 @@ impl Maker {
     }
 
     fn choose<T: Copy>(&mut self, from: &[T]) -> T {
-        // `below` stays below the length, and no list here is empty.
+        // `below` is less than the length, and no list here is empty.
         from[self.rng.below(from.len() as u64) as usize]
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to random worlds.
+//! Random steps.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Maker {
                 0..60 => self.rng.below(200),
                 60..92 => self.rng.below(3_000),
                 92..99 => self.rng.below(25_000),
-                // Long enough for children to be dropped that were deactivated.
+                // Long enough for deactivated children to be dropped.
                 _ => 1_000_000,
             };
             at = at + Duration::from_millis(gap);
@@ -48,7 +48,7 @@ impl Maker {
         steps
     }
 
-    /// RPCs of a session whose hosts have just fallen silent, and time for an attempt to connect to fail.
+    /// RPCs of a session whose hosts have just stopped responding, and time for a connection attempt to fail.
     fn silence(&mut self, at: Time, steps: &mut Vec<Step>) -> Time {
         let (channel, session) = (self.channel(), self.rng.below(3) as u8);
         steps.push(Step { at, action: Action::SilenceHosts(channel, session) });
@@ -90,10 +90,10 @@ impl Maker {
     fn gentle_action(&mut self) -> Action {
         match self.rng.below(100) {
             0..30 => Action::Set(self.change()),
-            // A channel that left IDLE has nothing to serve with while the control plane is away.
+            // A channel that left IDLE has no configuration while the control plane is unreachable.
             30..35 if self.settings.idle_timeout.is_some() => Action::SendAgain(self.resource_type()),
             30..32 => Action::CutStream(if self.one_in(2) { Loss::Everything } else { Loss::Nothing }),
-            // Nobody can be reached at once, as if the server were restarted.
+            // The server is unreachable at once, as if it were restarted.
             32..33 => Action::RefuseStreams,
             33..35 => Action::AcceptStreams,
             35..36 => Action::ToggleSessions(self.channel()),
@@ -169,7 +169,7 @@ impl Maker {
         match self.rng.below(10) {
             0..5 => Behaviour::Accepts(self.millis(50)),
             5 => Behaviour::Accepts(self.millis(15_000)),
-            // Attempts to a host that says nothing outlast their backoff.
+            // Attempts to a host that does not respond outlast their backoff.
             6..8 => Behaviour::Refuses,
             8 if !self.settings.sessions => Behaviour::Refuses,
             _ => Behaviour::Silent,

@@ -1,4 +1,4 @@
-//! What a management server may expect of a client: an independent, small account of the ADS protocol.
+//! A small independent model of the ADS protocol, which checks the client.
 //!
 //! It sees each response when the client reads it, and each request when the client writes it.
 
@@ -9,7 +9,7 @@ use proxyless_xds::resource::ResourceType;
 
 use crate::laws::invariants::Violation;
 
-/// A response as the client should see it.
+/// A response as the client should understand it.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     /// Its type.
@@ -22,14 +22,14 @@ pub(crate) struct Response {
     pub(crate) bad: bool,
 }
 
-/// So many responses may be read and not answered: those that the client keeps, the one that it sends the answer of, and
-/// the newest.
+/// The maximum number of unanswered responses: those that the client queues, the one whose answer it sends, and the
+/// latest.
 const MAX_UNANSWERED: usize = 64 + 2;
 
-/// What is known of the client.
+/// The state of the client.
 #[derive(Debug, Default)]
 pub struct AdsModel {
-    /// The version that the client accepted last, by type. Outlives streams.
+    /// The version that the client accepted last, by type. It outlives streams.
     accepted: BTreeMap<ResourceType, String>,
     types: BTreeMap<ResourceType, TypeState>,
     requests: usize,
@@ -37,22 +37,22 @@ pub struct AdsModel {
     is_open: bool,
 }
 
-/// A type on the present stream.
+/// A type on the current stream.
 #[derive(Debug, Default)]
 struct TypeState {
     /// Responses that the client has read, in order.
     read: Vec<Response>,
-    /// How many of them it has answered.
+    /// The number of them that it has answered.
     answered: usize,
     /// The names of its last request; `None` before the first.
     names: Option<BTreeSet<String>>,
 }
 
 impl TypeState {
-    /// The response that a request answers, and its place.
+    /// The response that a request answers, and its position.
     ///
-    /// Responses are answered in order. Only a bad one of a version that was NACKed before may be passed over, since the
-    /// client does not NACK a version again and again: a newer response came before it would have.
+    /// Responses are answered in order. Only a bad response whose version was NACKed before may be skipped: the client
+    /// delays repeated NACKs of a version, and a newer response may arrive first.
     fn answered_by(&self, request: &DiscoveryRequest) -> Option<(usize, Response)> {
         let (answered, open) = self.read.split_at(self.answered);
         let told = |skipped: &Response| {
@@ -67,10 +67,10 @@ impl TypeState {
 }
 
 impl AdsModel {
-    /// A stream begins: nothing of the last one counts but the accepted versions.
+    /// A stream begins: only the accepted versions of the last one remain.
     pub(crate) fn opened(&mut self) {
         for (resource_type, state) in std::mem::take(&mut self.types) {
-            // What the client could not answer any more it has accepted nevertheless.
+            // The client has accepted responses even if it could no longer ACK them.
             let unanswered = state.read.into_iter().skip(state.answered);
             if let Some(last) = unanswered.rev().find(|response| !response.bad) {
                 self.accepted.insert(resource_type, last.version);
@@ -80,7 +80,7 @@ impl AdsModel {
         self.is_open = true;
     }
 
-    /// How many NACKs the client has written, over all streams.
+    /// The number of NACKs over all streams.
     #[must_use]
     pub fn nacks(&self) -> usize {
         self.nacks
@@ -94,10 +94,10 @@ impl AdsModel {
     /// The client reads a response.
     ///
     /// # Errors
-    /// If so many wait for their answers that it should have stopped.
+    /// If so many are unanswered that it should have stopped reading.
     pub(crate) fn read(&mut self, response: Response) -> Result<(), Violation> {
         self.types.entry(response.resource_type).or_default().read.push(response);
-        // A NACK that is held back may be dropped, so only ACKs count.
+        // A NACK that is delayed may be dropped, so only ACKs count.
         let open = self.types.values().flat_map(|state| state.read.iter().skip(state.answered));
         let unanswered = open.filter(|response| !response.bad).count();
         Violation::unless(unanswered <= MAX_UNANSWERED, "reading stops while answers wait to be sent", || {
@@ -108,7 +108,7 @@ impl AdsModel {
     /// The client writes a request.
     ///
     /// # Errors
-    /// If it must not.
+    /// If the request violates the protocol.
     pub(crate) fn written(&mut self, request: &DiscoveryRequest) -> Result<(), Violation> {
         let wrong = |rule, why: String| Err(Violation::new(rule, format!("{why}: {}", describe(request))));
         self.requests += 1;
@@ -116,7 +116,7 @@ impl AdsModel {
         if !self.is_open {
             return wrong("requests go to open streams", "no stream is open".into());
         }
-        // A27-61: the node is in the first request of a stream.
+        // A27-61: only the first request of a stream has the node.
         if request.node.is_some() != (self.requests == 1) {
             return wrong("the node is in the first request only", format!("request {}", self.requests));
         }
@@ -132,14 +132,14 @@ impl AdsModel {
         let first = state.names.is_none();
         let old_names = state.names.replace(names);
         if first {
-            // An empty list in the first request would mean everything; a nonce belongs to another stream.
+            // An empty list in the first request would be a wildcard; a nonce would be that of an old stream.
             if request.resource_names.is_empty() {
                 return wrong("the first request of a type has names", "wildcard".into());
             }
             if !request.response_nonce.is_empty() || request.error_detail.is_some() {
                 return wrong("the first request of a type answers nothing", "answer".into());
             }
-            // A client that has nothing any more may ask without version.
+            // A client that has dropped all its resources may request without a version.
             if !request.version_info.is_empty() && request.version_info != *accepted {
                 return wrong("versions outlive streams", format!("accepted was {accepted:?}"));
             }
@@ -176,12 +176,12 @@ impl AdsModel {
         Ok(())
     }
 
-    /// Nothing is under way: everything is answered, and what is asked for is what is watched.
+    /// At rest, everything is answered, and exactly the watched resources are requested.
     ///
     /// # Errors
     /// If not.
     pub fn at_rest(&self, watched: &BTreeSet<(ResourceType, String)>) -> Result<(), Violation> {
-        // The stream of a client that watches nothing may have ended in any way.
+        // The stream of a client without watches may have ended in any way.
         if watched.is_empty() {
             return Ok(());
         }

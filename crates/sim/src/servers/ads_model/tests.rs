@@ -1,4 +1,4 @@
-//! The account must notice what a client may not do.
+//! The model notices violations of the protocol.
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::google::rpc::Status;

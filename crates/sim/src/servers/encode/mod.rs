@@ -1,4 +1,4 @@
-//! From plain values to the protobuf messages of real resources.
+//! Encodes plain values as the protobuf messages of real resources.
 
 use std::net::SocketAddr;
 
@@ -27,7 +27,7 @@ use crate::script::config::{
 
 mod options;
 
-/// A resource of the mesh, ready to be sent; `None` if there is none of that name.
+/// A resource of the mesh, encoded; `None` if it does not exist.
 pub(crate) fn resource(mesh: &Mesh, (resource_type, name): &Key) -> Option<Any> {
     Some(match resource_type {
         ResourceType::Listener => pack(&listener(name, mesh.listeners.get(name)?)),
@@ -38,7 +38,7 @@ pub(crate) fn resource(mesh: &Mesh, (resource_type, name): &Key) -> Option<Any> 
     })
 }
 
-/// A resource that has a name and is invalid.
+/// An invalid resource with a valid name.
 pub(crate) fn bad_resource((resource_type, name): &Key) -> Any {
     let name = name.clone();
     match resource_type {
@@ -86,7 +86,7 @@ pub(crate) fn load_node() -> Bytes {
     LoadStatsRequest { node: Some(node), cluster_stats: Vec::new() }.encode_to_vec().into()
 }
 
-/// The node that the client of the simulator is.
+/// The node of the simulated client.
 pub(crate) fn node() -> Bytes {
     core::Node { id: "sim".into(), ..Default::default() }.encode_to_vec().into()
 }
@@ -114,7 +114,7 @@ fn listener(name: &str, spec: &Listener) -> listener::Listener {
         config_type: Some(hcm::http_filter::ConfigType::TypedConfig(pack(&Router::default()))),
         ..Default::default()
     };
-    // Without a filter for them the client does not expect sessions. RPCs bring their cookies without its help.
+    // Without the filter the client does not expect sessions; RPCs carry their cookies themselves.
     let sessions = hcm::HttpFilter {
         name: "sessions".into(),
         config_type: Some(hcm::http_filter::ConfigType::TypedConfig(pack(&StatefulSession::default()))),
@@ -216,7 +216,7 @@ fn custom<M: Name>(name: &str, config: &M) -> Option<cluster::cluster::ClusterDi
 fn policy(policy: Policy) -> cluster::LoadBalancingPolicy {
     match policy {
         Policy::RoundRobin => by_locality(one_policy(&policies::round_robin::v3::RoundRobin::default())),
-        // Small rings: the simulator makes many.
+        // Rings are small because the simulator builds many.
         Policy::RingHash => one_policy(&policies::ring_hash::v3::RingHash {
             minimum_ring_size: Some(UInt64Value { value: 8 }),
             maximum_ring_size: Some(UInt64Value { value: 64 }),

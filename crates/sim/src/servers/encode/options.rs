@@ -1,4 +1,4 @@
-//! Load reports, sessions and outlier detection of a cluster.
+//! Encodes the load report, session and outlier detection settings of a cluster.
 
 use std::time::Duration;
 
