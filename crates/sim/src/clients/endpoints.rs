@@ -86,7 +86,7 @@ pub(crate) enum Happening {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     live: BTreeMap<u64, Connection>,
-    /// The start of the last attempts to an address, until a connection was established long enough.
+    /// The start of each attempt to an address since a connection last settled or carried a call.
     fruitless: BTreeMap<SocketAddr, Vec<Time>>,
     /// The number of consecutive attempts that failed or led to a short-lived connection.
     failures: BTreeMap<SocketAddr, u32>,
@@ -105,7 +105,7 @@ pub(crate) fn longest_backoff(failures: u32) -> Duration {
     initial.mul_f64(factor.min(max.as_secs_f64() / initial.as_secs_f64())).mul_f64(1.0 + jitter)
 }
 
-/// A connection that lived this long resets the backoff.
+/// A connection that was READY this long counts as a success.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// A connection or connection attempt.
@@ -126,7 +126,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Whether it has been READY long enough to reset the backoff.
+    /// Whether it has been READY long enough to count as a success.
     pub(crate) fn is_settled(&self, now: Time) -> bool {
         self.ready_since.is_some_and(|since| now.since(since) >= SETTLED)
     }
@@ -269,13 +269,13 @@ impl Connections {
         }
     }
 
-    /// The remaining time of an attempt to a backend, which may include the next backoff.
+    /// The longest time that the next attempt to a backend may take: the larger of the timeout and the backoff.
     pub(crate) fn longest_attempt(&self, address: SocketAddr) -> Duration {
         let failures = self.failures.get(&address).copied().unwrap_or_default();
         CONNECT_TIMEOUT.max(longest_backoff(failures + 1))
     }
 
-    /// The remaining time of the attempts in progress, at least a failover timer.
+    /// The longest time that an attempt in progress may take, at least the connect timeout.
     pub(crate) fn longest_dialing(&self) -> Duration {
         let dialing = self.live.values().filter(|found| found.phase == Phase::Dialing);
         dialing.map(|found| found.longest).max().unwrap_or(CONNECT_TIMEOUT).max(CONNECT_TIMEOUT)

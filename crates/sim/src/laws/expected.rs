@@ -1,4 +1,4 @@
-//! Where RPCs must go when all is calm: a plain reading of the control plane's mesh, without any code of the cores.
+//! The expected destination of RPCs at rest: a plain reading of the mesh, without any code of the cores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use crate::clients::endpoints::Backends;
 use crate::script::config::{Assignment, ClusterKind, Health, Listener, Locality, Mesh, Policy, Route};
 
-/// A37-17: levels in a tree of clusters, the leaf's included.
+/// A37-17: the maximum number of levels in a cluster tree, including the leaf.
 const MAX_LEVELS: usize = 16;
-/// What gets fewer RPCs than this share of all may not be seen in a check.
+/// A smaller share of RPCs may not be observed in a check.
 const RARE: f64 = 0.01;
 
-/// Where the RPCs of one cluster go.
+/// The expected outcome of a cluster's RPCs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expected {
     /// They fail.
@@ -20,30 +20,30 @@ pub(crate) enum Expected {
     Drop,
     /// They reach endpoints.
     Served {
-        /// The endpoints; where each locality has a ring, the localities.
+        /// The endpoints; or the localities, where each has a ring.
         endpoints: Vec<Group>,
         /// Whether all of them are reached, or only some.
         all: bool,
     },
 }
 
-/// Addresses that share what RPCs they get in a way that is not known.
+/// Addresses that share RPCs in an unknown way.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
-    /// Those that accept; at least one.
+    /// The addresses that accept connections, at least one.
     pub(crate) addresses: BTreeSet<SocketAddr>,
     /// The locality.
     pub(crate) zone: String,
-    /// The share of the cluster's RPCs, where the policy draws by weight.
+    /// Their share of the cluster's RPCs, where the policy picks by weight.
     pub(crate) share: f64,
 }
 
-/// The clusters that the RPCs of one path go to: the share of each, and where its RPCs go. Empty if there is no route.
+/// The clusters that the RPCs of one path go to, each with its share and expectation. Empty if no route matches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets(pub(crate) BTreeMap<String, (f64, Expected)>);
 
 impl Targets {
-    /// Of a path of a channel.
+    /// The targets of a path of a channel.
     pub(crate) fn of(mesh: &Mesh, backends: &Backends, channel: usize, path: &str) -> Self {
         let routes = routes(mesh, channel);
         let route = routes.and_then(|routes| routes.iter().find(|route| path.starts_with(&route.prefix)));
@@ -51,7 +51,7 @@ impl Targets {
         let total: f64 = clusters.iter().map(|(_, weight)| f64::from(*weight)).sum();
         let mut targets = BTreeMap::new();
         for (name, weight) in clusters {
-            // One alone counts whatever its weight.
+            // The weight of a single cluster is ignored.
             let share = if clusters.len() == 1 { 1.0 } else { f64::from(*weight) / total };
             let (sum, _) =
                 targets.entry(name.clone()).or_insert_with(|| (0.0, expected_of(mesh, backends, name)));
@@ -60,7 +60,7 @@ impl Targets {
         Self(targets)
     }
 
-    /// Whether an endpoint gets so many RPCs of the path that some of them are surely seen.
+    /// Whether an endpoint's share of the path's RPCs is large enough to be observed.
     pub(crate) fn is_frequent(cluster_share: f64, share: f64) -> bool {
         cluster_share * share >= RARE
     }
@@ -75,21 +75,21 @@ pub(crate) fn routes(mesh: &Mesh, channel: usize) -> Option<&Vec<Route>> {
     }
 }
 
-/// What is found below a cluster.
+/// The tree below a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
-    /// Its leaves in order of preference; itself, if it is one.
+    /// Its leaves in order of preference; the cluster itself if it is a leaf.
     pub(crate) leaves: Vec<String>,
-    /// Every cluster that was looked for.
+    /// Every cluster that was looked up.
     pub(crate) visited: BTreeSet<String>,
-    /// How many levels there are.
+    /// The number of levels.
     pub(crate) levels: usize,
-    /// Whether there are too many: then nothing of it is used.
+    /// Whether it has too many levels, so that nothing of it is used.
     pub(crate) too_deep: bool,
 }
 
 impl Walk {
-    /// A37: depth first, each cluster once; what does not exist is passed over (A74).
+    /// A37: depth first, each cluster once; missing clusters are skipped (A74).
     pub(crate) fn from(mesh: &Mesh, root: &str) -> Self {
         let mut walk = Self::default();
         walk.visit(mesh, root, 1);
@@ -121,12 +121,12 @@ impl Walk {
     }
 }
 
-/// Where the RPCs of a cluster go: to the first of its leaves that can serve.
+/// The expectation of a cluster: that of the first leaf that can serve.
 pub(crate) fn expected_of(mesh: &Mesh, backends: &Backends, cluster: &str) -> Expected {
     serving_leaf(mesh, backends, cluster).map_or(Expected::Failure, |(_, expected)| expected)
 }
 
-/// The first leaf of a cluster that does not fail, and where its RPCs go.
+/// The first leaf of a cluster that does not fail, and its expectation.
 pub(crate) fn serving_leaf(mesh: &Mesh, backends: &Backends, cluster: &str) -> Option<(String, Expected)> {
     let leaves = Walk::from(mesh, cluster).leaves.into_iter();
     let mut outcomes = leaves.map(|leaf| {
@@ -136,7 +136,7 @@ pub(crate) fn serving_leaf(mesh: &Mesh, backends: &Backends, cluster: &str) -> O
     outcomes.find(|(_, expected)| *expected != Expected::Failure)
 }
 
-/// Where the RPCs of a leaf go.
+/// The expectation of a leaf.
 pub(crate) fn expected_of_leaf(mesh: &Mesh, backends: &Backends, name: &str) -> Expected {
     let Some(cluster) = mesh.clusters.get(name) else { return Expected::Failure };
     let served = match &cluster.kind {
@@ -164,8 +164,8 @@ pub(crate) fn expected_of_leaf(mesh: &Mesh, backends: &Backends, name: &str) -> 
 /// The largest ring of a simulated cluster.
 const MAX_RING_SIZE: f64 = 64.0;
 
-/// Whether the endpoints that can serve a cluster may have no entry in its ring (A42): a ring has 64 entries at most, and
-/// an endpoint with a smaller share may get none. RPCs then fail although it is connected.
+/// Whether the serving endpoints of a cluster may have no entry in its ring (A42): a ring has at most 64 entries, and
+/// an endpoint with a small share may get none. RPCs then fail although it is connected.
 pub(crate) fn may_be_off_ring(mesh: &Mesh, backends: &Backends, cluster: &str) -> bool {
     let Some((leaf, Expected::Served { endpoints: serving, .. })) = serving_leaf(mesh, backends, cluster)
     else {
@@ -189,15 +189,15 @@ pub(crate) fn may_be_off_ring(mesh: &Mesh, backends: &Backends, cluster: &str) -
     serving.iter().all(|group| group.addresses.iter().all(is_light))
 }
 
-/// The endpoints of a priority that can serve. Localities have shares by weight, among those that have such endpoints;
-/// and their endpoints have equal ones.
+/// The endpoints of a priority that can serve. The localities among them have shares by weight, and the endpoints of a
+/// locality equal shares.
 fn groups(localities: &[Locality], policy: Policy, backends: &Backends) -> Vec<Group> {
     let mut live = Vec::new();
     for locality in localities {
         let endpoints = endpoints(std::slice::from_ref(locality)).into_iter();
         let mut sets: Vec<_> = endpoints.map(|addresses| accepting(addresses, backends)).collect();
         sets.retain(|addresses| !addresses.is_empty());
-        // No more is known of a ring than that it has a place for some endpoint.
+        // A ring has an entry for at least one endpoint; nothing more is known.
         if policy == Policy::LocalRings && !sets.is_empty() {
             sets = vec![sets.into_iter().flatten().collect()];
         }
@@ -218,7 +218,7 @@ fn accepting(addresses: &[SocketAddr], backends: &Backends) -> BTreeSet<SocketAd
     addresses.iter().copied().filter(|address| backends.accepts(*address)).collect()
 }
 
-/// The endpoints to be used, by priority.
+/// The usable endpoints, by priority.
 pub(crate) fn priorities(assignment: &Assignment) -> Vec<Vec<&[SocketAddr]>> {
     assignment.priorities.iter().map(|localities| endpoints(localities)).collect()
 }
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::script::config::Cluster;
 
-    /// A chain of so many clusters, the last of which is a leaf.
+    /// A chain of this many clusters that ends in a leaf.
     fn chain(levels: usize) -> Mesh {
         let mut mesh = Mesh::default();
         for level in 1..levels {

@@ -1,5 +1,5 @@
-//! A client with a past ends up where one without a past begins: at rest, both have the same configuration, and their
-//! RPCs reach the same endpoints.
+//! The final state of a client does not depend on its history: at rest, it has the same configuration as a fresh
+//! client, and its RPCs reach the same endpoints.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use crate::world::{Background, World};
 
 /// The longest resource timer, and as much again for everything else.
 const SETTLED: Duration = Duration::from_secs(60);
-/// So many picks reach every endpoint with a share that counts.
+/// This many picks reach every endpoint with a relevant share.
 const PICKS: usize = 200;
 
-/// Compares a world at rest with one in which the same channels have just been started.
+/// Compares a world at rest with a fresh one that has the same channels.
 pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
     let mut fresh = start(world)?;
     let channels: Vec<_> = world.channels().map(|channel| (channel.index, channel.epoch)).collect();
@@ -44,7 +44,7 @@ pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The same mesh, backends and channels, without anything that happened to them.
+/// A fresh world with the same mesh, backends and channels.
 fn start(world: &World) -> Result<World, Violation> {
     let script = Script {
         seed: world.log().hash(),
@@ -79,7 +79,7 @@ fn difference(config: &XdsConfig, wanted: &XdsConfig) -> Option<String> {
     Some(format!("a cluster is {:?}, not {:?}", other.0, other.1))
 }
 
-/// Whether two entries mean the same; why a cluster cannot be used is told in words that differ.
+/// Whether two entries are equivalent; the texts of errors may differ.
 fn same(entry: &ClusterEntry, wanted: &ClusterEntry) -> bool {
     let (Ok(entry), Ok(wanted)) = (entry, wanted) else { return entry.is_err() == wanted.is_err() };
     let children = match (&entry.children, &wanted.children) {
@@ -87,7 +87,7 @@ fn same(entry: &ClusterEntry, wanted: &ClusterEntry) -> bool {
             ClusterChildren::Endpoints { endpoints, .. },
             ClusterChildren::Endpoints { endpoints: wanted, .. },
         ) => match (endpoints, wanted) {
-            // A37-29: servers rotate their answers, so a new order of the same addresses is not taken over.
+            // A37-29: servers rotate their answers, so a new order of the same addresses is ignored.
             (EndpointsState::Known(endpoints), EndpointsState::Known(wanted))
                 if matches!(entry.cluster.kind, ClusterKind::LogicalDns { .. }) =>
             {
@@ -111,13 +111,13 @@ fn addresses(assignment: &ClusterLoadAssignment) -> BTreeSet<SocketAddr> {
     endpoints.flat_map(|endpoint| endpoint.addresses.iter().copied()).collect()
 }
 
-/// Where every endpoint of a cluster is reached, both reach the same ones.
+/// Both worlds reach the same endpoints, where all of them must be reached.
 fn same_endpoints(world: &mut World, epoch: u64, fresh: &mut World, new: u64) -> Result<(), Violation> {
     let routes = world.by_epoch(epoch).and_then(|channel| channel.plane.clone()).map(|plane| plane.routes);
     let new_routes = fresh.by_epoch(new).and_then(|channel| channel.plane.clone()).map(|plane| plane.routes);
     let (Some(Ok(routes)), Some(Ok(new_routes))) = (routes, new_routes) else { return Ok(()) };
     for (cluster, new_cluster) in routes.clusters().iter().zip(new_routes.clusters()) {
-        // A backend that hangs up makes RPCs wait now and then.
+        // A backend that hangs up makes RPCs wait sometimes.
         if !is_definite(&world.control_plane().mesh, world, cluster.name())
             || is_tempted(world, cluster.name())
         {
@@ -131,7 +131,7 @@ fn same_endpoints(world: &mut World, epoch: u64, fresh: &mut World, new: u64) ->
     Ok(())
 }
 
-/// Whether it is known which addresses of a cluster are reached.
+/// Whether the reached addresses of a cluster are predictable.
 fn is_definite(mesh: &Mesh, world: &World, cluster: &str) -> bool {
     match expected_of(mesh, world.backends(), cluster) {
         Expected::Served { endpoints, all: true } => {

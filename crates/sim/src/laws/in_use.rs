@@ -1,4 +1,4 @@
-//! The configuration that a channel uses right now, and what follows from it for every single RPC.
+//! The configuration that a channel currently uses, and its consequences for each RPC.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::clients::channel::SimChannel;
 use crate::laws::invariants::Violation;
 use crate::laws::ledger::Counted;
 
-/// A cluster that routes name and that is no aggregate: who picks there is known without guessing.
+/// A cluster that routes name and that is not an aggregate: its pickers are known.
 pub(crate) struct Leaf<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) assignment: &'a Arc<ClusterLoadAssignment>,
@@ -42,7 +42,7 @@ impl<'a> Leaf<'a> {
         endpoints.find(|(_, endpoint)| endpoint.addresses.contains(&address))
     }
 
-    /// How many RPCs to it are in flight, from all channels.
+    /// The number of RPCs in flight to it, from all channels.
     fn in_flight(&self, circuits: &CircuitRegistry, name: &str) -> u32 {
         let eds_service_name = match &self.cluster.kind {
             ClusterKind::Eds { service_name } => service_name.as_deref(),
@@ -63,7 +63,7 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// A37-51, A27-47: load is counted exactly where the cluster asks for it, once per call.
+/// A37-51, A27-47: load is counted exactly where the cluster requests it, once per call.
 pub(crate) fn check_counted(
     channel: &SimChannel,
     cluster: &str,
@@ -83,7 +83,7 @@ pub(crate) fn check_counted(
         (Picked::Dropped(_), [Counted::Dropped(account, _, 1)]) => {
             reported != Some(false) && (leaf.is_none() || account.0 == cluster)
         }
-        // What waits for a stream was not sent.
+        // A call that waits for a stream was not sent.
         (Picked::Waits | Picked::Fails(_) | Picked::Held { .. }, counted) => counted.is_empty(),
         _ => false,
     };
@@ -92,8 +92,8 @@ pub(crate) fn check_counted(
     })
 }
 
-/// A32, A37-57: no more RPCs are in flight to a cluster than it allows, from all channels together, and only then are
-/// some turned away. The counter knows no others than the `running` ones.
+/// A32, A37-57: the RPCs in flight to a cluster, from all channels together, never exceed its limit, and RPCs are
+/// dropped only at the limit. The counter counts exactly the `running` ones.
 pub(crate) fn check_circuit(
     channel: &SimChannel,
     circuits: &CircuitRegistry,
@@ -104,7 +104,7 @@ pub(crate) fn check_circuit(
     let Some(leaf) = Leaf::of(channel, cluster) else { return Ok(()) };
     let (in_flight, max) = (leaf.in_flight(circuits, cluster), leaf.cluster.circuit_breakers.max_requests);
     let (started, fine) = match picked {
-        // A32: a call that waits for a stream has its place already.
+        // A32: a call that waits for a stream counts already.
         Picked::Started { .. } | Picked::Held { .. } => (1, in_flight <= max),
         Picked::Dropped(why) if why.starts_with("circuit breaker") => (0, in_flight >= max),
         Picked::Waits | Picked::Fails(_) | Picked::Dropped(_) => (0, true),
@@ -117,7 +117,7 @@ pub(crate) fn check_circuit(
     })
 }
 
-/// Without RPCs none is in flight.
+/// Without RPCs, none are in flight.
 pub(crate) fn check_no_flights(channel: &SimChannel, circuits: &CircuitRegistry) -> Result<(), Violation> {
     let Some(config) = channel.core.xds_config() else { return Ok(()) };
     for cluster in config.clusters.keys() {
@@ -129,7 +129,8 @@ pub(crate) fn check_no_flights(channel: &SimChannel, circuits: &CircuitRegistry)
     Ok(())
 }
 
-/// An RPC goes to an endpoint of the configuration in use, as that describes it; to a DRAINING one only by its session.
+/// An RPC goes to an endpoint of the configuration in use, with the attributes given there; to a DRAINING one only by
+/// its session.
 pub(crate) fn check_target(
     channel: &SimChannel,
     cluster: &str,

@@ -1,4 +1,4 @@
-//! What must hold after every event, whatever happens.
+//! The rules that hold after every event.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::clients::sessions;
 use crate::laws::in_use;
 use crate::world::World;
 
-/// Something that must not be.
+/// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}: {detail}")]
 pub struct Violation {
-    /// What must hold.
+    /// The rule.
     pub rule: &'static str,
-    /// What did not.
+    /// The details.
     pub detail: String,
 }
 
 impl Violation {
-    /// This rule was broken.
+    /// A violation of this rule.
     pub fn new(rule: &'static str, detail: impl Into<String>) -> Self {
         Self { rule, detail: detail.into() }
     }
@@ -38,10 +38,10 @@ impl Violation {
     }
 }
 
-/// Timers, messages and drivers that are late.
+/// Covers late timers, messages and drivers.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// After an event.
+/// Checks the rules after an event.
 pub(crate) fn after_event(world: &World) -> Result<(), Violation> {
     for channel in world.channels() {
         connections_are_wanted(channel)?;
@@ -52,7 +52,7 @@ pub(crate) fn after_event(world: &World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A call waits only if something is to come that may end the wait, and it comes in time.
+/// A call waits only for a pending event that may end its wait, and that arrives in time.
 fn calls_have_prospects(world: &World, channel: &SimChannel) -> Result<(), Violation> {
     let waiting = world.calls().waiting_for_news(channel.epoch).filter(|(_, call)| !call.out_of_luck);
     let Some(since) = waiting.map(|(_, call)| call.waits_since).min() else { return Ok(()) };
@@ -85,7 +85,7 @@ fn connections_are_wanted(channel: &SimChannel) -> Result<(), Violation> {
     })
 }
 
-/// A channel that is not READY and has endpoints has something to wait for.
+/// A channel that is not READY and has endpoints waits for a pending event.
 fn keeps_trying(channel: &SimChannel) -> Result<(), Violation> {
     let state = channel.plane.as_ref().map(|plane| plane.state);
     let troubled = matches!(state, Some(ConnectivityState::Connecting | ConnectivityState::TransientFailure));
@@ -98,7 +98,7 @@ fn keeps_trying(channel: &SimChannel) -> Result<(), Violation> {
     })
 }
 
-/// When nothing is under way.
+/// Checks a world at rest.
 pub(crate) fn at_rest(world: &World) -> Result<(), Violation> {
     world.model().at_rest(&world.watched())?;
     for channel in world.channels() {
@@ -115,13 +115,13 @@ pub(crate) fn at_rest(world: &World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// When a channel was shut down.
+/// Checks a channel after its shutdown.
 pub(crate) fn after_shutdown(channel: &SimChannel) -> Result<(), Violation> {
     has_nothing(channel)?;
     Violation::unless(channel.core.is_drained(), "a closed channel is drained", String::new)
 }
 
-/// When a channel went IDLE.
+/// Checks a channel that went IDLE.
 pub(crate) fn after_idle(channel: &SimChannel) -> Result<(), Violation> {
     has_nothing(channel)?;
     let loads = channel.loads.len();

@@ -1,4 +1,4 @@
-//! What updates must not break: a cluster that serves goes on serving, unless the control plane says something about it.
+//! Updates keep service: a serving cluster keeps serving unless the control plane says otherwise.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::clients::sessions::completes;
 use crate::laws::invariants::Violation;
 use crate::world::World;
 
-/// How a channel stood before it was told something.
+/// The state of a channel before an input.
 pub(crate) struct Before {
     config: Arc<XdsConfig>,
-    /// The clusters of which a pick led to a connection.
+    /// The clusters with a pick that led to a connection.
     served: BTreeSet<Arc<str>>,
     news: News,
-    /// Clusters of which the channel was told that they are not there: they may go at any time.
+    /// The clusters that do not exist according to the control plane: they may disappear at any time.
     gone: BTreeSet<Arc<str>>,
 }
 
-/// What a channel was told.
+/// The input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum News {
-    /// Only that the control plane cannot be reached.
+    /// The control plane is unreachable.
     Unreachable,
-    /// Something of a resource.
+    /// An event of a resource.
     Resources,
 }
 
 impl Before {
-    /// Before an input; nothing if that has no news of resources, or there is nothing to lose.
+    /// Records the state before an input; `None` if the input has no resource event or nothing serves.
     pub(crate) fn of(world: &mut World, epoch: u64, input: &ChannelInput) -> Option<Self> {
         let is_transient = |event: &WatchEvent| match event {
             WatchEvent::Changed(Err(error)) | WatchEvent::Ambient(Some(error)) => {
@@ -57,7 +57,7 @@ impl Before {
         Some(Self { config, served: served(world, epoch), news, gone })
     }
 
-    /// After the input.
+    /// Checks the state after the input.
     pub(crate) fn check(&self, world: &mut World, epoch: u64) -> Result<(), Violation> {
         let Some(channel) = world.by_epoch(epoch) else { return Ok(()) };
         let config = channel.core.xds_config().map(Arc::clone);
@@ -78,7 +78,7 @@ impl Before {
         })
     }
 
-    /// A57: that the control plane cannot be reached says nothing of a resource.
+    /// A57: an unreachable control plane says nothing about a resource.
     fn check_unreachable(&self, now: Option<&XdsConfig>) -> Result<(), Violation> {
         let routed = clusters_of(&self.config.virtual_host);
         let is_there = |name: &Arc<str>| serves(&self.config, name) && !self.gone.contains(name);
@@ -96,7 +96,7 @@ impl Before {
         })
     }
 
-    /// The same later on, when other news make the channel look again: for what RPCs use, or may use.
+    /// The same later on, when other events make the channel look again: for clusters that RPCs use or may use.
     fn check_blame(&self, now: &XdsConfig, in_use: &BTreeSet<Arc<str>>) -> Result<(), Violation> {
         let lost =
             now.clusters.iter().filter(|(name, _)| in_use.contains(*name)).find(|(name, entry)| {
@@ -108,7 +108,7 @@ impl Before {
     }
 }
 
-/// The clusters of a channel's routes of which a pick leads to a connection.
+/// The clusters of a channel's routes with a pick that leads to a connection.
 fn served(world: &mut World, epoch: u64) -> BTreeSet<Arc<str>> {
     let routes = world.by_epoch(epoch).and_then(|channel| channel.plane.clone()).map(|plane| plane.routes);
     let Some(Ok(routes)) = routes else { return BTreeSet::new() };
@@ -127,7 +127,7 @@ fn clusters_of(host: &VirtualHost) -> BTreeSet<Arc<str>> {
     names.collect()
 }
 
-/// Whether nothing of a cluster and its leaves has changed.
+/// Whether a cluster and its leaves are unchanged.
 fn same(before: &XdsConfig, now: &XdsConfig, name: &Arc<str>) -> bool {
     let same_entry = |name: &Arc<str>| match (before.clusters.get(name), now.clusters.get(name)) {
         (Some(Ok(before)), Some(Ok(now))) => Arc::ptr_eq(before, now),
@@ -136,7 +136,7 @@ fn same(before: &XdsConfig, now: &XdsConfig, name: &Arc<str>) -> bool {
     same_entry(name) && leaves(now.clusters.get(name)).iter().all(same_entry)
 }
 
-/// Whether a cluster can serve, as far as its configuration says.
+/// Whether the configuration of a cluster lets it serve.
 fn serves(config: &XdsConfig, name: &Arc<str>) -> bool {
     let entry = config.clusters.get(name);
     let leaf_serves = |entry: Option<&ClusterEntry>| match entry {
@@ -167,7 +167,7 @@ fn leaves(entry: Option<&ClusterEntry>) -> &[Arc<str>] {
     }
 }
 
-/// Whether the only reason why a cluster cannot be used is that the control plane cannot be reached.
+/// Whether a cluster is unusable only because the control plane is unreachable.
 fn blames_the_way(entry: &ClusterEntry) -> bool {
     let why = match entry {
         Err(why) => Some(why),

@@ -1,7 +1,7 @@
-//! The ledger of load: what the calls of a world really did, and what the reports say that they did.
+//! The ledger of load: the calls made, and the load reported.
 //!
-//! Whose store a call counts in is seen from outside, by comparing what the stores show before and after a pick; what
-//! then becomes of the call is written down here and compared with the reports.
+//! The store that counts a call is found from outside, by comparing the contents of all stores before and after a pick.
+//! The end of the call is recorded here and compared with the reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use proxyless_xds::lrs::{LoadStore, LoadView};
 
 use crate::laws::invariants::Violation;
 
-/// What a cluster is known by in reports: its name and its EDS service name, which may be empty.
+/// The key of a cluster in reports: its name and its EDS service name, which may be empty.
 pub(crate) type Account = (String, String);
 
-/// Where a call is counted.
+/// The cluster and locality that count a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The cluster.
@@ -22,12 +22,12 @@ pub(crate) struct Place {
     pub(crate) zone: String,
 }
 
-/// What happened to the stores.
+/// A change of the stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// Calls were issued.
     Issued(Place),
-    /// Calls were dropped, in a category or in none.
+    /// Calls were dropped, with or without a category.
     Dropped(Account, Option<String>, u64),
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct Load {
 pub(crate) struct Sums {
     /// Calls that were sent.
     pub(crate) issued: u64,
-    /// Calls that ended well.
+    /// Calls that succeeded.
     pub(crate) succeeded: u64,
-    /// Calls that did not, given up ones among them.
+    /// Calls that failed, including cancelled ones.
     pub(crate) failed: u64,
-    /// Calls that turned out not to have been sent when a report had already counted them. Reports cannot take that
-    /// back, so they may say so much more.
+    /// Calls that were found not to have been sent after a report had counted them. Reports cannot subtract them, so
+    /// they may exceed the truth by this number.
     pub(crate) late: u64,
 }
 
@@ -63,16 +63,16 @@ impl Sums {
     }
 }
 
-/// Both sides.
+/// The calls made and the load reported.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// What calls did.
+    /// The calls made.
     pub(crate) truth: BTreeMap<Account, Load>,
-    /// What was reported, in requests that HTTP/2 pulled.
+    /// The load reported, in requests that HTTP/2 sent.
     pub(crate) heard: BTreeMap<Account, Load>,
-    /// How many reports were written.
+    /// Reports written.
     pub(crate) reports: u64,
-    /// How many were pulled.
+    /// Reports sent.
     pub(crate) pulled: u64,
 }
 
@@ -82,17 +82,17 @@ impl Ledger {
         self.zone(place).issued += 1;
     }
 
-    /// A call ended well.
+    /// A call succeeds.
     pub(crate) fn succeeded(&mut self, place: &Place) {
         self.zone(place).succeeded += 1;
     }
 
-    /// A call did not.
+    /// A call fails.
     pub(crate) fn failed(&mut self, place: &Place) {
         self.zone(place).failed += 1;
     }
 
-    /// A call was not sent after all; it was issued when there were so many reports.
+    /// A call was not sent after all; `reports` is the number of reports when it was issued.
     pub(crate) fn withdrawn(&mut self, place: &Place, reports: u64) {
         let late = reports != self.reports;
         let sums = self.zone(place);
@@ -114,11 +114,11 @@ impl Ledger {
         load.zones.entry(place.zone.clone()).or_default()
     }
 
-    /// The law of conservation, when all calls are over and everything was reported. `exact`: clusters that the server
-    /// always wanted; of others no more than the truth may have been heard.
+    /// The conservation law, when all calls have ended and everything is reported. `exact`: the clusters that the
+    /// server always requested; for others the reports must not exceed the truth.
     ///
     /// # Errors
-    /// If load was lost, made up or counted twice.
+    /// If load was lost, invented or counted twice.
     pub(crate) fn balance(&self, exact: impl Fn(&str) -> bool) -> Result<(), Violation> {
         let accounts: BTreeSet<&Account> = self.truth.keys().chain(self.heard.keys()).collect();
         for account in accounts {
@@ -134,7 +134,7 @@ impl Ledger {
 }
 
 impl Load {
-    /// Whether a report of this says what calls did.
+    /// Whether reports equal to this match the calls.
     fn equals(&self, truth: &Self) -> bool {
         let drops = self.dropped == truth.dropped && self.categories == truth.categories;
         drops && self.zones_fit(truth, |heard, truth| heard == truth) && self.covers_issued(truth)
@@ -147,8 +147,8 @@ impl Load {
         })
     }
 
-    /// Whether a report of this says no more than calls did. Of a call that ran while the server changed its mind the
-    /// start may be heard twice, so only ends count.
+    /// Whether reports equal to this do not exceed the calls. The start of a call that ran while the server changed its
+    /// request may be reported twice, so only ends count.
     fn is_within(&self, truth: &Self) -> bool {
         let categories = self
             .categories
@@ -175,12 +175,12 @@ impl Load {
     }
 }
 
-/// What the stores of a channel show.
+/// The contents of the stores of a channel.
 pub(crate) fn views(stores: &[Arc<LoadStore>]) -> Vec<LoadView> {
     stores.iter().map(|store| store.view()).collect()
 }
 
-/// What changed in the stores since they showed `before`.
+/// The changes of the stores since `before`.
 pub(crate) fn changes(stores: &[Arc<LoadStore>], before: &[LoadView]) -> Vec<Counted> {
     let mut changes = Vec::new();
     for (store, before) in stores.iter().zip(before) {

@@ -1,8 +1,8 @@
-//! What can serve, serves within a time that follows from what was wrong.
+//! Recovery takes no longer than a bound that follows from the faults.
 //!
-//! A [`Bound`] adds up the longest that each cause may take, from the state of the world and its mesh alone. When that
-//! time is over every RPC must go where the mesh says. Worlds at rest are also disturbed once more in a known way
-//! ([`drill`]), for which the bounds are those of that one cause.
+//! A [`Bound`] sums up the longest time that each cause may take, from the state of the world and its mesh alone. After
+//! that time every RPC must go where the mesh says. Worlds at rest are also disturbed once more in a known way
+//! ([`drill`]), with the bound of that one cause.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,29 +18,29 @@ use crate::script::generate::{MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
 use crate::script::{Action, Change, Loss};
 use crate::world::{Outcome, World};
 
-/// A56: a priority that has not connected by then is passed over.
+/// A56: a priority that has not connected by then is skipped.
 const FAILOVER: Duration = Duration::from_secs(10);
-/// Names are looked up again after this long, and a query that failed no later.
+/// The longest interval of DNS queries, also after a failed one.
 const DNS: Duration = Duration::from_secs(25);
-/// A question to the control plane and its answer, with everything that may be slow on both sides.
+/// A request to the control plane and its response, including all delays on both sides.
 const HOP: Duration = Duration::from_secs(1);
-/// What a server was about to answer with when all became calm.
+/// The longest delay of a response that was being prepared when the world became calm.
 const SLOW_ANSWER: Duration = Duration::from_secs(4);
-/// Broken connections, wishes of pickers and late drivers.
+/// Covers broken connections, wake-ups of pickers and late drivers.
 const REACTION: Duration = Duration::from_secs(2);
-/// A61: the attempts to the addresses of one endpoint begin this far apart.
+/// A61: the delay between the attempts to the addresses of one endpoint.
 const STAGGER: Duration = Duration::from_millis(250);
-/// How often RPCs are tried.
+/// The interval of test RPCs.
 const STEP: Duration = Duration::from_millis(500);
-/// How long the control plane is away in a drill.
+/// The length of a control plane outage in a drill.
 const OUTAGE: Duration = Duration::from_secs(20);
 
-/// How long it may take until every RPC goes where it must: by cause.
+/// The longest time until every RPC goes where it must, by cause.
 #[derive(Debug, Default)]
 pub(crate) struct Bound(Vec<(&'static str, Duration)>);
 
 impl Bound {
-    /// For a world in which all has just become calm.
+    /// The bound for a world that has just become calm.
     pub(crate) fn when_calm(world: &World) -> Self {
         let mut bound = Self::of_connections(world);
         let mesh = &world.control_plane().mesh;
@@ -50,7 +50,7 @@ impl Bound {
             let roots = routes.flat_map(|route| &route.clusters);
             roots.map(|(name, _)| Walk::from(mesh, name).levels).max().unwrap_or_default()
         };
-        // The listener, routes, endpoints, and each level's cluster and list. What the client had asked for before is
+        // The listener, routes, endpoints, and the cluster and list of each level. Earlier requests of the client are
         // answered first.
         let hops = channels().map(|channel| 5 + 2 * levels(channel) as u32).max().unwrap_or_default();
         bound.0.push(("control plane", world.ads_bound()));
@@ -67,7 +67,7 @@ impl Bound {
         bound
     }
 
-    /// For a world in which only backends have changed.
+    /// The bound for a world in which only backends have changed.
     pub(crate) fn of_connections(world: &World) -> Self {
         let (mesh, backends) = (&world.control_plane().mesh, world.backends());
         let (mut failover, mut backoff) = (Duration::ZERO, Duration::ZERO);
@@ -81,7 +81,7 @@ impl Bound {
         Self(vec![("failover", failover), ("backoff and connecting", backoff), ("reaction", REACTION)])
     }
 
-    /// All causes, one after the other.
+    /// The sum of all causes.
     pub(crate) fn total(&self) -> Duration {
         self.0.iter().map(|(_, time)| *time).sum()
     }
@@ -95,7 +95,7 @@ fn uses_dns(mesh: &Mesh, channel: usize) -> bool {
     routes.flat_map(|route| &route.clusters).any(|(name, _)| Walk::from(mesh, name).leaves.iter().any(is_dns))
 }
 
-/// A failover timer for every priority down to the one that serves.
+/// A failover timer for every priority before the one that serves.
 fn passed_over(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: &str) -> Duration {
     let leaves = Walk::from(mesh, cluster).leaves;
     let mut time = Duration::ZERO;
@@ -105,11 +105,11 @@ fn passed_over(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: 
             return time;
         }
     }
-    // The last one is not passed over: its attempts end.
+    // The last leaf is not skipped: its attempts end.
     time + leaves.iter().map(|leaf| all_attempts(mesh, channel, leaf)).max().unwrap_or_default()
 }
 
-/// How long it may take until every endpoint of a leaf has failed.
+/// The longest time until every endpoint of a leaf has failed.
 fn all_attempts(mesh: &Mesh, channel: &SimChannel, leaf: &str) -> Duration {
     let longest = |addresses: &[SocketAddr]| {
         let attempts = addresses.iter().map(|&address| channel.connections.longest_attempt(address));
@@ -117,8 +117,8 @@ fn all_attempts(mesh: &Mesh, channel: &SimChannel, leaf: &str) -> Duration {
     };
     let cluster = mesh.clusters.get(leaf);
     match cluster.map(|cluster| (&cluster.kind, cluster.policy)) {
-        // A42: a ring connects to an endpoint when RPCs come to it, and an RPC comes to the next one when the one before
-        // has failed; a ring of another locality gets RPCs when the one before has failed as a whole.
+        // A42: a ring connects to an endpoint when an RPC hashes to it, and to the next one when that has failed; the
+        // ring of another locality gets RPCs when the previous ring has failed as a whole.
         Some((ClusterKind::Eds(eds), Policy::RingHash | Policy::LocalRings)) => {
             let endpoints = mesh.assignments.get(eds).into_iter().flat_map(Assignment::endpoints);
             endpoints
@@ -139,7 +139,7 @@ fn priorities_tried(mesh: &Mesh, backends: &Backends, leaf: &str) -> usize {
     priorities.iter().position(serves).map_or(priorities.len(), |place| place + 1).max(1)
 }
 
-/// What serves a cluster may be in backoff, or an attempt that began when it did not answer may have to end first. An
+/// A serving endpoint may be in backoff, or an attempt that began before it answered may have to time out first. An
 /// endpoint with several addresses may be busy with the others.
 fn connecting(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: &str) -> Duration {
     let Some((leaf, Expected::Served { endpoints, .. })) = expected::serving_leaf(mesh, backends, cluster)
@@ -164,9 +164,9 @@ fn connecting(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: &
     endpoints.iter().flat_map(|group| &group.addresses).map(one).max().unwrap_or_default()
 }
 
-/// Where the RPCs of every channel and path must go.
+/// The expected destinations of every channel and path.
 pub(crate) struct Plan {
-    /// As it was when the plan was made: the control plane may have another one that nobody has heard of.
+    /// The mesh when the plan was made: the control plane may have a newer one that no client has seen.
     mesh: Mesh,
     paths: Vec<(usize, &'static str, Targets)>,
 }
@@ -180,7 +180,7 @@ impl Plan {
         Self { mesh: mesh.clone(), paths: plan.collect() }
     }
 
-    /// Tries every path twice. Gives what went wrong.
+    /// Tries every path twice. Returns the last wrong outcome.
     pub(crate) fn attempt(&self, world: &mut World) -> Result<Option<String>, Violation> {
         let mut wrong = None;
         for (channel, path, Targets(targets)) in &self.paths {
@@ -211,14 +211,14 @@ fn is_right(
     };
     let Some((_, expected)) = targets.get(cluster) else { return false };
     match (outcome, expected) {
-        // Others of the cluster are in flight.
+        // Other calls of the cluster are in flight.
         (Outcome::Dropped(why), _) if why.starts_with("circuit breaker") => true,
-        // It is connected for a moment, again and again.
+        // It is connected for short times, repeatedly.
         (Outcome::Reached(address), _) if backends.behaviour(*address) == Behaviour::HangsUp => true,
         (Outcome::Reached(address), Expected::Served { endpoints, .. }) => {
             endpoints.iter().any(|group| group.addresses.contains(address))
         }
-        // A ring connects to an endpoint when an RPC comes to its place.
+        // A ring connects to an endpoint when an RPC hashes to it.
         (Outcome::Waits, Expected::Served { .. }) if is_ring(mesh, backends, cluster) => true,
         (Outcome::Waits, _) => is_tempted_in(mesh, backends, cluster),
         (Outcome::Failed(_), Expected::Served { .. }) => expected::may_be_off_ring(mesh, backends, cluster),
@@ -227,8 +227,8 @@ fn is_right(
     }
 }
 
-/// Whether a backend of a cluster hangs up. Each time it has just been READY, the others of its priority are tried once
-/// more as if for the first time.
+/// Whether a backend of a cluster hangs up. Each time that it becomes READY, the other endpoints of its priority are
+/// tried again from the start.
 pub(crate) fn is_tempted(world: &World, cluster: &str) -> bool {
     is_tempted_in(&world.control_plane().mesh, world.backends(), cluster)
 }
@@ -261,7 +261,7 @@ fn converge(world: &mut World, bound: &Bound, rule: &'static str) -> Result<(), 
     Ok(())
 }
 
-/// Disturbs a world at rest, in one way.
+/// Disturbs a world at rest in one random way.
 pub(crate) fn drill(world: &mut World) -> Result<(), Violation> {
     match world.rng.below(2) {
         0 => lose_backends(world),
@@ -269,7 +269,7 @@ pub(crate) fn drill(world: &mut World) -> Result<(), Violation> {
     }
 }
 
-/// The backends that serve a cluster are gone: what is left serves in time. They come back: so do RPCs.
+/// The backends that serve a cluster are lost: the others serve in time. They recover: RPCs return to them in time.
 fn lose_backends(world: &mut World) -> Result<(), Violation> {
     let mut served: Vec<Vec<SocketAddr>> = Vec::new();
     for (_, _, Targets(targets)) in Plan::of(world).paths {
@@ -294,7 +294,7 @@ fn lose_backends(world: &mut World) -> Result<(), Violation> {
     come_to_rest(world, &bound, "RPCs come back to their backends in time")
 }
 
-/// The control plane is away, and has something new when it comes back. Until then RPCs go where they went.
+/// The control plane is unreachable, and has changed when it returns. Until then RPCs are served as before.
 fn lose_control_plane(world: &mut World) -> Result<(), Violation> {
     let refusal = if world.rng.below(2) == 0 { Action::RefuseStreams } else { Action::NoAdsService };
     world.act(refusal)?;
@@ -319,8 +319,7 @@ fn lose_control_plane(world: &mut World) -> Result<(), Violation> {
     come_to_rest(world, &bound, "what is new comes in time when the control plane is back")
 }
 
-/// The same, and lets all the time pass that it may take: not every cluster and every change makes a difference to the
-/// RPCs that were tried.
+/// The same, and lets the whole bound pass: not every cluster and change affects the RPCs that were tried.
 fn come_to_rest(world: &mut World, bound: &Bound, rule: &'static str) -> Result<(), Violation> {
     let end = world.now() + bound.total();
     converge(world, bound, rule)?;

@@ -1,6 +1,7 @@
 //! The rules that every world is checked against.
 //!
-//! Some hold after every event ([`invariants`], [`in_use`], [`kept`], [`ledger`]), the others when the world is at rest.
+//! Some hold after every event ([`invariants`], [`in_use`], [`kept`], [`ledger`]), the others when the world is at
+//! rest.
 
 pub(crate) mod expected;
 pub(crate) mod fresh;

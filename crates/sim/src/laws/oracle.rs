@@ -1,5 +1,5 @@
-//! What must be when all is calm, from the configuration alone: what channels watch, the configuration that they use,
-//! and where every RPC goes. All of it is compared with a plain reading of the control plane's mesh.
+//! The rules of a world at rest: the watches of channels, the configuration in use, and the destination of every RPC.
+//! All are compared with a plain reading of the control plane's mesh.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ use crate::script::config::{ClusterKind, Key, Listener, Mesh};
 use crate::script::generate::PATHS;
 use crate::world::{Outcome, World};
 
-/// An RPC may find a connection that is only just being made.
+/// An RPC may find a connection that is still being made.
 const MAX_WAITS: u32 = 60;
-/// So many RPCs reach every endpoint, whatever the weights.
+/// This many RPCs reach every endpoint, regardless of weights.
 const MAX_PROBES: u32 = 3_000;
 
 /// Checks every channel of a world at rest.
@@ -64,7 +64,7 @@ fn check_path(world: &mut World, channel: usize, path: &str) -> Result<(), Viola
     Err(Violation::new("RPCs reach every endpoint of the priority in use", detail))
 }
 
-/// What RPCs of each cluster came to.
+/// The outcomes of RPCs, by cluster.
 #[derive(Debug, Default)]
 struct Found {
     reached: BTreeMap<String, BTreeSet<SocketAddr>>,
@@ -81,7 +81,7 @@ impl Found {
         outcome: Outcome,
     ) -> Result<(), Violation> {
         let fine = match (&outcome, expected) {
-            // Some always are connecting.
+            // Some endpoints are always connecting.
             (Outcome::Waits, Expected::Failure) if is_tempted(world, &cluster) => {
                 self.reached.entry(cluster).or_default();
                 return world.run_for(Duration::from_secs(1));
@@ -96,7 +96,7 @@ impl Found {
                 );
             }
             (Outcome::Failed(_), Expected::Failure) | (Outcome::Dropped(_), Expected::Drop) => true,
-            // It is connected for a moment, again and again.
+            // It is connected for short times, repeatedly.
             (Outcome::Reached(address), _) if world.backends().behaviour(*address) == Behaviour::HangsUp => {
                 return Ok(());
             }
@@ -133,7 +133,7 @@ impl Found {
     }
 }
 
-/// What the configuration of a channel needs.
+/// The resources that the configuration of a channel needs.
 pub(crate) fn needed(mesh: &Mesh, channel: usize) -> BTreeSet<Key> {
     let listener = format!("l{channel}");
     let mut wanted = BTreeSet::new();
@@ -159,7 +159,7 @@ pub(crate) fn needed(mesh: &Mesh, channel: usize) -> BTreeSet<Key> {
     wanted
 }
 
-/// A channel without calls watches what its configuration needs, and nothing else.
+/// A channel without calls watches exactly the resources that its configuration needs.
 fn check_watches(mesh: &Mesh, channel: &SimChannel) -> Result<(), Violation> {
     let wanted = needed(mesh, channel.index);
     let watched: BTreeSet<Key> =
@@ -170,7 +170,7 @@ fn check_watches(mesh: &Mesh, channel: &SimChannel) -> Result<(), Violation> {
     })
 }
 
-/// The configuration in use has the leaves that a walk through the mesh finds.
+/// The configuration in use has the leaves found by a walk through the mesh.
 fn check_config(mesh: &Mesh, channel: &SimChannel) -> Result<(), Violation> {
     let (Some(config), Some(Ok(routes))) =
         (channel.core.xds_config(), channel.plane.as_ref().map(|p| &p.routes))

@@ -1,7 +1,7 @@
-//! Outlier detection (gRFC A50): how many endpoints are ejected, for how long, and what that means for RPCs.
+//! Outlier detection (gRFC A50): the number and duration of ejections, and their effect on RPCs.
 //!
-//! The policy shows what it ejected. That is also seen from outside: an endpoint that is connected and in a priority in
-//! use, and that no RPC is sent to, is ejected. Both must agree.
+//! The policy shows its ejections. They are also observed from outside: a connected endpoint of a priority in use that
+//! gets no RPC is ejected. Both must agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,23 +20,23 @@ use crate::laws::invariants::Violation;
 use crate::script::generate::{BACKENDS, MAX_EJECTION_TIME, MAX_SWEEP_INTERVAL, PATHS};
 use crate::world::World;
 
-/// So many picks find every endpoint, whatever the weights.
+/// This many picks find every endpoint, regardless of weights.
 const PICKS: usize = 200;
 const STORM_ROUNDS: u32 = 12;
 const CALLS_PER_ROUND: u32 = 15;
 const ROUND: Duration = Duration::from_secs(1);
 
-/// How many endpoints were allowed to be ejected at once, at most, so far: by channel and cluster. Those that were
-/// ejected stay so when others go, and when the limit falls.
+/// The maximum number of concurrent ejections allowed so far, by channel and cluster. Ejections outlast the removal of
+/// other endpoints and a lower limit.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     highest: BTreeMap<(u64, Arc<str>), usize>,
-    /// How often an ejected endpoint was seen.
+    /// Times that an ejected endpoint was observed.
     pub(crate) ejections: u64,
 }
 
 impl Limits {
-    /// Notes the limits of the configuration in use.
+    /// Records the limits of the configuration in use.
     pub(crate) fn note(&mut self, channel: &SimChannel) {
         let Some(config) = channel.core.xds_config() else { return };
         for name in config.clusters.keys() {
@@ -48,23 +48,23 @@ impl Limits {
     }
 }
 
-/// A50: before each ejection the share is looked at; one endpoint may always go.
+/// A50: the percentage is checked before each ejection; one endpoint may always be ejected.
 fn limit_of(detection: &EjectionSettings, leaf: &Leaf<'_>) -> usize {
     let localities = leaf.assignment.priorities.iter().flatten();
     let total: usize = localities.map(|locality| locality.endpoints.len()).sum();
     (total * detection.max_ejection_percent as usize).div_ceil(100).max(1)
 }
 
-/// What is seen of one cluster.
+/// The observed state of a cluster.
 struct Sight {
-    /// What the policy shows as ejected, in any priority: the addresses of each endpoint, as text.
+    /// The ejections that the policy shows, in any priority: the addresses of each endpoint, as text.
     shown: BTreeSet<String>,
     /// Connected endpoints of the priorities in use.
     connected: BTreeSet<SocketAddr>,
     limit: usize,
 }
 
-/// Whether the policy sends RPCs to every endpoint in turn.
+/// Whether the policy sends RPCs to every endpoint.
 fn reaches_all(policy: &LbPolicy) -> bool {
     match policy {
         LbPolicy::WrrLocality(child) => matches!(**child, LbPolicy::RoundRobin) || reaches_all(child),
@@ -72,7 +72,7 @@ fn reaches_all(policy: &LbPolicy) -> bool {
     }
 }
 
-/// Looks at a cluster; `None` if nothing can be said.
+/// Observes a cluster; `None` if its state is unclear.
 fn look(world: &mut World, epoch: u64, cluster: &ClusterRef) -> Result<Option<Sight>, Violation> {
     let is_watched = |leaf: &Leaf<'_>| {
         let policy = leaf.cluster.lb_policy.as_ref();
@@ -88,7 +88,7 @@ fn look(world: &mut World, epoch: u64, cluster: &ClusterRef) -> Result<Option<Si
         match result {
             PickResult::Complete(pick) => drop(reached.insert(pick.target.address)),
             PickResult::Fail(_) => {}
-            // While it connects, or drops, nothing can be said.
+            // The state is unclear while it connects or drops.
             PickResult::Queue | PickResult::Drop(_) => return Ok(None),
         }
     }
@@ -103,9 +103,9 @@ fn look(world: &mut World, epoch: u64, cluster: &ClusterRef) -> Result<Option<Si
         let mut in_use = false;
         for endpoint in endpoints.filter(|endpoint| endpoint.health != EndpointHealth::Draining) {
             in_use |= endpoint.addresses.iter().any(|address| reached.contains(address));
-            // With more addresses, it is not sure which one the endpoint uses.
+            // With several addresses, the one in use is unknown.
             let [address] = *endpoint.addresses else { continue };
-            // One that hangs up is connected for a moment only.
+            // A backend that hangs up is connected for a moment only.
             let stays = world.backends().accepts(address);
             if stays && channel.connections.phase_of(address) == Some(Phase::Ready) {
                 sight.connected.insert(address);
@@ -117,7 +117,7 @@ fn look(world: &mut World, epoch: u64, cluster: &ClusterRef) -> Result<Option<Si
                 )?;
             }
         }
-        // Those below are not in use, and may not even exist.
+        // Lower priorities are not in use, and may not even exist.
         if in_use {
             break;
         }
@@ -126,7 +126,7 @@ fn look(world: &mut World, epoch: u64, cluster: &ClusterRef) -> Result<Option<Si
     Ok(Some(sight))
 }
 
-/// What the policy of a cluster shows as ejected.
+/// The ejections that the policy of a cluster shows.
 fn shown(channel: &SimChannel, cluster: &str, now: Time) -> Result<BTreeSet<String>, Violation> {
     let tree = channel.core.describe(now);
     let clusters = tree.root.into_iter().flat_map(|root| root.children);
@@ -134,7 +134,7 @@ fn shown(channel: &SimChannel, cluster: &str, now: Time) -> Result<BTreeSet<Stri
     let mut ejected = BTreeSet::new();
     for detail in below.flat_map(|child| child.node.details).filter(|detail| detail.what == "ejected") {
         let seconds = detail.fields.get("for_seconds").and_then(|value| value.as_f64()).unwrap_or(f64::MAX);
-        // What is shown is rounded.
+        // The shown values are rounded.
         let longest = (MAX_EJECTION_TIME + MAX_SWEEP_INTERVAL).as_secs_f64() + 0.1;
         Violation::unless(seconds <= longest, "every ejection ends", || {
             format!("{cluster}: {} is ejected for {seconds} s", detail.of)
@@ -154,7 +154,7 @@ fn routed(world: &World) -> Vec<(u64, Arc<ClusterRef>)> {
     all
 }
 
-/// At any time: no more are ejected than ever were allowed to be.
+/// At any time: the number of ejections does not exceed the largest limit so far.
 pub(crate) fn check_limits(world: &mut World) -> Result<(), Violation> {
     for (epoch, cluster) in routed(world) {
         let Some(sight) = look(world, epoch, &cluster)? else { continue };
@@ -167,13 +167,13 @@ pub(crate) fn check_limits(world: &mut World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A world at rest in which backends begin to fail, and stop again: how many are ejected, for how long, and that they
-/// stay connected.
+/// In a world at rest, backends begin to fail and recover: checks the number and duration of ejections, and that
+/// ejected endpoints stay connected.
 pub(crate) fn storm(world: &mut World) -> Result<(), Violation> {
     let mut before = BTreeMap::new();
     for (epoch, cluster) in routed(world) {
         if let Some(sight) = look(world, epoch, &cluster)? {
-            // Calm lasted longer than any ejection.
+            // The calm phase lasted longer than any ejection.
             are_back(&cluster, &sight)?;
             before.insert((epoch, cluster.id()), sight.connected);
         }
@@ -193,7 +193,7 @@ pub(crate) fn storm(world: &mut World) -> Result<(), Violation> {
             Violation::unless(sight.shown.len() <= sight.limit, "no more are ejected than may be", || {
                 format!("{cluster:?}: {:?} although {} is the limit", sight.shown, sight.limit)
             })?;
-            // A61: ejection is a matter of health. What was connected stays so.
+            // A61: ejection affects health only. Connections stay.
             let lost = before.get(&(epoch, cluster.id())).map(|before| before - &sight.connected);
             let lost = lost.unwrap_or_default();
             Violation::unless(lost.is_empty(), "ejection never disconnects", || {
@@ -204,7 +204,7 @@ pub(crate) fn storm(world: &mut World) -> Result<(), Violation> {
     world.backends.stop_failing();
     // The sweep that ejects for the last failures, the ejection, and the first sweep after it.
     world.run_for(MAX_EJECTION_TIME + MAX_SWEEP_INTERVAL * 2 + ROUND)?;
-    // What failed over has to come back to where it was.
+    // RPCs that failed over have to return.
     calls(world, 1)?;
     for (epoch, cluster) in routed(world) {
         if let Some(sight) = look(world, epoch, &cluster)? {

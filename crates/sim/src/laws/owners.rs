@@ -1,4 +1,4 @@
-//! How many subchannels a channel may hold when nothing happened for long.
+//! The number of subchannels that a channel may hold at rest.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::laws::invariants::Violation;
 use crate::script::config::{ClusterKind, Mesh};
 use crate::world::World;
 
-/// Longer than children that the priority policy deactivated are kept (15 minutes).
+/// Longer than the priority policy keeps deactivated children (15 minutes).
 const QUIET: Duration = Duration::from_secs(16 * 60);
 
-/// Without calls, subchannels are held for the priorities in use and those above them, and for no others: sessions, and
-/// priorities that once served, have let go.
+/// Without calls, subchannels are held only for the priorities in use and those above them: sessions and former
+/// priorities have released theirs.
 pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
     world.run_for(QUIET)?;
     for channel in world.channels() {
@@ -32,7 +32,7 @@ fn needed(world: &World, channel: &SimChannel) -> usize {
     clusters.map(|cluster| of_cluster(mesh, backends, cluster.name())).sum()
 }
 
-/// Leaves down to the first that serves.
+/// The leaves up to the first that serves.
 fn of_cluster(mesh: &Mesh, backends: &Backends, cluster: &str) -> usize {
     let mut sum = 0;
     for leaf in Walk::from(mesh, cluster).leaves {
@@ -44,7 +44,7 @@ fn of_cluster(mesh: &Mesh, backends: &Backends, cluster: &str) -> usize {
     sum
 }
 
-/// Priorities down to the first that serves; all, if the leaf drops everything and so never fails over.
+/// The priorities up to the first that serves; all, if the leaf drops everything and so never fails over.
 fn of_leaf(mesh: &Mesh, backends: &Backends, leaf: &str) -> usize {
     let assignment = match mesh.clusters.get(leaf).map(|cluster| &cluster.kind) {
         Some(ClusterKind::Eds(eds)) => mesh.assignments.get(eds),

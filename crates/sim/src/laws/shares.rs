@@ -1,4 +1,4 @@
-//! Weights: over many picks each cluster of a route, each locality and each endpoint gets its share, as the mesh says.
+//! Weights: over many picks, each cluster of a route, each locality and each endpoint gets its share by the mesh.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,13 +14,13 @@ use crate::script::config::Policy;
 use crate::script::generate::PATHS;
 use crate::world::World;
 
-/// How many picks are looked at for each path, and for each cluster.
+/// The number of picks per path, and per cluster.
 const PICKS: u32 = 1_000;
-/// Deviations as unlikely as 2 e^-25 (below 1e-10) are not chance.
+/// Deviations with a probability below 2 e^-25 (1e-10) are not random.
 const SURPRISE: f64 = 25.0;
 
-/// Whether `hits` of `picks` are too many or too few for this share: by Chernoff's bound, the logarithm of the
-/// probability is at least the divergence of both shares, times the picks.
+/// Whether `hits` of `picks` deviate too far from this share: by Chernoff's bound, the logarithm of the probability is
+/// at most the divergence of the two shares, negated, times the picks.
 fn is_too_unlikely(hits: u32, picks: u32, share: f64) -> bool {
     if picks == 0 {
         return false;
@@ -97,7 +97,7 @@ fn check_cluster(
     for (share, hits) in zones.values() {
         let unlikely = is_too_unlikely(hits.iter().sum(), PICKS, share.min(1.0));
         Violation::unless(!unlikely, "localities get RPCs by weight", detail)?;
-        // In turn means in turn, however few there are.
+        // Round robin is exact, even for few endpoints.
         let (least, most) = (hits.iter().min(), hits.iter().max());
         let even = most.zip(least).is_none_or(|(most, least)| most - least <= 1);
         Violation::unless(even || !in_turn, "endpoints of a locality get RPCs in turn", detail)?;
@@ -105,7 +105,7 @@ fn check_cluster(
     Ok(())
 }
 
-/// How many picks go to each group; `None` if some do not, which other checks look at.
+/// The number of picks per group; `None` if some fail, which other checks cover.
 fn pick(plane: &DataPlane, cluster: u32, groups: &[Group], rng: &mut Rng) -> Option<Vec<u32>> {
     let mut found = vec![0; groups.len()];
     let place = |address: &SocketAddr| groups.iter().position(|group| group.addresses.contains(address));

@@ -1,4 +1,4 @@
-//! What the steps of a script do.
+//! Executes the steps of a script.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::servers::load_server::Wish;
 use crate::world::queue::{Event, Lane};
 
 impl World {
-    /// Does something to the world.
+    /// Executes an action.
     ///
     /// # Errors
     /// If an invariant breaks.
@@ -112,7 +112,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends every fault. Which backends accept connections stays as it is.
+    /// Ends every fault, except that backends keep their behaviour.
     pub(crate) fn calm_down(&mut self) {
         self.control_plane.welcome = Welcome::Accepted;
         self.control_plane.delay = Duration::ZERO;
@@ -129,10 +129,10 @@ impl World {
         }
     }
 
-    /// Ends all calls and closes all channels; then nothing may be left of them.
+    /// Ends all calls and closes all channels; nothing may be left of them.
     ///
     /// # Errors
-    /// If something is.
+    /// If something is left.
     pub fn shut_down(&mut self) -> Result<(), Violation> {
         for index in 0..self.channels.len() {
             self.stop_channel(index)?;
@@ -157,7 +157,7 @@ impl World {
         self.last_reports()
     }
 
-    /// Many RPCs at once; then it is seen who is ejected.
+    /// A burst of RPCs; ejections are checked afterwards.
     fn burst(&mut self, spec: &CallSpec, count: u32) -> Result<(), Violation> {
         for _ in 0..count {
             let cookie = spec.session.map(Cookie::Session);
@@ -173,9 +173,10 @@ impl World {
         }
     }
 
-    /// Something happens to all connections to a backend.
+    /// An event of all connections to a backend.
     fn happens_to(&mut self, address: SocketAddr, happening: Happening) {
-        // A backend that ends its connections twice within a second makes calls fail, which a gentle world must not do.
+        // A backend that ends its connections twice within a second makes calls fail, which must not happen in a gentle
+        // world.
         let gentle = self.settings.mood == Mood::Gentle;
         let hits = |c: &Connection| {
             c.address == address && c.phase == Phase::Ready && (!gentle || c.is_settled(self.now))

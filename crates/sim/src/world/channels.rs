@@ -50,7 +50,7 @@ impl World {
         self.channels.iter_mut().flatten().find(|channel| channel.epoch == epoch)
     }
 
-    /// Hands a channel an input, and does what it wants done. A channel that is gone hears nothing.
+    /// Hands a channel an input, and executes its effects. Does nothing if the channel is gone.
     pub(super) fn tell_channel(&mut self, epoch: u64, input: ChannelInput) -> Result<(), Violation> {
         let now = self.now;
         let before = Before::of(self, epoch, &input);
@@ -158,13 +158,13 @@ impl World {
                 let streams = self.background == Background::Streams;
                 let used = used || streams || !self.calls.of_channel(epoch).is_empty();
                 let activity = if used { Activity::InUse } else { Activity::Unused };
-                // RPCs may begin before the core has heard of it.
+                // RPCs may begin before the core receives this.
                 let input = ChannelInput::Activity(activity);
                 self.queue.push(now + local, Event::Channel { epoch, input, token: None });
             }
             ChannelEffect::EnterIdle => {
                 channel.plane = None;
-                // It has to ask for everything again, and nobody may be there to answer.
+                // It has to request everything again, and the control plane may be unreachable.
                 channel.served.clear();
                 channel.connections.reset_backoff();
                 channel.asked = false;
@@ -175,7 +175,7 @@ impl World {
         Ok(())
     }
 
-    /// An RPC looks at the channel; the first one to find it IDLE has it connect.
+    /// An RPC uses the channel; the first one that finds it IDLE makes it connect.
     pub(super) fn use_channel(&mut self, epoch: u64) {
         let Some(channel) = self.by_epoch(epoch) else { return };
         channel.used = true;
@@ -188,7 +188,7 @@ impl World {
 
     fn log_effect(&mut self, epoch: u64, effect: &ChannelEffect) {
         match effect {
-            // A store shows all that it has counted.
+            // The Debug output of a store contains all its counts.
             ChannelEffect::RegisterLoad { store } | ChannelEffect::UnregisterLoad { store } => {
                 let register = matches!(effect, ChannelEffect::RegisterLoad { .. });
                 let what = if register { "report" } else { "stop to report" };
@@ -215,7 +215,7 @@ impl World {
         self.queue.push_in(Lane::Connection(epoch, attempt), self.now + after, event);
     }
 
-    /// Now and then an attempt succeeds just when it is cancelled: the core must close what came of it.
+    /// Sometimes an attempt succeeds while it is being cancelled: the core must close that connection.
     fn maybe_cross(&mut self, epoch: u64, id: ConnectionId, attempt: u64, address: SocketAddr) {
         if self.rng.below(4) != 0 || !self.backends.accepts(address) {
             return;
@@ -224,7 +224,7 @@ impl World {
         self.queue.push(self.now, event);
     }
 
-    /// Tells a channel what happened to a connection; a busy driver, also what happened to others meanwhile.
+    /// Tells a channel about an event of a connection; a busy driver, about several at once.
     pub(super) fn on_connection(
         &mut self,
         epoch: u64,
@@ -262,7 +262,7 @@ impl World {
         Ok(())
     }
 
-    /// Hands a channel news of a resource; a busy driver, also those that came meanwhile.
+    /// Hands a channel an event of a resource; a busy driver, several at once.
     pub(super) fn on_resource(
         &mut self,
         epoch: u64,
@@ -283,7 +283,7 @@ impl World {
         told
     }
 
-    /// How long a driver has been busy, so that it finds several reports at once.
+    /// How long a driver has been busy: it finds all events of that time at once.
     fn patience(&mut self) -> Duration {
         if self.rng.below(3) == 0 { Duration::from_millis(self.rng.below(50)) } else { Duration::ZERO }
     }
@@ -342,7 +342,7 @@ impl World {
         Some((id, attempt, event))
     }
 
-    /// What a backend that goes away did not begin to process is sent again.
+    /// Retries calls that a backend did not process before its GOAWAY.
     fn refuse_some(&mut self, epoch: u64, attempt: u64) -> Result<(), Violation> {
         for id in self.calls.on_connection(epoch, attempt) {
             if self.rng.below(3) == 0 {
@@ -389,12 +389,12 @@ impl World {
         self.check_snapshot(epoch)
     }
 
-    /// Lets channels look at what their pickers and calls want.
+    /// Delivers the wake-ups that pickers and calls have requested.
     pub(super) fn wake_channels(&mut self) {
         let woken: Vec<u64> =
             self.channels().filter(|channel| channel.take_woken()).map(|c| c.epoch).collect();
         for epoch in woken {
-            // A busy driver may come to it much later.
+            // A busy driver may take much longer.
             let late = if self.rng.below(8) == 0 {
                 Duration::from_millis(self.rng.below(500))
             } else {

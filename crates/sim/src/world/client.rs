@@ -14,21 +14,21 @@ use crate::servers::ads_model;
 use crate::servers::control_plane::Welcome;
 use crate::world::queue::{Event, Lane};
 
-/// Watches of one channel have numbers below this; the client's are made unique with the channel's epoch.
+/// Watch ids of one channel are below this; the channel's epoch makes them unique in the client.
 const WATCHES_PER_CHANNEL: u64 = 1 << 32;
 
 impl World {
-    /// The client's name of a channel's watch.
+    /// The client's id of a channel's watch.
     pub(super) fn client_watch(epoch: u64, watch: WatchId) -> WatchId {
         WatchId(epoch * WATCHES_PER_CHANNEL + watch.0)
     }
 
-    /// The channel's own name of it.
+    /// The channel's own id of a watch.
     pub(super) fn local_watch(watch: WatchId) -> WatchId {
         WatchId(watch.0 % WATCHES_PER_CHANNEL)
     }
 
-    /// Hands the client an input, and does what it wants done.
+    /// Hands the client an input, and executes its effects.
     pub(super) fn tell_xds(&mut self, input: Input) -> Result<(), Violation> {
         if !matches!(input, Input::Tick | Input::TokenReleased { .. }) {
             self.stream_heard = self.now;
@@ -155,7 +155,7 @@ impl World {
         if self.control_plane.write_delay.is_zero() {
             self.queue.push_in(Lane::Stream(stream), left, done);
         } else {
-            // Messages are read, and the end of the stream is noticed, although nothing can be sent.
+            // Messages and the end of the stream are read even if nothing can be sent.
             self.queue.push(left, done);
         }
         self.queue.push_in(Lane::ToServer(stream), arrives, Event::Request { stream, bytes });
@@ -210,12 +210,12 @@ impl World {
         self.queue.push_in(Lane::Stream(stream), at, Event::Message { stream, bytes });
     }
 
-    /// The client has a message in its hands.
+    /// The client has received a message.
     pub(super) fn message(&mut self, stream: u64, bytes: Bytes) -> Result<(), Violation> {
         let response =
             envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse::decode(bytes.clone());
         let sent = response.ok().and_then(|response| self.link.responses.get(&response.nonce).cloned());
-        // After its end a stream has nothing to say any more.
+        // Nothing arrives after the end of a stream.
         if self.link.stream == stream
             && self.link.is_up
             && let Some(sent) = sent

@@ -1,4 +1,4 @@
-//! RPCs in the world.
+//! The calls of a world.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::laws::ledger::{self, Counted};
 use crate::script::{CallSpec, Mood};
 use crate::world::queue::Event;
 
-/// Calls that wait longer than this fail.
+/// The deadline of calls.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The same where nothing is wrong: less than a failover takes.
+/// The deadline in a gentle world: shorter than a failover.
 const GENTLE_DEADLINE: Duration = Duration::from_secs(8);
-/// One in so many calls turns out not to have been sent, at once.
+/// One in this many calls is found at once not to have been sent.
 const UNSENT: u64 = 24;
 
-/// What became of a single RPC that is looked at closely.
+/// The outcome of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It went there.
+    /// It reached this backend.
     Reached(SocketAddr),
     /// It waits.
     Waits,
@@ -38,7 +38,7 @@ pub enum Outcome {
     Dropped(String),
 }
 
-/// An RPC that is to be routed and picked for.
+/// An RPC to be routed and picked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request<'a> {
     pub(crate) path: &'a str,
@@ -46,49 +46,49 @@ pub(crate) struct Request<'a> {
     pub(crate) cluster: Option<Arc<ClusterRef>>,
     /// The cookie of its session, if it has one; empty at first.
     pub(crate) cookie: Option<Cookie<'a>>,
-    /// What the pick before for the same RPC left.
+    /// State of the previous pick for the same RPC.
     pub(crate) waiting: Option<HostWait>,
 }
 
-/// Where the cookie of an RPC comes from.
+/// The source of an RPC's cookie.
 #[derive(Clone, Debug)]
 pub(crate) enum Cookie<'a> {
-    /// From this session.
+    /// The current cookie of this session.
     Session(u8),
-    /// From this session, some time ago.
+    /// An earlier cookie of this session.
     Kept(u8, &'a Arc<[SocketAddr]>),
-    /// It names these addresses.
+    /// A cookie with these addresses.
     Of(&'a Arc<[SocketAddr]>),
 }
 
-/// Whether servers limit the streams of an RPC that is picked for.
+/// Whether stream limits apply to an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Streams {
     Limited,
-    /// It is over before it could wait for one.
+    /// It ends before it could wait for a stream.
     Unlimited,
 }
 
-/// What came of one pick of an RPC that ends as soon as it has begun.
+/// The result of a pick for an RPC that ends as soon as it begins.
 pub(crate) struct Probe {
     /// The cluster that it was routed to.
     pub(crate) cluster: Option<Arc<ClusterRef>>,
-    /// What its next pick must know, if it waits.
+    /// State for its next pick, if it waits.
     pub(crate) waiting: Option<HostWait>,
     pub(crate) outcome: Outcome,
 }
 
-/// What came of routing and picking.
+/// The result of routing and picking.
 struct Attempt {
     cluster: Option<Arc<ClusterRef>>,
-    /// The cookie that the RPC had, if it belongs to a session.
+    /// The RPC's cookie, if it belongs to a session.
     cookie: Option<Arc<[SocketAddr]>>,
     waiting: Option<HostWait>,
     picked: Picked,
 }
 
 impl Attempt {
-    /// One that had no cookie to pick with.
+    /// An attempt without a cookie.
     fn without_cookie(cluster: Option<Arc<ClusterRef>>, picked: Picked) -> Self {
         Self { cluster, cookie: None, waiting: None, picked }
     }
@@ -103,7 +103,7 @@ impl World {
         self.try_call(id)
     }
 
-    /// How long calls may wait.
+    /// The deadline of calls in this world.
     fn deadline(&self) -> Duration {
         if self.settings.mood == Mood::Gentle { GENTLE_DEADLINE } else { DEADLINE }
     }
@@ -112,7 +112,7 @@ impl World {
         self.queue.push(self.now + self.deadline(), Event::CallTimesOut(id));
     }
 
-    /// A call's deadline is there; only calls that still wait have one.
+    /// The deadline of a call; only calls that still wait have one.
     pub(super) fn time_out(&mut self, id: u64) -> Result<(), Violation> {
         let (now, deadline) = (self.now, self.deadline());
         let Some(call) = self.calls.get(id).filter(|call| call.running.is_none()) else { return Ok(()) };
@@ -133,7 +133,7 @@ impl World {
     }
 
     fn fail_call(&mut self, id: u64, why: String) -> Result<(), Violation> {
-        // While nothing was ever known of its cluster, an unreachable control plane is a good reason.
+        // An unreachable control plane is a valid reason while nothing was ever known about the cluster.
         let is_new = self.calls.get(id).is_some_and(|call| {
             let channel = self.channels().find(|channel| channel.epoch == call.epoch);
             let served = channel.map(|channel| &channel.served);
@@ -151,7 +151,7 @@ impl World {
         Ok(())
     }
 
-    /// There is a new snapshot: what waits picks again, some of it later than others.
+    /// A new snapshot is published: waiting calls pick again, some of them late.
     pub(super) fn pick_again(&mut self, epoch: u64) -> Result<(), Violation> {
         let mut waiting: Vec<u64> = self.calls.waiting_for_news(epoch).map(|(id, _)| id).collect();
         self.rng.shuffle(&mut waiting);
@@ -159,7 +159,7 @@ impl World {
             if self.rng.below(2) == 0 {
                 self.try_call(id)?;
             } else if let Some(call) = self.calls.get_mut(id) {
-                // Its task comes to run when much may have happened.
+                // Its task may run much later.
                 call.woken = true;
                 let at = self.now + self.local_delay();
                 self.queue.push(at, Event::CallWakes(id));
@@ -168,7 +168,7 @@ impl World {
         Ok(())
     }
 
-    /// A call looks at the snapshot that it was woken for, or at a newer one.
+    /// A call sees the snapshot that it was woken for, or a newer one.
     pub(super) fn call_wakes(&mut self, id: u64) -> Result<(), Violation> {
         match self.calls.get_mut(id).filter(|call| call.running.is_none() && call.held.is_none()) {
             Some(call) => {
@@ -220,7 +220,7 @@ impl World {
         Ok(())
     }
 
-    /// A call was sent: it takes its time, if its backend is there.
+    /// A call was sent: it takes its time if its backend is alive.
     pub(super) fn runs(&mut self, id: u64) {
         let Some(call) = self.calls.get(id) else { return };
         let Some(Running { address, attempt, .. }) = &call.running else { return };
@@ -247,7 +247,7 @@ impl World {
         self.try_call(id)
     }
 
-    /// A call has run to its end, unless it was sent once more meanwhile.
+    /// A call ends, unless it was sent again meanwhile.
     pub(super) fn call_ends(&mut self, id: u64, run: u32) {
         let Some(call) = self.calls.get(id) else { return };
         let Some(running) = call.running.as_ref().filter(|_| call.sent == run) else { return };
@@ -261,10 +261,10 @@ impl World {
         self.serve_line(epoch, attempt, address);
     }
 
-    /// One RPC that ends as soon as it has begun, and the cluster that it was routed to.
+    /// Sends an RPC that ends as soon as it begins; returns the cluster that it was routed to.
     ///
     /// # Errors
-    /// If it went where it must not.
+    /// If it went to a wrong place.
     pub fn probe(
         &mut self,
         channel: usize,
@@ -295,7 +295,7 @@ impl World {
         Ok(Probe { cluster, waiting, outcome })
     }
 
-    /// Routes and picks, and looks closely at what came of it.
+    /// Routes and picks, and checks the result.
     fn pick(&mut self, epoch: u64, request: Request<'_>, streams: Streams) -> Result<Attempt, Violation> {
         self.use_channel(epoch);
         let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) else {
@@ -366,28 +366,28 @@ impl World {
                 (Counted::Dropped(account, category, count), _) => {
                     self.calls.ledger.dropped(account, category, count);
                 }
-                // The check above let none of these through.
+                // Excluded by the check above.
                 (Counted::Issued(_), _) => {}
             }
         }
         Ok(Attempt { cluster: Some(cluster), cookie, waiting, picked })
     }
 
-    /// Asks a channel's picker `times` times without sending anything: the results.
+    /// Calls a channel's picker `times` times without sending anything; returns the results.
     pub(crate) fn peek(&mut self, epoch: u64, cluster: u32, times: usize) -> Vec<PickResult> {
         let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) else {
             return Vec::new();
         };
         let Some(plane) = &channel.plane else { return Vec::new() };
         let before = ledger::views(&channel.loads);
-        // A generator of its own: looking must not change what happens.
+        // Draws its own random numbers: observing must not change the run.
         let mut rng = Rng::new(0);
         let ask = |_| {
             let attributes = CallAttributes { cluster, hash: rng.next_u64(), ..CallAttributes::default() };
             calls::ask(plane, "/", attributes, &mut rng).0
         };
         let results = (0..times).map(ask).collect();
-        // Who is dropped is counted, even if nothing was sent.
+        // Drops are counted even if nothing is sent.
         for counted in ledger::changes(&channel.loads, &before) {
             if let Counted::Dropped(account, category, count) = counted {
                 self.calls.ledger.dropped(account, category, count);
@@ -396,7 +396,7 @@ impl World {
         results
     }
 
-    /// A31, A74: every cluster that a route of a snapshot names is known to its picker.
+    /// A31, A74: the picker of a snapshot has every cluster that its routes name.
     pub(super) fn check_snapshot(&mut self, epoch: u64) -> Result<(), Violation> {
         let plane = self.by_epoch(epoch).and_then(|channel| channel.plane.clone());
         let Some(Ok(routes)) = plane.map(|plane| plane.routes) else { return Ok(()) };

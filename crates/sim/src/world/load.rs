@@ -15,19 +15,19 @@ use crate::servers::encode;
 use crate::servers::load_server::{self, LoadServer, Wish};
 use crate::world::queue::{Event, Lane};
 
-/// Longer than backoff and the longest interval: what is left is reported within.
+/// Longer than the backoff and the longest interval: all remaining load is reported within this time.
 const LAST_REPORTS: Duration = Duration::from_secs(200);
 
-/// The core that reports load, its stream, and the server at the other end.
+/// The LRS core, its stream and the server.
 pub(crate) struct LoadReports {
     pub(super) core: LrsCore,
     pub(crate) server: LoadServer,
     stream: u64,
     phase: Phase,
-    /// The request that HTTP/2 has not pulled yet, and when it was written.
+    /// The request that HTTP/2 has not sent yet, and the time at which it was written.
     sending: Option<(Time, LoadStatsRequest)>,
     requests: u32,
-    /// Whether the stream breaks under the next report.
+    /// Whether the stream breaks with the next report.
     cut_next: bool,
     reading: bool,
     inbox: VecDeque<Bytes>,
@@ -37,7 +37,7 @@ pub(crate) struct LoadReports {
 enum Phase {
     Closed,
     Open,
-    /// It broke, and the client does not know that yet.
+    /// It broke, and the client has not noticed yet.
     Broken,
 }
 
@@ -61,24 +61,24 @@ impl LoadReports {
         }
     }
 
-    /// The stream breaks under the next report.
+    /// The stream breaks with the next report.
     pub(super) fn cut_next_report(&mut self) {
         self.cut_next = true;
     }
 }
 
 impl World {
-    /// Tells the core of a channel's store.
+    /// Registers or unregisters a channel's store.
     pub(super) fn load_changes(&mut self, epoch: u64, input: Input) {
         let at = self.now + self.local_delay();
         self.queue.push_in(Lane::ToLoads(epoch), at, Event::Load(input));
     }
 
-    /// Hands the core an input, and does what it wants done.
+    /// Hands the core an input, and executes its effects.
     pub(super) fn tell_loads(&mut self, input: Input) -> Result<(), Violation> {
         let broken = self.loads.phase == Phase::Broken;
         match &input {
-            // Nothing comes or goes on a stream that broke, until the client knows it.
+            // Nothing is delivered on a broken stream until the client notices.
             Input::StreamUp { .. } | Input::SendDone { .. } | Input::Message { .. } if broken => {
                 return Ok(());
             }
@@ -151,7 +151,7 @@ impl World {
         Violation::unless(alone, "reports are sent one at a time", || format!("stream {stream}"))?;
         self.loads.requests += 1;
         let first = self.loads.requests == 1;
-        // A27-61: the node comes first, alone and once.
+        // A27-61: the node is sent first, alone and once.
         let fine = request.node.is_some() == first && (!first || request.cluster_stats.is_empty());
         Violation::unless(fine, "the node is in the first request only", || format!("{request:?}"))?;
         if !first {
@@ -161,7 +161,7 @@ impl World {
             self.calls.ledger.reports += 1;
         }
         self.loads.sending = Some((self.now, request));
-        // Now and then the server is slow to take it.
+        // Sometimes the server is slow to read it.
         let slow = if self.rng.below(8) == 0 { self.rng.below(3_000) } else { 0 };
         let at = self.now + Duration::from_millis(slow) + self.local_delay();
         self.queue.push_in(Lane::LoadStream(stream), at, Event::Load(Input::SendDone { stream }));
@@ -171,7 +171,7 @@ impl World {
         Ok(())
     }
 
-    /// HTTP/2 took the request.
+    /// HTTP/2 sent the request.
     fn pulled(&mut self) -> Result<(), Violation> {
         let Some((written, request)) = self.loads.sending.take() else { return Ok(()) };
         if request.node.is_some() {
@@ -181,7 +181,7 @@ impl World {
         self.loads.server.pulled(written, request, &mut self.calls.ledger)
     }
 
-    /// The server wants something else.
+    /// The server changes its request.
     pub(super) fn set_wish(&mut self, wish: Wish) {
         self.loads.server.wish = wish;
         if self.loads.requests > 0 {
@@ -232,7 +232,7 @@ impl World {
         self.queue.push_in(Lane::LoadStream(stream), at, Event::Load(Input::StreamDown { stream, reason }));
     }
 
-    /// When all channels are closed: everything was reported, and nothing is left.
+    /// After all channels are closed, everything is reported and no stream is left.
     pub(super) fn last_reports(&mut self) -> Result<(), Violation> {
         self.run_for(LAST_REPORTS)?;
         let (deadline, phase) = (self.loads.core.next_deadline(), self.loads.phase);

@@ -1,10 +1,10 @@
-//! The log of a run: a hash of every line, and the lines themselves if someone wants to read them.
+//! The log of a run: a hash of every line, and the lines themselves on request.
 
 use std::fmt::{self, Write as _};
 
 use proxyless_sans_io::Time;
 
-/// What happened in a world.
+/// The events of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     hash: u64,
@@ -24,10 +24,10 @@ impl Log {
     }
 
     pub(crate) fn line(&mut self, now: Time, what: fmt::Arguments<'_>) {
-        // Most runs are read by nobody: their lines are hashed as they are written, and never put together.
+        // Most logs are never read: lines are hashed as they are written, without building a string.
         let mut hash = Fnv(self.hash);
         hash.add(&now.since_epoch().as_nanos().to_le_bytes());
-        // Hashing does not fail; a Debug that does is the same in each run.
+        // Hashing does not fail; a Debug implementation that fails does so in every run.
         let _ = hash.write_fmt(what);
         self.hash = hash.0;
         if let Some(lines) = &mut self.lines {
@@ -35,18 +35,18 @@ impl Log {
         }
     }
 
-    /// Equal for two runs that did the same (FNV-1a).
+    /// Equal for equal runs (FNV-1a).
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// What happened, if that was kept.
+    /// The lines, if they were kept.
     pub(crate) fn lines(&self) -> &[String] {
         self.lines.as_deref().unwrap_or_default()
     }
 }
 
-/// FNV-1a of what is written.
+/// FNV-1a of the written text.
 struct Fnv(u64);
 
 impl Fnv {

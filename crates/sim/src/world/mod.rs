@@ -1,4 +1,4 @@
-//! The world: virtual time, the cores, and everything that their drivers and the network would do.
+//! The world: virtual time, the cores, their drivers and the network.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -41,14 +41,14 @@ pub(crate) use self::log::Log;
 use self::slow::Slow;
 use self::streams::StreamLimits;
 
-/// No stream takes longer to open.
+/// The longest time that a stream takes to open.
 const SLOWEST_OPEN: Duration = Duration::from_secs(31);
-/// No message on the network takes longer than twice this.
+/// Half of the longest delay of a message.
 const SLOWEST_MESSAGE: Duration = Duration::from_millis(500);
-/// A core that is called this often at one time goes in circles.
+/// A core that is due this often at one time is in an endless loop.
 const MAX_TICKS_AT_ONE_TIME: u32 = 100;
 
-/// One world.
+/// A simulated world.
 pub struct World {
     pub(crate) now: Time,
     pub(crate) rng: Rng,
@@ -71,26 +71,26 @@ pub struct World {
     xds: XdsCore,
     model: AdsModel,
     link: Link,
-    /// How many streams in a row ended without a response.
+    /// The number of consecutive streams that ended without a response.
     stream_failures: u32,
     stream_heard: Time,
-    /// The watches that the client has, by its own names for them.
+    /// The client's watches, by its own ids.
     watches: BTreeMap<WatchId, Key>,
     epochs: u64,
     ticks: (Time, u32),
     seed: u64,
 }
 
-/// What channels are used for beside the calls.
+/// The use of channels apart from the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Background {
     /// Nothing.
     Silent,
-    /// A stream that never ends, which keeps each channel from going IDLE.
+    /// A long-lived stream, which keeps each channel from going IDLE.
     Streams,
 }
 
-/// Who has deadlines.
+/// A core with deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Core {
     Xds,
@@ -101,7 +101,7 @@ enum Core {
 /// The client's side of the ADS stream.
 #[derive(Debug, Default)]
 struct Link {
-    /// The newest stream that the client opened.
+    /// The latest stream that the client opened.
     stream: u64,
     /// When an attempt to open it ends.
     opens_at: Option<Time>,
@@ -109,14 +109,14 @@ struct Link {
     sending: bool,
     reading: bool,
     inbox: VecDeque<Bytes>,
-    /// What was sent, by nonce.
+    /// The responses sent, by nonce.
     responses: BTreeMap<String, Response>,
-    /// Events of the last response that watchers still work on.
+    /// The events of the last response that watchers still process.
     tokens: BTreeSet<u64>,
 }
 
 impl World {
-    /// A world in which nothing has happened yet.
+    /// A world before its first event.
     #[must_use]
     pub fn new(script: &Script) -> Self {
         let Script { seed, settings, mesh, steps } = script.clone();
@@ -156,20 +156,20 @@ impl World {
         }
     }
 
-    /// Keeps every line of the log, for people.
+    /// Keeps every line of the log.
     #[must_use]
     pub fn with_trace(mut self) -> Self {
         self.log.keep_lines();
         self
     }
 
-    /// The time.
+    /// The virtual time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// What happened.
+    /// The log.
     pub(crate) fn log(&self) -> &Log {
         &self.log
     }
@@ -201,7 +201,7 @@ impl World {
         &self.backends
     }
 
-    /// The account of the ADS protocol.
+    /// The model of the ADS protocol.
     #[must_use]
     pub fn model(&self) -> &AdsModel {
         &self.model
@@ -213,20 +213,20 @@ impl World {
         &self.xds
     }
 
-    /// How many ADS streams the client has opened.
+    /// The number of ADS streams that the client has opened.
     #[must_use]
     pub fn streams(&self) -> u64 {
         self.link.stream
     }
 
-    /// How long it may take until there is an ADS stream, if the control plane accepts from now on.
+    /// The longest time until there is an ADS stream, if the control plane accepts from now on.
     pub(crate) fn ads_bound(&self) -> Duration {
         let is_open = self.control_plane.stream().is_some();
         let opening = self.link.opens_at.map_or(Duration::ZERO, |at| at.since(self.now));
         match (is_open, self.link.is_up) {
             (true, true) => Duration::ZERO,
             (true, false) => opening,
-            // One that is about to end is followed by another after a longer delay.
+            // A stream that is about to end is followed by a longer backoff.
             (false, true) => longest_backoff(self.stream_failures + 1) + SLOWEST_MESSAGE,
             (false, false) if self.link.opens_at.is_some() => {
                 opening + longest_backoff(self.stream_failures + 1) + SLOWEST_MESSAGE
@@ -235,12 +235,12 @@ impl World {
         }
     }
 
-    /// When something last happened to the ADS stream.
+    /// The time of the last event of the ADS stream.
     pub(crate) fn ads_heard(&self) -> Time {
         self.stream_heard
     }
 
-    /// How long a channel that waits for data may hear nothing, since something happened to the ADS stream.
+    /// The longest time that a channel may wait for data after an event of the ADS stream.
     pub(crate) fn data_patience(&self) -> Duration {
         let away = if self.link.is_up {
             Duration::ZERO
@@ -250,18 +250,18 @@ impl World {
         away + self.resource_timeout() + SLOWEST_MESSAGE * 10
     }
 
-    /// How long the client waits for a resource.
+    /// The client's timeout of a missing resource.
     pub(crate) fn resource_timeout(&self) -> Duration {
         xds_config(&self.settings, 0).resource_timeout
     }
 
-    /// What the xDS client is asked to watch.
+    /// The resources that the xDS client watches.
     #[must_use]
     pub fn watched(&self) -> BTreeSet<(ResourceType, String)> {
         self.watches.values().cloned().collect()
     }
 
-    /// Whether something is on its way to a channel.
+    /// Whether an event is on its way to a channel.
     pub(crate) fn is_to_hear(&self, epoch: u64) -> bool {
         self.slow.is_behind(epoch)
             || self.queue.iter().any(|event| match event {
@@ -270,7 +270,7 @@ impl World {
             })
     }
 
-    /// Lets everything happen that happens within this time.
+    /// Runs for this long.
     ///
     /// # Errors
     /// If an invariant breaks.
@@ -281,7 +281,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets everything happen that the script has.
+    /// Runs all steps of the script.
     ///
     /// # Errors
     /// If an invariant breaks.
@@ -290,7 +290,7 @@ impl World {
         self.run_for(end.since(self.now))
     }
 
-    /// The next thing; false if there is none until `end`.
+    /// Executes the next event; returns false if there is none until `end`.
     fn step(&mut self, end: Time) -> Result<bool, Violation> {
         let ticks = self
             .channels()
@@ -384,13 +384,13 @@ impl World {
         }
     }
 
-    /// How long a message inside the process takes: mostly no time at all.
+    /// The delay of a message inside the process, mostly close to zero.
     fn local_delay(&mut self) -> Duration {
         let most = if self.rng.below(20) == 0 { 50_000 } else { 100 };
         Duration::from_micros(self.rng.below(most))
     }
 
-    /// How long a message on the network takes.
+    /// The delay of a message on the network.
     fn network_delay(&mut self) -> Duration {
         let most = if self.rng.below(20) == 0 { 300_000 } else { 5_000 };
         Duration::from_micros(self.rng.below(most))

@@ -1,4 +1,4 @@
-//! What is going to happen, in order of time.
+//! Future events, in order of time.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,44 @@ use proxyless_xds::resource::ResourceType;
 
 use crate::clients::endpoints::Happening;
 
-/// Something that happens at a time. Channels are named by their epoch: each start of one has its own.
+/// An event. Channels are identified by their epoch: each start has its own.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A step of the script.
     Step(usize),
-    /// The xDS client gets an input.
+    /// An input of the xDS client.
     Xds(Input),
-    /// A channel gets an input; then the token is given back.
+    /// An input of a channel; afterwards the token is released.
     Channel { epoch: u64, input: ChannelInput, token: Option<u64> },
-    /// A channel is run again.
+    /// A channel's driver resumes.
     Resume { epoch: u64 },
-    /// The client has waited long enough for a channel to act on an event.
+    /// The client stops waiting for a channel to process an event.
     OutOfPatience { token: u64 },
-    /// A request comes to the management server.
+    /// A request arrives at the management server.
     Request { stream: u64, bytes: Bytes },
     /// The management server has a response ready.
     Push { stream: u64, resource_type: ResourceType },
-    /// A response comes to the client's side, to be read.
+    /// A response arrives at the client, to be read.
     Arrive { stream: u64, bytes: Bytes },
     /// The client has read a message.
     Message { stream: u64, bytes: Bytes },
     /// The resolver has an answer.
     Resolve { epoch: u64, query: u64 },
-    /// A connection gets somewhere.
+    /// An event of a connection.
     Connection { epoch: u64, attempt: u64, happening: Happening },
-    /// The load report core gets an input.
+    /// An input of the LRS core.
     Load(lrs::Input),
-    /// A response of the load reporting server comes to the client's side, to be read.
+    /// A response of the load reporting server arrives at the client, to be read.
     Wish { stream: u64, bytes: Bytes },
-    /// A call has run to its end, in its so-and-so-many-th attempt.
+    /// A call ends, in its `run`-th attempt.
     CallEnds { id: u64, run: u32 },
-    /// A call that was woken comes to look at the newest snapshot.
+    /// A woken call sees the latest snapshot.
     CallWakes(u64),
-    /// A call's deadline is there.
+    /// The deadline of a call.
     CallTimesOut(u64),
 }
 
-/// Where messages cannot overtake each other.
+/// A sequence of events that cannot overtake each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
     ToXds(u64),
@@ -62,7 +62,7 @@ pub(crate) enum Lane {
     LoadStream(u64),
 }
 
-/// The events to come.
+/// Future events.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     events: BTreeMap<(Time, u64), Event>,
@@ -76,7 +76,7 @@ impl Queue {
         self.events.insert((at, self.pushed), event);
     }
 
-    /// Adds an event that comes after those of its lane.
+    /// Adds an event after those of its lane.
     pub(crate) fn push_in(&mut self, lane: Lane, at: Time, event: Event) {
         let last = self.lanes.entry(lane).or_default();
         *last = at.max(*last);
@@ -92,7 +92,7 @@ impl Queue {
         self.events.pop_first().map(|(_, event)| event)
     }
 
-    /// The next event, if it is one of these and comes until `end`.
+    /// Takes the next event if it matches and is due by `end`.
     pub(crate) fn pop_if(&mut self, end: Time, which: impl FnOnce(&Event) -> bool) -> Option<Event> {
         let first = self.events.first_entry().filter(|first| first.key().0 <= end && which(first.get()))?;
         Some(first.remove())

@@ -1,5 +1,5 @@
-//! Drivers of channels that nobody runs for a while, and what the xDS client does about them: it waits for five seconds,
-//! then reads on, and keeps the newest event of each watch until the channel has caught up.
+//! Channels whose drivers do not run for a while, and the reaction of the xDS client: after five seconds it reads on,
+//! and keeps the latest event of each watch until the channel has caught up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,30 +15,29 @@ use crate::world::queue::{Event, Lane};
 /// How long the client waits for a channel to act on an event.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is known of channels that are slow.
+/// The state of slow channels.
 #[derive(Debug, Default)]
 pub(super) struct Slow {
-    /// Whether a channel of this world ever is.
+    /// Whether this world has slow channels.
     is_possible: bool,
-    /// The channels that are not run, and what waits for them.
+    /// The stalled channels, with the events that wait for them.
     stalled: BTreeMap<u64, Vec<Event>>,
-    /// Events that the client waits for: by token, whose they are.
+    /// The channel of each token that the client waits for.
     outstanding: BTreeMap<u64, u64>,
-    /// Events that it does not wait for any more, by channel.
+    /// Tokens that it no longer waits for, by channel.
     late: BTreeMap<u64, BTreeSet<u64>>,
-    /// What channels are told when they have caught up.
+    /// The events that channels get when they have caught up.
     held: BTreeMap<WatchId, Held>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     changed: Option<WatchEvent>,
-    /// What came after the change.
+    /// The ambient error after the change.
     ambient: Option<WatchEvent>,
 }
 
 impl Slow {
-    /// For a world in which channels may be slow, or not.
     pub(super) fn new(is_possible: bool) -> Self {
         Self { is_possible, ..Self::default() }
     }
@@ -47,12 +46,12 @@ impl Slow {
         self.stalled.contains_key(&epoch)
     }
 
-    /// Whether a channel is not run, or has yet to hear what was kept for it.
+    /// Whether a channel is stalled, or has not received the events kept for it.
     pub(super) fn is_behind(&self, epoch: u64) -> bool {
         self.is_stalled(epoch) || self.late.contains_key(&epoch)
     }
 
-    /// The event, unless it is for a channel that is not run.
+    /// The event, unless its channel is stalled.
     pub(super) fn hold_back(&mut self, event: Event) -> Option<Event> {
         let (Event::Channel { epoch, .. } | Event::Resolve { epoch, .. } | Event::Connection { epoch, .. }) =
             &event
@@ -75,14 +74,14 @@ impl Slow {
 }
 
 impl World {
-    /// Nobody runs a channel for a while.
+    /// Stalls a channel's driver.
     pub(super) fn stall(&mut self, index: usize, span: Duration) {
         let Some(epoch) = self.channel(index).map(|channel| channel.epoch) else { return };
         self.slow.stalled.entry(epoch).or_default();
         self.queue.push(self.now + span, Event::Resume { epoch });
     }
 
-    /// A channel is run again: it finds everything that came meanwhile.
+    /// Resumes a channel's driver: it finds all events that arrived meanwhile.
     pub(super) fn resume(&mut self, epoch: u64) {
         let now = self.now;
         for event in self.slow.stalled.remove(&epoch).unwrap_or_default() {
@@ -93,14 +92,14 @@ impl World {
         }
     }
 
-    /// All channels are run.
+    /// Resumes all drivers.
     pub(super) fn resume_all(&mut self) {
         for epoch in self.slow.stalled.keys().copied().collect::<Vec<_>>() {
             self.resume(epoch);
         }
     }
 
-    /// The client tells a channel something, or keeps it.
+    /// The client notifies a channel, or keeps the event.
     pub(super) fn tell_or_keep(
         &mut self,
         epoch: u64,
@@ -137,7 +136,7 @@ impl World {
         self.queue.push_in(Lane::ToChannel(epoch), at, Event::Channel { epoch, input, token });
     }
 
-    /// A channel has taken too long.
+    /// A channel took too long.
     pub(super) fn read_on(&mut self, token: u64) -> Result<(), Violation> {
         let Some(epoch) = self.slow.outstanding.remove(&token) else { return Ok(()) };
         self.log.line(self.now, format_args!("xds: channel {epoch} is slow"));
@@ -145,7 +144,7 @@ impl World {
         self.tell_xds(Input::TokenReleased { token })
     }
 
-    /// A channel has acted on an event.
+    /// A channel has processed an event.
     pub(super) fn acted_on(&mut self, token: u64) -> Result<(), Violation> {
         if !self.slow.is_possible || self.slow.outstanding.remove(&token).is_some() {
             return self.tell_xds(Input::TokenReleased { token });

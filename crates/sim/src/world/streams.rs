@@ -1,7 +1,7 @@
 //! The limit of streams on each connection (SETTINGS_MAX_CONCURRENT_STREAMS), and the calls that wait for one.
 //!
-//! A call that is picked for and finds no stream keeps its pick, and with it its place in the cluster, but was not sent: no
-//! load is counted. It gets a stream in turn, or picks again when its connection takes no more.
+//! A call whose connection has no free stream keeps its pick, which counts in the circuit breaker, but is not sent: no
+//! load is counted. It gets a stream in order, or picks again when its connection takes no more calls.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ impl StreamLimits {
 }
 
 impl World {
-    /// A server changes its limit of streams; `None`: it has none.
+    /// A server changes its limit of streams; `None` removes it.
     pub(super) fn limit_streams(&mut self, address: SocketAddr, limit: Option<u32>) {
         match limit {
             Some(limit) => self.stream_limits.0.insert(address, limit as usize),
@@ -33,7 +33,7 @@ impl World {
         self.serve_lines();
     }
 
-    /// No server limits streams any more.
+    /// Removes all limits.
     pub(super) fn lift_stream_limits(&mut self) {
         self.stream_limits.0.clear();
         self.serve_lines();
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// Gives the free streams of a connection to those who wait for them, in turn.
+    /// Gives the free streams of a connection to the waiting calls, in order.
     pub(super) fn serve_line(&mut self, epoch: u64, attempt: u64, address: SocketAddr) {
         while self.stream_limits.has_room(&self.calls, epoch, attempt, address) {
             let mut line = self.calls.held().into_iter();
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Nobody waits for a stream of a connection that has room or is gone.
+    /// No call waits for a stream of a connection that has room or is gone.
     pub(super) fn check_lines(&self) -> Result<(), Violation> {
         for (id, epoch, attempt, address) in self.calls.held() {
             let full = !self.stream_limits.has_room(&self.calls, epoch, attempt, address);
