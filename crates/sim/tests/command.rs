@@ -43,7 +43,7 @@ fn bad_arguments_are_explained() {
         (&["--fresh", "--from", "1"], "'--fresh' cannot be used with '--from"),
         (&["--seed", "1", "--jobs", "2"], "cannot be used with"),
         (&["--trace"], "--seed <SEED>"),
-        (&["--from", "18446744073709551615"], "there are no 1000 seeds from"),
+        (&["--from", "18446744073709551615"], "1000 seeds from 18446744073709551615 exceed"),
     ] {
         let output = sim(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -1,4 +1,4 @@
-//! Faults that need their moment: each of these was an outage once.
+//! Faults that need exact timing: each of these was a bug.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn a75_52_sessions_leave_a_host_whose_attempts_outlast_their_backoff() -> Result
         world.behave(1, Behaviour::Silent)?;
         world.run_secs(11.0)?;
         reached(&world.rpc()?, 2);
-        // The session's host is being tried all the time. Each call is to wait for one attempt at most.
+        // Attempts to the session's host never stop. Each call waits for one attempt at most.
         for _ in 0..10 {
             call_of_session(&mut world)?;
             world.run_secs(0.5)?;
@@ -67,7 +67,7 @@ fn a55_a56_a_session_filter_that_comes_or_goes_makes_nobody_wait() -> Result {
     Ok(())
 }
 
-/// g0 stands for the list x0, and c0 serves it; the control plane also has x1, which names c1.
+/// g0 refers to the list x0, which c0 serves; the control plane also has x1, which names c1.
 fn lists() -> Mesh {
     let mut mesh = one_cluster(&[&[1]]);
     add_cluster(&mut mesh, 1, &[&[2]]);
@@ -78,10 +78,10 @@ fn lists() -> Mesh {
     mesh
 }
 
-/// The control plane makes a change and is gone, for the first time after so much of it has come to the client that the
-/// rest has been asked for; RPCs go on. Then it is back, and they go where the change says.
+/// The control plane makes a change and becomes unreachable when the client has received part of it; RPCs continue.
+/// When it returns, they go where the change says.
 fn gone_mid_switch(mesh: &Mesh, change: &Change) -> Result {
-    // How long the change takes to arrive is random: every moment is tried.
+    // The time until the change arrives is random: every moment is tried.
     for moment in 0..40 {
         let mut world = world(mesh.clone());
         world.start()?;
@@ -139,7 +139,8 @@ fn a57_what_is_known_to_be_missing_is_not_waited_for() -> Result {
     Ok(())
 }
 
-/// The simulator picks on one thread. Threads that pick at once from the tree of a world must not drop each other's RPCs.
+/// The simulator picks on one thread. Threads that pick concurrently from a world's tree must not drop each other's
+/// RPCs.
 #[test]
 fn a32_picks_of_several_threads_that_wait_are_not_dropped_at_a_small_limit() -> Result {
     for limit in 1..=2 {

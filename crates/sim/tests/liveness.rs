@@ -1,4 +1,4 @@
-//! What slows channels down or holds them up, and how soon they are back.
+//! Slow and stalled channels, and the time until they recover.
 
 mod common;
 
@@ -40,10 +40,10 @@ fn addresses_of_one_endpoint_that_hang_up_in_turn_get_one_connection_per_backoff
     Ok(())
 }
 
-/// A world in which drivers may be stalled.
+/// A world with stalls.
 fn with_stalls(mut mesh: proxyless_sim::script::config::Mesh) -> World {
     mesh.listeners.insert("l1".into(), Listener::Rds("r0".into()));
-    // That one of its steps is a stall tells the world that it has to expect some.
+    // The world expects stalls only if one of its steps is a stall.
     let steps = vec![Step { at: proxyless_sans_io::Time::ZERO, action: Action::Stall(7, SECOND) }];
     World::new(&Script { seed: 1, settings: Settings::default(), mesh, steps })
 }
@@ -61,7 +61,7 @@ fn a_channel_that_nobody_runs_holds_up_no_other_and_hears_the_newest_when_it_is_
     world.act(Action::Stall(1, Duration::from_secs(40)))?;
     for i in 1..=4u8 {
         world.set_routes(vec![route("/a/", &format!("c{i}"))])?;
-        // The client waits for the channel once, for each of the answers that it was waiting for.
+        // The client waits for the channel once per pending resource.
         world.run_secs(if i == 1 { 6.0 } else { 1.0 })?;
         reached(&world.rpc()?, 1 + i);
         assert_eq!(world.probe(1, common::PATH)?.1, Outcome::Reached(backend(1)), "it has heard nothing");
@@ -78,7 +78,7 @@ fn a_flood_is_read_no_faster_than_it_is_answered_and_its_end_is_noticed() -> Res
     world.start()?;
     world.run_secs(11.0)?;
     world.act(Action::WriteDelay(Duration::from_secs(100_000)))?;
-    // The account of the protocol knows how many may be open.
+    // The ADS model limits the number of unanswered responses.
     world.act(Action::Flood(ResourceType::ClusterLoadAssignment, 300))?;
     world.serves(5 * SECOND, &[1])?;
     world.set(Change::Assignment("e0".into(), Assignment::of(&[&[2]])))?;
@@ -100,7 +100,7 @@ fn after_a_suspension_every_timer_fires_once_and_rpcs_go_on() -> Result {
         world.behave(1, Behaviour::Silent)?;
         world.start()?;
         world.run_secs(2.0)?;
-        // The failover timer, an attempt to connect, the refresh of names: all is due at once.
+        // The failover timer, a connection attempt and the DNS refresh are all due at once.
         world.act(Action::Suspend(Duration::from_secs(span)))?;
         world.run_secs(1.0)?;
         reached(&world.rpc()?, 2);
@@ -171,9 +171,9 @@ fn a_server_without_ads_takes_nothing_away() -> Result {
 
 #[test]
 fn plain_worlds_that_once_failed() {
-    // A resource that was unsubscribed and wanted again while a response crossed the request.
+    // A resource that was unsubscribed and subscribed again while a response crossed the request.
     let resubscribed = [5_003_929, 6_001_292, 6_009_738, 6_011_088, 6_028_305];
-    // An RPC of a ring that waited although an endpoint could take it.
+    // An RPC of a ring that waited although an endpoint was available.
     let rings = [233_605_918_858, 233_605_919_617, 55_298_871_295, 55_298_874_980];
     for seed in resubscribed.into_iter().chain(rings) {
         let result = run(&plain_script(seed), Trace::Off);
@@ -192,11 +192,11 @@ fn calls_beyond_the_limit_of_streams_get_one_in_turn_or_pick_again() -> Result {
     for _ in 0..10 {
         world.call(SECOND)?;
     }
-    // Two at a time, all of which have their places in the cluster.
+    // Two at a time; all of them count in the circuit breaker.
     assert_eq!(world.calls().running(), 10);
     world.run_secs(2.5)?;
     assert_eq!((world.calls().succeeded, world.calls().running()), (4, 6));
-    // Those that waited for the connection that is gone find the other one.
+    // Calls that waited for the lost connection use the other one.
     world.behave(1, Behaviour::Refuses)?;
     world.run_secs(1.0)?;
     world.act(Action::StreamLimit(backend(2), None))?;

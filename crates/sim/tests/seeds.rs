@@ -1,12 +1,12 @@
-//! Random worlds: each seed is one, and none may break a rule.
+//! Random worlds, one per seed: none may break a rule.
 
 use proxyless_sim::run::explain;
 use proxyless_sim::run::{Trace, check as check_seed, run, script};
 
-/// How much of what happened in a failing world is printed.
+/// Log lines printed of a failing world.
 const LINES: usize = 200;
 
-/// How many seeds each of the tests below runs; they run in parallel.
+/// The number of seeds of each test below; they run in parallel.
 const SEEDS: u64 = 600;
 
 #[test]
@@ -31,37 +31,37 @@ fn seeds_from_300_000() {
 
 #[test]
 fn seeds_that_once_failed() {
-    // A resource that was unsubscribed and wanted again while a response crossed the request.
+    // A resource that was unsubscribed and subscribed again while a response crossed the request.
     for seed in [5_003_929, 6_001_292, 6_009_738, 6_011_088, 6_028_305] {
         check(seed..seed + 1);
     }
-    // A session with a silent host and one that accepts, of which the attempts outlast the idle timeout or the
-    // patience of the check.
+    // A session with a silent host and one that accepts, whose attempts outlast the idle timeout or the limit of the
+    // check.
     for seed in [4_890, 700_438] {
         check(seed..seed + 1);
     }
-    // Rings of two localities that fail one after the other.
+    // Rings of two localities that fail in sequence.
     check(682_432_542_642..682_432_542_643);
-    // An answer of DNS in another order, which is not an update.
+    // A DNS answer in a different order, which is not an update.
     check(682_432_549_215..682_432_549_216);
-    // A ring with an endpoint so light that it has no entry (A42).
+    // A ring with an endpoint of so little weight that it has no entry (A42).
     for seed in [682_432_554_524, 757_157_323_796, 757_157_335_884] {
         check(seed..seed + 1);
     }
-    // Calls that wait for a stream while the load of their cluster is counted elsewhere; oracles that took a backend that
-    // hangs up, or a configuration that nobody had heard of yet, for more than they are.
+    // Calls that wait for a stream while a different store counts their cluster; and wrong oracles about backends that
+    // hang up and configurations that no client has seen.
     for seed in [800_480_337_058, 800_480_335_712, 783_984_226_912] {
         check(seed..seed + 1);
     }
-    // An attempt that was under way when backoffs were reset takes as long as it may.
+    // An attempt in progress when backoffs are reset keeps its time limit.
     for seed in [157_215_027_809, 157_215_030_422] {
         check(seed..seed + 1);
     }
-    // Load that is counted in a store that came and went while the call waited for a stream.
+    // Load counted in a store that was registered and unregistered while the call waited for a stream.
     for seed in [69_069_016_060, 69_069_037_723] {
         check(seed..seed + 1);
     }
-    // New routes that wait for a cluster of the old ones, which does not serve, while the control plane is unreachable.
+    // New routes that wait for an old cluster that does not serve, while the control plane is unreachable.
     check(69_069_025_170..69_069_025_171);
     // A call that began in an outage, a standby ring that is busy with a silent endpoint, a call that waits for a resource
     // that was unreachable.
@@ -70,7 +70,7 @@ fn seeds_that_once_failed() {
     }
     // An unsubscription that the server has not read because earlier answers wait to be written.
     check(211_379_098_098..211_379_098_099);
-    // An unsubscribed Cluster that is absent from a response, comes back, and is wanted again.
+    // An unsubscribed Cluster that is absent from a response, returns, and is subscribed again.
     check(169_854_586_850..169_854_586_851);
 }
 

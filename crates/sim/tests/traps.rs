@@ -27,7 +27,7 @@ fn trap_01_failover_timer_is_not_restarted_by_another_connecting() -> Result {
         world.behave(silent, Behaviour::Silent)?;
     }
     world.start()?;
-    // Each new locality makes the first priority report CONNECTING once more.
+    // Each new locality makes the first priority report CONNECTING again.
     let mut edit = Assignment::of(&[&[1], &[2]]);
     for (n, zone) in [(3, "x"), (4, "y")] {
         world.run_secs(4.5)?;
@@ -38,7 +38,7 @@ fn trap_01_failover_timer_is_not_restarted_by_another_connecting() -> Result {
     assert_eq!(world.rpc()?, Outcome::Waits);
     world.run_secs(1.0)?;
     reached(&world.rpc()?, 2);
-    // Nor does it take RPCs away from the priority that serves now.
+    // Nor does it take RPCs from the serving priority.
     edit.priorities[0].remove(1);
     world.set(Change::Assignment("e0".into(), edit))?;
     world.serves(SECOND, &[2])?;
@@ -147,7 +147,7 @@ fn trap_07_rejected_resource_is_not_missing() -> Result {
     failed(&world.rpc()?, "rejected");
     world.act(Action::Heal(cluster()))?;
     world.run_secs(1.0)?;
-    // A bad update, and a lost stream, leave what is good in use.
+    // A bad update and a lost stream keep the good resources in use.
     world.act(Action::Fault(cluster(), Fault::Bad))?;
     world.serves(Duration::from_secs(20), &[1])?;
     world.act(Action::RefuseStreams)?;
@@ -189,7 +189,7 @@ fn trap_07_server_that_resends_what_was_rejected_gets_one_nack_a_second() -> Res
     world.serves(Duration::from_secs(30), &[1])?;
     let nacks = world.model().nacks();
     assert!((25..=32).contains(&nacks), "{nacks} NACKs in 30 s");
-    // Meanwhile new names of the same type are asked for.
+    // Meanwhile new names of the same type are requested.
     world.set_routes(vec![route("/a/", "c1")])?;
     world.run_secs(2.0)?;
     reached(&world.rpc()?, 2);
@@ -208,13 +208,13 @@ fn trap_09_nonces_end_with_their_stream_and_versions_do_not() -> Result {
     let mut world = world(mesh);
     world.start()?;
     world.run_secs(1.0)?;
-    // The account of the protocol checks every request of what follows.
+    // The ADS model checks every request from here on.
     world.act(Action::CutStream(Loss::Nothing))?;
     world.run_secs(2.0)?;
     assert_eq!(world.streams(), 2);
     world.act(Action::Fault((ResourceType::ClusterLoadAssignment, "e0".into()), Fault::Bad))?;
     world.run_secs(1.0)?;
-    // Nobody wants endpoints any more: the empty list must be sent, and must not be read as everything.
+    // No endpoints are watched: the empty list must be sent, and must not mean a wildcard.
     world.set_routes(vec![route("/a/", "d0")])?;
     world.run_secs(1.0)?;
     reached(&world.rpc()?, 2);
@@ -238,10 +238,10 @@ fn trap_10_routes_and_clusters_change_together() -> Result {
     world.set_routes(vec![route("/a/", "c1")])?;
     let served = world.serves(Duration::from_secs(8), &[1])?;
     assert_eq!(served, [1], "routes, clusters and endpoints take three answers");
-    // New endpoints have to connect first; nothing else is waited for.
+    // New endpoints have to connect first; RPCs wait for nothing else.
     world.run_secs(1.5)?;
     reached(&world.rpc()?, 2);
-    // What was let go a moment ago would be known at once.
+    // A resource that was unsubscribed a moment ago would be known at once.
     world.run_secs(30.0)?;
     // An aggregate counts as known when its first leaf is.
     world.set_routes(vec![route("/a/", "g0")])?;
@@ -264,7 +264,7 @@ fn trap_11_cluster_lives_as_long_as_its_calls() -> Result {
     world.run_secs(10.0)?;
     reached(&world.rpc()?, 2);
     let watched = |world: &World| world.watched().contains(&(ResourceType::Cluster, "c0".into()));
-    assert!(watched(&world), "the call that waited is under way");
+    assert!(watched(&world), "the waiting call is in flight");
     world.run_secs(20.0)?;
     assert_eq!((world.calls().succeeded, world.calls().failed), (1, 0));
     assert!(!watched(&world));
@@ -281,7 +281,7 @@ fn trap_12_aggregates_keep_their_order_share_leaves_and_may_be_knotted() -> Resu
     mesh.clusters.insert("g2".into(), Cluster::aggregate(&["c1", "c0", "g2"]));
     let mut world = world(mesh);
     world.start()?;
-    // The ghost above the first leaf is waited for until its timer says that it does not exist.
+    // RPCs wait for the missing cluster above the first leaf until the resource timer expires.
     world.run_secs(16.0)?;
     for path in [PATH, "/b/m"] {
         reached(&world.probe(0, path)?.1, 2);
@@ -307,7 +307,7 @@ fn trap_13_change_of_an_aggregates_list_leaves_no_gap() -> Result {
     world.start()?;
     world.run_secs(1.0)?;
     world.act(Action::ServerDelay(SECOND))?;
-    // Another list under the same name, another name, an inline list, and back.
+    // A different list under the same name, a different name, an inline list, and back.
     world.set(Change::List("x0".into(), vec!["c1".into(), "c0".into()]))?;
     assert_eq!(world.serves(Duration::from_secs(6), &[1, 2])?, [1, 2]);
     world.set(Change::Cluster("g0".into(), Cluster::list("x1")))?;
@@ -326,7 +326,7 @@ fn trap_15_edits_of_endpoints_do_not_reconnect() -> Result {
     world.run_secs(1.0)?;
     let connects = |world: &World| world.channel(0).map(|channel| channel.connects);
     assert_eq!(connects(&world), Some(2));
-    // Another order, another weight, another locality, and a new priority below.
+    // A different order, weight and locality, and a new priority below.
     let mut edits = vec![Assignment::of(&[&[2, 1]]); 4];
     edits[1].priorities[0][0].weight = 7;
     edits[2].priorities[0][0].zone = "elsewhere".into();
@@ -352,7 +352,7 @@ fn trap_16_what_is_sent_again_wakes_nobody() -> Result {
     }
     world.act(Action::CutStream(Loss::Nothing))?;
     world.run_secs(1.0)?;
-    // Other bytes with the same meaning: an endpoint that is not to be used.
+    // Different bytes with the same meaning: an endpoint that is not usable.
     let mut edit = Assignment::of(&[&[1, 2], &[3]]);
     edit.priorities[0][0].endpoints.push(Endpoint { health: Health::Unhealthy, ..Endpoint::new(4) });
     world.set(Change::Assignment("e0".into(), edit))?;
@@ -361,7 +361,7 @@ fn trap_16_what_is_sent_again_wakes_nobody() -> Result {
     Ok(())
 }
 
-/// The mesh is served at all: without this, the scenarios above would prove little.
+/// The mesh is served at all: the scenarios above depend on it.
 #[test]
 fn an_empty_mesh_fails_calls_after_fifteen_seconds() -> Result {
     let mut world = world(Mesh::default());
@@ -378,12 +378,12 @@ fn trap_a_backend_that_hangs_up_at_once_gets_one_connection_per_backoff() -> Res
     let mut world = world(one_cluster(&[&[1], &[2]]));
     world.behave(1, Behaviour::HangsUp)?;
     world.start()?;
-    // The simulator bounds the rate of attempts; and the next priority serves as after any other failure.
+    // The simulator limits the rate of attempts; and the next priority serves as after any failure.
     world.run_secs(60.0)?;
     reached(&world.rpc()?, 2);
     let connects: u64 = world.channels().map(|channel| channel.connects).sum();
     assert!((5..=12).contains(&connects), "{connects}");
-    // A connection that lives is used, and its end followed by the next at once.
+    // A connection that stays up is used, and its end is followed by the next attempt at once.
     world.behave(1, Behaviour::Accepts(Duration::from_millis(1)))?;
     world.run_secs(60.0)?;
     reached(&world.rpc()?, 1);
@@ -397,7 +397,7 @@ fn trap_a_backend_that_hangs_up_at_once_gets_one_connection_per_backoff() -> Res
 #[test]
 fn trap_25_rpcs_outlive_a_channel_that_goes_idle_under_them() -> Result {
     let timeout = Duration::from_secs(10);
-    // Calls that were sent on a connection which is then closed, and calls that wait for one.
+    // Calls on a connection that is then closed, and calls that wait for one.
     for behaviour in [Behaviour::Accepts(Duration::ZERO), SLOW] {
         let mut races = 0;
         for seed in 0..200 {
@@ -406,12 +406,12 @@ fn trap_25_rpcs_outlive_a_channel_that_goes_idle_under_them() -> Result {
             let mut world = idle_world(mesh, seed, timeout);
             world.behave(1, behaviour)?;
             world.start()?;
-            // The channel asks at the end of the timeout, and hears the answer a moment later.
+            // The channel asks at the end of the timeout, and gets the answer a moment later.
             world.run_for(timeout + Duration::from_micros(seed / 4))?;
             let idles = |world: &World| world.channel(0).expect("it runs").idles;
             let was_idle = idles(&world);
             world.call(SECOND)?;
-            // When the channel comes back no route names the cluster of the call, and its endpoints are slow to come.
+            // When the channel leaves IDLE, no route names the cluster of the call, and its endpoints arrive late.
             let endpoints = (ResourceType::ClusterLoadAssignment, "e0".to_owned());
             world.act(Action::Fault(endpoints.clone(), Fault::Withheld))?;
             world.set_routes(vec![route("/b/", "c1")])?;

@@ -165,9 +165,7 @@ impl Connections {
             Connection { id, address, phase: Phase::Dialing, ready_since: None, times_out: false, longest };
         match self.live.insert(attempt, dialing) {
             None => Ok(()),
-            Some(_) => {
-                Err(Violation::new("attempts have their own numbers", format!("attempt {attempt} twice")))
-            }
+            Some(_) => Err(Violation::new("attempt ids are unique", format!("attempt {attempt} twice"))),
         }
     }
 

@@ -126,7 +126,7 @@ pub(crate) fn check_wait(world: &mut World, id: u64) -> Result<(), Violation> {
     // In a ring it depends on the hash of the RPC whether an endpoint serves it.
     let others = if all_failed { world.peek(epoch, cluster.id(), 20) } else { Vec::new() };
     let serves = !others.is_empty() && others.into_iter().all(|result| completes(vec![result]));
-    Violation::unless(!serves, "no RPC waits while an endpoint could take it", || {
+    Violation::unless(!serves, "no RPC waits while an endpoint is available", || {
         format!("call {id} of {cluster:?} waits since {:?}: {hosts:?} have failed, others serve", wait.since)
     })?;
     if let Some(call) = world.calls.get_mut(id) {
@@ -155,7 +155,7 @@ pub(crate) fn check_waiting(world: &World, channel: &SimChannel) -> Result<(), V
         let is_dialed = |address: &SocketAddr| channel.connections.phase_of(*address) == Some(Phase::Dialing);
         // A75-49: a connection of a different cluster does not count for this one.
         let fine = usable.iter().any(is_dialed) || (ready.is_empty() && has_prospects(channel));
-        Violation::unless(fine, "sessions wait for something", || {
+        Violation::unless(fine, "sessions wait only for pending events", || {
             format!("call {id} of {cluster:?}: {usable:?} may serve, {ready:?} are READY")
         })?;
     }
@@ -191,7 +191,7 @@ pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
                     (elsewhere <= ROUNDS, BACKOFF)
                 }
             };
-            Violation::unless(in_time, "sessions come back to their host", || {
+            Violation::unless(in_time, "sessions return to their host", || {
                 format!("channel {index}, {cluster}: {usable:?} accept, but {:?}", probe.outcome)
             })?;
             waiting = probe.waiting.filter(|_| probe.outcome == Outcome::Waits);
@@ -243,11 +243,11 @@ pub(crate) fn check_idle(world: &mut World) -> Result<(), Violation> {
         let others = channel.addresses_not_draining();
         let kept = channel.connections.iter().map(|(_, found)| found.address);
         let kept: Vec<_> = kept.filter(|address| !others.contains(address)).collect();
-        Violation::unless(kept.is_empty(), "nothing is kept past the idle timeout", || {
+        Violation::unless(kept.is_empty(), "no session state outlives the idle timeout", || {
             format!("channel {}: {kept:?}", channel.index)
         })?;
         let shown = channel.core.describe(world.now()).root.map_or(0, |root| kept_below(&root));
-        Violation::unless(shown == 0, "nothing is kept past the idle timeout", || {
+        Violation::unless(shown == 0, "no session state outlives the idle timeout", || {
             format!("channel {}: {shown} subchannels", channel.index)
         })?;
     }

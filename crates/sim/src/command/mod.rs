@@ -62,7 +62,9 @@ impl Options {
             (None, false) => self.from.unwrap_or(0),
         };
         let seeds = if self.seed.is_some() { 1 } else { self.seeds };
-        let end = from.checked_add(seeds).ok_or_else(|| format!("there are no {seeds} seeds from {from}"))?;
+        let end = from
+            .checked_add(seeds)
+            .ok_or_else(|| format!("{seeds} seeds from {from} exceed the range of seeds"))?;
         Ok(from..end)
     }
 }
@@ -164,7 +166,7 @@ mod tests {
             assert!(parse(&arguments).is_err(), "{arguments:?}");
         }
         let too_many = range(&["--from", "18446744073709551615", "--seeds", "1"]);
-        assert_eq!(too_many, Err("there are no 1 seeds from 18446744073709551615".to_owned()));
+        assert_eq!(too_many, Err("1 seeds from 18446744073709551615 exceed the range of seeds".to_owned()));
     }
 
     #[test]

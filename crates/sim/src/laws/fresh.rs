@@ -33,11 +33,13 @@ pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
         let differs = match (&config, &wanted) {
             (Some(config), Some(wanted)) => difference(config, wanted),
             (None, None) => None,
-            _ => Some("one of them has no configuration".into()),
+            _ => Some("one of the clients has no configuration".into()),
         };
-        Violation::unless(differs.is_none(), "a client with a past is as good as a new one", || {
-            format!("channel {index}: {}", differs.unwrap_or_default())
-        })?;
+        Violation::unless(
+            differs.is_none(),
+            "the configuration does not depend on the client's history",
+            || format!("channel {index}: {}", differs.unwrap_or_default()),
+        )?;
         let new_epoch = fresh.channel(index).map_or(0, |channel| channel.epoch);
         same_endpoints(world, epoch, &mut fresh, new_epoch)?;
     }
@@ -124,7 +126,7 @@ fn same_endpoints(world: &mut World, epoch: u64, fresh: &mut World, new: u64) ->
             continue;
         }
         let (old, new) = (reached(world, epoch, cluster.id()), reached(fresh, new, new_cluster.id()));
-        Violation::unless(old == new, "a client with a past reaches what a new one reaches", || {
+        Violation::unless(old == new, "the endpoints reached do not depend on the client's history", || {
             format!("{cluster:?}: {old:?}, not {new:?}")
         })?;
     }

@@ -87,7 +87,7 @@ pub(crate) fn check_counted(
         (Picked::Waits | Picked::Fails(_) | Picked::Held { .. }, counted) => counted.is_empty(),
         _ => false,
     };
-    Violation::unless(fine, "every call is counted once, where it belongs", || {
+    Violation::unless(fine, "every call is counted once, in the right store", || {
         format!("{cluster}, reported: {reported:?}: {picked:?}, {counted:?}")
     })
 }
@@ -109,12 +109,14 @@ pub(crate) fn check_circuit(
         Picked::Dropped(why) if why.starts_with("circuit breaker") => (0, in_flight >= max),
         Picked::Waits | Picked::Fails(_) | Picked::Dropped(_) => (0, true),
     };
-    Violation::unless(fine, "RPCs in flight are limited for all channels together", || {
-        format!("{cluster}: {in_flight} are in flight, {max} may be: {picked:?}")
+    Violation::unless(fine, "the circuit breaker limits all channels together", || {
+        format!("{cluster}: {in_flight} in flight, limit {max}: {picked:?}")
     })?;
-    Violation::unless(in_flight as usize <= running + started, "places of RPCs that ended are free", || {
-        format!("{cluster}: {in_flight} are in flight, {} run", running + started)
-    })
+    Violation::unless(
+        in_flight as usize <= running + started,
+        "RPCs that ended leave the circuit breaker",
+        || format!("{cluster}: {in_flight} in flight, {} running", running + started),
+    )
 }
 
 /// Without RPCs, none are in flight.
@@ -122,8 +124,8 @@ pub(crate) fn check_no_flights(channel: &SimChannel, circuits: &CircuitRegistry)
     let Some(config) = channel.core.xds_config() else { return Ok(()) };
     for cluster in config.clusters.keys() {
         let in_flight = Leaf::of(channel, cluster).map_or(0, |leaf| leaf.in_flight(circuits, cluster));
-        Violation::unless(in_flight == 0, "places of RPCs that ended are free", || {
-            format!("{cluster}: {in_flight} are in flight, and none runs")
+        Violation::unless(in_flight == 0, "RPCs that ended leave the circuit breaker", || {
+            format!("{cluster}: {in_flight} in flight, none running")
         })?;
     }
     Ok(())

@@ -62,9 +62,11 @@ fn calls_have_prospects(world: &World, channel: &SimChannel) -> Result<(), Viola
         false => (since, channel.connections.longest_dialing() + SLACK),
     };
     let in_time = has_prospects(channel) && world.now().since(since) <= patience;
-    Violation::unless(in_time || world.is_to_hear(channel.epoch), "calls wait for something", || {
-        format!("channel {}: nothing since {since:?}, for more than {patience:?}", channel.index)
-    })
+    Violation::unless(
+        in_time || world.is_to_hear(channel.epoch),
+        "calls wait only for pending events",
+        || format!("channel {}: nothing since {since:?}, for more than {patience:?}", channel.index),
+    )
 }
 
 pub(crate) fn has_prospects(channel: &SimChannel) -> bool {
@@ -76,9 +78,7 @@ pub(crate) fn has_prospects(channel: &SimChannel) -> bool {
 /// The pool knows every connection that there is.
 fn connections_are_wanted(channel: &SimChannel) -> Result<(), Violation> {
     let unwanted = channel.connections.count(Phase::Unwanted);
-    Violation::unless(unwanted == 0, "connections that nobody wants are closed", || {
-        format!("{unwanted} are open")
-    })?;
+    Violation::unless(unwanted == 0, "unwanted connections are closed", || format!("{unwanted} are open"))?;
     let (stats, live) = (channel.core.stats(), channel.connections.iter().count());
     Violation::unless(live <= stats.connections, "the pool has every connection", || {
         format!("{live}, {stats:?}")
@@ -93,8 +93,8 @@ fn keeps_trying(channel: &SimChannel) -> Result<(), Violation> {
     if !troubled || stats.owners == 0 {
         return Ok(());
     }
-    Violation::unless(has_prospects(channel), "trouble never ends by giving up", || {
-        format!("{state:?}, {stats:?}, and no deadline")
+    Violation::unless(has_prospects(channel), "a channel in trouble keeps trying", || {
+        format!("{state:?}, {stats:?}, no deadline")
     })
 }
 
@@ -125,10 +125,8 @@ pub(crate) fn after_shutdown(channel: &SimChannel) -> Result<(), Violation> {
 pub(crate) fn after_idle(channel: &SimChannel) -> Result<(), Violation> {
     has_nothing(channel)?;
     let loads = channel.loads.len();
-    Violation::unless(loads == 0, "a channel that is IDLE reports no load", || {
-        format!("{loads} stores are left")
-    })?;
-    Violation::unless(channel.core.is_idle(), "a channel that goes IDLE is so", String::new)
+    Violation::unless(loads == 0, "an IDLE channel reports no load", || format!("{loads} stores are left"))?;
+    Violation::unless(channel.core.is_idle(), "a channel that goes IDLE is idle", String::new)
 }
 
 fn has_nothing(channel: &SimChannel) -> Result<(), Violation> {

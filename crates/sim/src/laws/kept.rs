@@ -90,7 +90,7 @@ impl Before {
             Arc::ptr_eq(&now.virtual_host, &self.config.virtual_host)
                 && served.iter().all(|name| serves(now, name))
         });
-        Violation::unless(kept, "an unreachable control plane takes nothing away", || {
+        Violation::unless(kept, "an unreachable control plane changes nothing", || {
             let lost = served.iter().filter(|name| now.is_none_or(|now| !serves(now, name)));
             format!("{served:?} could serve, but no longer {:?}", lost.collect::<Vec<_>>())
         })
@@ -102,7 +102,7 @@ impl Before {
             now.clusters.iter().filter(|(name, _)| in_use.contains(*name)).find(|(name, entry)| {
                 serves(&self.config, name) && !serves(now, name) && blames_the_way(entry)
             });
-        Violation::unless(lost.is_none(), "an unreachable control plane takes nothing away", || {
+        Violation::unless(lost.is_none(), "an unreachable control plane changes nothing", || {
             format!("{lost:?}")
         })
     }

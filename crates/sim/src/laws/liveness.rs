@@ -291,7 +291,7 @@ fn lose_backends(world: &mut World) -> Result<(), Violation> {
         world.act(Action::Backend(address, behaviour))?;
     }
     let bound = Bound::of_connections(world);
-    come_to_rest(world, &bound, "RPCs come back to their backends in time")
+    come_to_rest(world, &bound, "RPCs return to recovered backends in time")
 }
 
 /// The control plane is unreachable, and has changed when it returns. Until then RPCs are served as before.
@@ -310,13 +310,13 @@ fn lose_control_plane(world: &mut World) -> Result<(), Violation> {
     }
     while world.now() < end {
         if let Some(wrong) = plan.attempt(world)? {
-            return Err(Violation::new("an unreachable control plane takes nothing away", wrong));
+            return Err(Violation::new("an unreachable control plane changes nothing", wrong));
         }
         world.run_for(STEP * 5)?;
     }
     world.act(Action::AcceptStreams)?;
     let bound = Bound::when_calm(world);
-    come_to_rest(world, &bound, "what is new comes in time when the control plane is back")
+    come_to_rest(world, &bound, "changes arrive in time after a control plane outage")
 }
 
 /// The same, and lets the whole bound pass: not every cluster and change affects the RPCs that were tried.

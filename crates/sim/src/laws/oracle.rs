@@ -45,7 +45,7 @@ fn check_path(world: &mut World, channel: usize, path: &str) -> Result<(), Viola
         let (cluster, outcome) = world.probe(channel, path)?;
         let Some(cluster) = cluster.map(|cluster| cluster.name().to_string()) else {
             let fine = expected.is_empty() && matches!(outcome, Outcome::Failed(_));
-            return Violation::unless(fine, "RPCs without route fail", || format!("{place}: {outcome:?}"));
+            return Violation::unless(fine, "RPCs without a route fail", || format!("{place}: {outcome:?}"));
         };
         match expected.get(&cluster) {
             Some((_, expected)) => found.add(world, &place, cluster, expected, outcome)?,
@@ -89,11 +89,9 @@ impl Found {
             (Outcome::Waits, _) => {
                 self.waits += 1;
                 world.run_for(Duration::from_secs(1))?;
-                return Violation::unless(
-                    self.waits < MAX_WAITS,
-                    "RPCs do not wait when all is calm",
-                    || format!("{place}, cluster {cluster}: expected {expected:?}"),
-                );
+                return Violation::unless(self.waits < MAX_WAITS, "RPCs do not wait in a calm world", || {
+                    format!("{place}, cluster {cluster}: expected {expected:?}")
+                });
             }
             (Outcome::Failed(_), Expected::Failure) | (Outcome::Dropped(_), Expected::Drop) => true,
             // It is connected for short times, repeatedly.
@@ -164,7 +162,7 @@ fn check_watches(mesh: &Mesh, channel: &SimChannel) -> Result<(), Violation> {
     let wanted = needed(mesh, channel.index);
     let watched: BTreeSet<Key> =
         channel.watches.values().map(|watched| (watched.resource_type, watched.name.to_string())).collect();
-    Violation::unless(watched == wanted, "what is needed is watched, and nothing else", || {
+    Violation::unless(watched == wanted, "exactly the needed resources are watched", || {
         let (extra, missing) = (watched.difference(&wanted), wanted.difference(&watched));
         format!("extra {:?}, missing {:?}", extra.collect::<Vec<_>>(), missing.collect::<Vec<_>>())
     })

@@ -112,7 +112,7 @@ fn look(world: &mut World, epoch: u64, cluster: &ClusterRef) -> Result<Option<Si
                 let ejected = sight.shown.contains(&address.to_string());
                 Violation::unless(
                     ejected != reached.contains(&address),
-                    "RPCs avoid what is ejected",
+                    "RPCs avoid ejected endpoints",
                     || format!("{cluster:?}: {address}, ejected: {ejected}, {reached:?} were reached"),
                 )?;
             }
@@ -160,8 +160,8 @@ pub(crate) fn check_limits(world: &mut World) -> Result<(), Violation> {
         let Some(sight) = look(world, epoch, &cluster)? else { continue };
         let limit =
             world.limits.highest.get(&(epoch, Arc::clone(cluster.name()))).copied().unwrap_or_default();
-        Violation::unless(sight.shown.len() <= limit, "no more are ejected than may be", || {
-            format!("{cluster:?}: {:?} although {limit} is the limit", sight.shown)
+        Violation::unless(sight.shown.len() <= limit, "ejections stay below their limit", || {
+            format!("{cluster:?}: {:?} with a limit of {limit}", sight.shown)
         })?;
     }
     Ok(())
@@ -190,13 +190,13 @@ pub(crate) fn storm(world: &mut World) -> Result<(), Violation> {
         world.run_for(ROUND)?;
         for (epoch, cluster) in routed(world) {
             let Some(sight) = look(world, epoch, &cluster)? else { continue };
-            Violation::unless(sight.shown.len() <= sight.limit, "no more are ejected than may be", || {
-                format!("{cluster:?}: {:?} although {} is the limit", sight.shown, sight.limit)
+            Violation::unless(sight.shown.len() <= sight.limit, "ejections stay below their limit", || {
+                format!("{cluster:?}: {:?} with a limit of {}", sight.shown, sight.limit)
             })?;
             // A61: ejection affects health only. Connections stay.
             let lost = before.get(&(epoch, cluster.id())).map(|before| before - &sight.connected);
             let lost = lost.unwrap_or_default();
-            Violation::unless(lost.is_empty(), "ejection never disconnects", || {
+            Violation::unless(lost.is_empty(), "ejection does not disconnect", || {
                 format!("{cluster:?}: {lost:?}")
             })?;
         }

@@ -18,8 +18,8 @@ pub(crate) fn check(world: &mut World) -> Result<(), Violation> {
     world.run_for(QUIET)?;
     for channel in world.channels() {
         let (held, needed) = (channel.core.stats().owners, needed(world, channel));
-        Violation::unless(held <= needed, "subchannels are held for what is in use", || {
-            format!("channel {}: {held} are held, {needed} are needed at most", channel.index)
+        Violation::unless(held <= needed, "subchannels are held only for priorities in use", || {
+            format!("channel {}: {held} held, at most {needed} needed", channel.index)
         })?;
     }
     Ok(())

@@ -100,7 +100,7 @@ fn check_cluster(
         // Round robin is exact, even for few endpoints.
         let (least, most) = (hits.iter().min(), hits.iter().max());
         let even = most.zip(least).is_none_or(|(most, least)| most - least <= 1);
-        Violation::unless(even || !in_turn, "endpoints of a locality get RPCs in turn", detail)?;
+        Violation::unless(even || !in_turn, "endpoints of a locality get equal numbers of RPCs", detail)?;
     }
     Ok(())
 }

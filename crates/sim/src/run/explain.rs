@@ -14,7 +14,7 @@ pub fn explain(seed: u64, lines: usize) -> String {
     let whole = script(seed);
     match minimise(&whole) {
         Some((short, failure)) => text(&whole, &short, &failure, lines),
-        None => format!("seed {seed} fails, but not always: its world is not deterministic"),
+        None => format!("seed {seed} fails only sometimes: its world is not deterministic"),
     }
 }
 
@@ -31,8 +31,8 @@ fn text(whole: &Script, short: &Script, failure: &Failure, lines: usize) -> Stri
     text.extend(short.steps.iter().map(|step| format!("{:?} {:?}", step.at, step.action)));
     let skipped = failure.trace.len().saturating_sub(lines);
     text.push(match skipped {
-        0 => "what happened:".to_owned(),
-        _ => format!("what happened, without the first {skipped} lines (see --lines):"),
+        0 => "log:".to_owned(),
+        _ => format!("log without its first {skipped} lines (see --lines):"),
     });
     text.extend(failure.trace.iter().skip(skipped).map(|line| format!("  {line}")));
     text.extend(failure.trees.iter().flat_map(|tree| tree.lines()).map(|line| format!("  {line}")));

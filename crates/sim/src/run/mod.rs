@@ -116,7 +116,8 @@ pub fn check(seed: u64) -> Result<Report, Box<Failure>> {
     if seed.is_multiple_of(TWICE) {
         let again = run(&script, Trace::Off)?;
         if again != report {
-            let violation = Violation::new("a seed is one world", format!("{report:?}, then {again:?}"));
+            let violation =
+                Violation::new("a seed determines its world", format!("{report:?}, then {again:?}"));
             return Err(Box::new(Failure {
                 violation,
                 at: Time::ZERO,
@@ -230,7 +231,7 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Violation> {
     for round in 0..CALM_ROUNDS {
         let wrong = plan.attempt(world)?;
         let late = world.now() > end;
-        Violation::unless(wrong.is_none() || !late, "what can serve, serves in time", || {
+        Violation::unless(wrong.is_none() || !late, "RPCs are served in time", || {
             format!("{}, after {bound:?}", wrong.unwrap_or_default())
         })?;
         world.run_for(if round < FIRST_ROUNDS { FIRST_ROUND } else { CALM_ROUND })?;

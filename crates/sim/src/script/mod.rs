@@ -168,7 +168,7 @@ pub enum Action {
 
 /// A new or changed resource or DNS record.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)] // each variant is a name and what is new under it
+#[allow(missing_docs)] // each variant is a name and its new value
 pub enum Change {
     Listener(String, Listener),
     Routes(String, Vec<Route>),

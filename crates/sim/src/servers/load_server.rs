@@ -113,18 +113,16 @@ impl LoadServer {
         settled: bool,
     ) -> Result<(), Violation> {
         let Some(wish) = &self.told else {
-            return Err(Violation::new("reports answer a wish", "there was none"));
+            return Err(Violation::new("reports are sent on request only", "no request"));
         };
-        Violation::unless(
-            now.since(self.quiet_since) >= wish.interval,
-            "reports keep to the interval",
-            || format!("{:?} after the last, {:?} was asked for", now.since(self.quiet_since), wish.interval),
-        )?;
+        Violation::unless(now.since(self.quiet_since) >= wish.interval, "reports keep the interval", || {
+            format!("{:?} after the last, {:?} was requested", now.since(self.quiet_since), wish.interval)
+        })?;
         self.quiet_since = now;
-        Violation::unless(!report.cluster_stats.is_empty(), "reports say something", String::new)?;
+        Violation::unless(!report.cluster_stats.is_empty(), "reports are not empty", String::new)?;
         for stats in &report.cluster_stats {
             let wanted = wish.wants(&stats.cluster_name);
-            Violation::unless(wanted, "only wanted clusters are reported", || stats.cluster_name.clone())?;
+            Violation::unless(wanted, "only requested clusters are reported", || stats.cluster_name.clone())?;
             is_not_zero(stats)?;
             let truth = ledger.truth.get(&account(stats)).cloned().unwrap_or_default();
             for locality in &stats.upstream_locality_stats {
@@ -132,8 +130,8 @@ impl LoadServer {
                 let truth = truth.zones.get(&zone).copied().unwrap_or_default().in_progress();
                 let heard = locality.total_requests_in_progress;
                 let fine = if settled { heard == truth } else { heard <= truth };
-                Violation::unless(fine, "reports know the calls in progress", || {
-                    format!("{} of {zone}: {heard} instead of {truth}", stats.cluster_name)
+                Violation::unless(fine, "reports have the right number of calls in progress", || {
+                    format!("{} of {zone}: {heard}, expected {truth}", stats.cluster_name)
                 })?;
             }
         }
@@ -180,7 +178,7 @@ impl LoadServer {
         let span = Duration::new(span.seconds.unsigned_abs(), span.nanos.unsigned_abs());
         let last = self.covered.insert(account.clone(), end).unwrap_or(Time::ZERO);
         let fine = !span.is_zero() && last + span <= end;
-        Violation::unless(fine, "reports cover the time since the last", || {
+        Violation::unless(fine, "reports cover the time since the last report", || {
             format!("{account:?}: {span:?} until {end:?}, after {last:?}")
         })
     }
@@ -199,7 +197,7 @@ fn is_not_zero(stats: &ClusterStats) -> Result<(), Violation> {
             > 0
     });
     let some = !stats.upstream_locality_stats.is_empty() || stats.total_dropped_requests > 0;
-    Violation::unless(zones && some, "nothing is not reported", || format!("{stats:?}"))
+    Violation::unless(zones && some, "zero load is not reported", || format!("{stats:?}"))
 }
 
 /// Adds a report to the sums; returns the calls in progress by zone.

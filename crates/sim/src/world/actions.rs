@@ -151,7 +151,7 @@ impl World {
             format!("{stream:?}")
         })?;
         let circuits = self.circuits.len();
-        Violation::unless(circuits == 0, "circuit counters go with their last user", || {
+        Violation::unless(circuits == 0, "circuit breakers are dropped with their last user", || {
             format!("{circuits} are left")
         })?;
         self.last_reports()

@@ -106,27 +106,27 @@ impl World {
                 let watched =
                     Watched { resource_type, name: Arc::clone(&name), answer: None, unreachable: false };
                 let new = channel.watches.insert(watch, watched).is_none();
-                Violation::unless(new, "watches have their own numbers", || format!("{watch:?}"))?;
+                Violation::unless(new, "watch ids are unique", || format!("{watch:?}"))?;
                 to_xds(self, Input::Watch { id: Self::client_watch(epoch, watch), resource_type, name });
             }
             ChannelEffect::Unwatch { watch } => {
                 let known = channel.watches.remove(&watch).is_some();
-                Violation::unless(known, "only watches that exist are ended", || format!("{watch:?}"))?;
+                Violation::unless(known, "only existing watches are cancelled", || format!("{watch:?}"))?;
                 to_xds(self, Input::Unwatch { id: Self::client_watch(epoch, watch) });
             }
             ChannelEffect::DnsQuery { query, host, .. } => {
                 let new = channel.resolver.ask(query, &host);
-                Violation::unless(new, "queries have their own numbers", || query.to_string())?;
+                Violation::unless(new, "query ids are unique", || query.to_string())?;
                 self.queue.push(now + delay, Event::Resolve { epoch, query });
             }
             ChannelEffect::DnsCancel { query } => {
                 let known = channel.resolver.end(query).is_some();
-                Violation::unless(known, "only queries under way are cancelled", || query.to_string())?;
+                Violation::unless(known, "only pending queries are cancelled", || query.to_string())?;
                 channel.forget_names();
             }
             ChannelEffect::Connect { connection, attempt, address, timeout } => {
                 let told = channel.told.contains(&address);
-                Violation::unless(told, "connections are to endpoints that were configured", || {
+                Violation::unless(told, "connection attempts go to configured endpoints", || {
                     address.to_string()
                 })?;
                 channel.connects += 1;
@@ -150,7 +150,7 @@ impl World {
                 let before = channel.loads.len();
                 channel.loads.retain(|known| !Arc::ptr_eq(known, &store));
                 let known = channel.loads.len() + 1 == before;
-                Violation::unless(known, "only stores that were registered go", || format!("{store:?}"))?;
+                Violation::unless(known, "only registered stores are unregistered", || format!("{store:?}"))?;
                 self.load_changes(epoch, lrs::Input::Unregister { store });
             }
             ChannelEffect::CheckActivity => {
@@ -191,7 +191,7 @@ impl World {
             // The Debug output of a store contains all its counts.
             ChannelEffect::RegisterLoad { store } | ChannelEffect::UnregisterLoad { store } => {
                 let register = matches!(effect, ChannelEffect::RegisterLoad { .. });
-                let what = if register { "report" } else { "stop to report" };
+                let what = if register { "report" } else { "stop reporting" };
                 let (cluster, eds) = (store.cluster(), store.eds_service_name());
                 self.log
                     .line(self.now, format_args!("channel {epoch}: {what} the load of {cluster} {eds:?}"));

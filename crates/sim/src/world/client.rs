@@ -78,18 +78,16 @@ impl World {
             Effect::Send { stream, bytes } => self.send(stream, bytes),
             Effect::ReadNext { stream } => {
                 let at_ease = self.link.stream == stream && !self.link.reading && self.link.tokens.is_empty();
-                Violation::unless(
-                    at_ease,
-                    "the next message is read when the last one is done with",
-                    || format!("stream {stream}: {:?}", self.link),
-                )?;
+                Violation::unless(at_ease, "a message is read when the last one is processed", || {
+                    format!("stream {stream}: {:?}", self.link)
+                })?;
                 self.link.reading = true;
                 self.deliver();
                 Ok(())
             }
             Effect::Notify { watch, event, token } => {
                 let known = self.watches.contains_key(&watch);
-                Violation::unless(known, "only watches that exist are told", || format!("{watch:?}"))?;
+                Violation::unless(known, "only existing watches are notified", || format!("{watch:?}"))?;
                 let (epoch, local) = (watch.0 / WATCHES_PER_CHANNEL, Self::local_watch(watch));
                 let what = match &event {
                     proxyless_xds::client::WatchEvent::Changed(Ok(_)) => "changed".to_owned(),
@@ -102,7 +100,7 @@ impl World {
                 );
                 if let Some(token) = token {
                     let new = self.link.tokens.insert(token);
-                    Violation::unless(new, "tokens have their own numbers", || format!("token {token}"))?;
+                    Violation::unless(new, "tokens are unique", || format!("token {token}"))?;
                 }
                 self.tell_or_keep(epoch, watch, local, event, token);
                 Ok(())

@@ -143,7 +143,7 @@ impl World {
             })
         });
         let gentle = self.settings.mood == Mood::Gentle;
-        Violation::unless(!gentle || is_new, "updates alone make no call fail", || {
+        Violation::unless(!gentle || is_new, "updates alone do not fail calls", || {
             let cluster = self.calls.get(id).and_then(|call| call.cluster.as_ref());
             format!("{cluster:?}: {why}")
         })?;
@@ -229,7 +229,7 @@ impl World {
         if self.backends.accepts(address) {
             self.queue.push(self.now + takes, Event::CallEnds { id, run });
         } else {
-            let why = "the backend is dead, and the channel does not know it yet";
+            let why = "the backend died and the channel has not noticed yet";
             self.calls.end(id, End::Badly(why.into()));
             self.serve_line(epoch, attempt, address);
         }
@@ -351,7 +351,7 @@ impl World {
         if let Picked::Started { attempt, address, .. } | Picked::Held { attempt, address, .. } = &picked {
             let found = channel.connections.get(*attempt);
             let good = found.is_some_and(|found| found.phase == Phase::Ready && found.address == *address);
-            Violation::unless(good, "picks lead to live connections", || {
+            Violation::unless(good, "picks return live connections", || {
                 format!("{address}, attempt {attempt}: {found:?}")
             })?;
         }

@@ -112,7 +112,7 @@ impl World {
                 let report = self.loads.sending.as_ref().is_some_and(|(_, request)| request.node.is_none());
                 let fine = stream == self.loads.stream && self.loads.phase != Phase::Closed && !report;
                 Violation::unless(fine, "a load stream ends after its last report", || {
-                    format!("stream {stream}, {:?}, report on its way: {report}", self.loads.phase)
+                    format!("stream {stream}, {:?}, report in transit: {report}", self.loads.phase)
                 })?;
                 self.loads.phase = Phase::Closed;
                 self.loads.sending = None;
@@ -238,7 +238,7 @@ impl World {
         let (deadline, phase) = (self.loads.core.next_deadline(), self.loads.phase);
         Violation::unless(
             deadline.is_none() && phase == Phase::Closed,
-            "without stores there is no load stream",
+            "there is no load stream without stores",
             || format!("{phase:?}, next deadline {deadline:?}"),
         )?;
         let server = &self.loads.server;

@@ -321,11 +321,9 @@ impl World {
             self.ticks = (self.now, 0);
         }
         self.ticks.1 += 1;
-        Violation::unless(
-            self.ticks.1 < MAX_TICKS_AT_ONE_TIME,
-            "a deadline that was served is over",
-            || format!("still due at {:?}: {whose:?}", self.now),
-        )?;
+        Violation::unless(self.ticks.1 < MAX_TICKS_AT_ONE_TIME, "a handled deadline is over", || {
+            format!("still due at {:?}: {whose:?}", self.now)
+        })?;
         match whose {
             Core::Channel(epoch) => self.tell_channel(epoch, ChannelInput::Tick),
             Core::Xds => self.tell_xds(Input::Tick),

@@ -97,7 +97,7 @@ impl World {
             let full = !self.stream_limits.has_room(&self.calls, epoch, attempt, address);
             let channel = self.channels.iter().flatten().find(|channel| channel.epoch == epoch);
             let there = channel.is_some_and(|channel| channel.connections.get(attempt).is_some());
-            Violation::unless(full && there, "calls wait for a stream only where there is none", || {
+            Violation::unless(full && there, "calls wait for a stream only while none is free", || {
                 format!("call {id}, {address}, full: {full}, connected: {there}")
             })?;
         }

@@ -11,7 +11,7 @@ use proxyless_sim::world::{Outcome, World};
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Violation>;
 
-/// The path of all RPCs, unless said otherwise.
+/// The path of RPCs by default.
 pub(crate) const PATH: &str = "/a/m";
 
 /// The cluster c0 with these backends by priority, and a route to it.
@@ -29,7 +29,7 @@ pub(crate) fn add_cluster(mesh: &mut Mesh, i: usize, priorities: &[&[u8]]) {
     mesh.assignments.insert(format!("e{i}"), Assignment::of(priorities));
 }
 
-/// The world of a mesh, with gRFC A99.
+/// A world of a mesh, with gRFC A99.
 pub(crate) fn world(mesh: Mesh) -> World {
     world_of_seed(mesh, 1)
 }
@@ -38,7 +38,7 @@ pub(crate) fn world_of_seed(mesh: Mesh, seed: u64) -> World {
     world_with(mesh, seed, ServerHabits::default())
 }
 
-/// The world of a mesh whose control plane has these habits.
+/// A world of a mesh whose control plane has these habits.
 pub(crate) fn world_with(mesh: Mesh, seed: u64, server: ServerHabits) -> World {
     let settings = Settings { aggregate_resources: true, server, ..Settings::default() };
     World::new(&Script { seed, settings, mesh, steps: Vec::new() })
@@ -50,7 +50,7 @@ pub(crate) fn idle_world(mesh: Mesh, seed: u64, timeout: Duration) -> World {
     World::new(&Script { seed, settings, mesh, steps: Vec::new() })
 }
 
-/// What scenarios do and look at.
+/// The actions and observations of scenarios.
 pub(crate) trait Scenario {
     fn start(&mut self) -> Result;
     fn behave(&mut self, n: u8, behaviour: Behaviour) -> Result;
@@ -59,7 +59,7 @@ pub(crate) trait Scenario {
     fn call(&mut self, takes: Duration) -> Result;
     /// One RPC on channel 0.
     fn rpc(&mut self) -> Result<Outcome>;
-    /// Runs for a time, with an RPC every 20 ms, each of which must reach one of these backends; those reached.
+    /// Runs for a time with an RPC every 20 ms, each of which must reach one of these backends; returns those reached.
     fn serves(&mut self, span: Duration, allowed: &[u8]) -> Result<Vec<u8>>;
     fn run_secs(&mut self, secs: f64) -> Result;
 }

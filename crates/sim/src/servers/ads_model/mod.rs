@@ -127,17 +127,17 @@ impl AdsModel {
         let state = self.types.entry(resource_type).or_default();
         let names: BTreeSet<String> = request.resource_names.iter().cloned().collect();
         if names.len() != request.resource_names.len() {
-            return wrong("names are listed once", "twice".into());
+            return wrong("a request has no duplicate names", "twice".into());
         }
         let first = state.names.is_none();
         let old_names = state.names.replace(names);
         if first {
             // An empty list in the first request would be a wildcard; a nonce would be that of an old stream.
             if request.resource_names.is_empty() {
-                return wrong("the first request of a type has names", "wildcard".into());
+                return wrong("the first request of a type is not a wildcard", "wildcard".into());
             }
             if !request.response_nonce.is_empty() || request.error_detail.is_some() {
-                return wrong("the first request of a type answers nothing", "answer".into());
+                return wrong("the first request of a type has no nonce", "answer".into());
             }
             // A client that has dropped all its resources may request without a version.
             if !request.version_info.is_empty() && request.version_info != *accepted {
@@ -159,7 +159,10 @@ impl AdsModel {
                 accepted.clone_from(&response.version);
             }
             if request.version_info != *accepted {
-                return wrong("an ACK has the new version, a NACK the old", format!("{accepted:?} expected"));
+                return wrong(
+                    "an ACK has the new version, a NACK the old one",
+                    format!("{accepted:?} expected"),
+                );
             }
             return Ok(());
         }
@@ -168,7 +171,7 @@ impl AdsModel {
             return wrong("nonces are those of the newest response", format!("last answered {last:?}"));
         }
         if old_names == state.names {
-            return wrong("requests say something new", "repetition".into());
+            return wrong("requests are not repeated", "repetition".into());
         }
         if request.error_detail.is_some() || request.version_info != *accepted {
             return wrong("a change of names keeps the version", format!("{accepted:?} expected"));
@@ -185,15 +188,15 @@ impl AdsModel {
         if watched.is_empty() {
             return Ok(());
         }
-        Violation::unless(self.is_open, "who watches has a stream", || format!("{watched:?}"))?;
+        Violation::unless(self.is_open, "a client with watches has a stream", || format!("{watched:?}"))?;
         let asked = self.types.iter().flat_map(|(&resource_type, state)| {
             state.names.iter().flatten().map(move |name| (resource_type, name.clone()))
         });
         let asked: BTreeSet<_> = asked.collect();
         if asked != *watched {
             return Err(Violation::new(
-                "subscriptions are what is watched",
-                format!("{asked:?} instead of {watched:?}"),
+                "exactly the watched resources are requested",
+                format!("{asked:?}, expected {watched:?}"),
             ));
         }
         for (resource_type, state) in &self.types {

@@ -73,7 +73,7 @@ fn nonce_of_another_stream_is_noticed() {
     let mut model = model();
     model.opened();
     let stale = DiscoveryRequest { node: Some(Node::default()), ..request(&["c"], "1", "a") };
-    refused(model.written(&stale), "the first request of a type answers nothing");
+    refused(model.written(&stale), "the first request of a type has no nonce");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn wildcard_is_noticed() {
     let mut model = AdsModel::default();
     model.opened();
     let wildcard = DiscoveryRequest { node: Some(Node::default()), ..request(&[], "", "") };
-    refused(model.written(&wildcard), "the first request of a type has names");
+    refused(model.written(&wildcard), "the first request of a type is not a wildcard");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a27_61_missing_or_repeated_node_is_noticed() {
 fn nack_that_raises_the_version_is_noticed() {
     let mut model = model();
     model.read(response("2", "b", true)).expect("few are open");
-    refused(model.written(&nack("2", "b")), "an ACK has the new version, a NACK the old");
+    refused(model.written(&nack("2", "b")), "an ACK has the new version, a NACK the old one");
 }
 
 #[test]
@@ -116,12 +116,15 @@ fn response_without_answer_is_noticed() {
     model.read(response("2", "b", false)).expect("few are open");
     let watched = BTreeSet::from([(TYPE, "c".to_owned())]);
     refused(model.at_rest(&watched), "every response is answered");
-    refused(model.at_rest(&BTreeSet::from([(TYPE, "d".to_owned())])), "subscriptions are what is watched");
+    refused(
+        model.at_rest(&BTreeSet::from([(TYPE, "d".to_owned())])),
+        "exactly the watched resources are requested",
+    );
 }
 
 #[test]
 fn repeated_request_and_skipped_answer_are_noticed() {
-    refused(model().written(&request(&["c"], "1", "a")), "requests say something new");
+    refused(model().written(&request(&["c"], "1", "a")), "requests are not repeated");
     let mut model = model();
     model.read(response("2", "b", false)).expect("few are open");
     model.read(response("3", "c", false)).expect("few are open");
