@@ -1,4 +1,4 @@
-//! Child processes: the same program in another role. They end with this process, whatever ends it.
+//! Child processes: the same program in a different role. They end with this process, even if it is killed.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -10,13 +10,13 @@ use tokio::sync::{mpsc, oneshot};
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    /// To the thread that writes: a child that is stopped does not read, and must not hold up its parent.
+    /// Sends to the writer thread: a stopped child does not read, and must not block its parent.
     commands: std::sync::mpsc::Sender<String>,
 }
 
 impl Process {
-    /// Starts this program with these arguments. Once it has said `ready`, its lines go to `lines`, and `None` when it
-    /// has ended.
+    /// Starts this program with these arguments. After the child has printed `ready`, its lines go to `lines`, followed
+    /// by `None` when it ends.
     ///
     /// Must be called by the main thread: the kernel ends a child with the thread that started it.
     pub(crate) fn start(
@@ -65,7 +65,7 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// SIGKILL; returns when the child is gone.
     pub(crate) fn kill(&mut self) {
         // Both fail only if it is gone already.
         let _ = self.child.kill();
@@ -73,7 +73,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // The child is not reaped while this value lives, so its id is not another process's.
+        // The child is not reaped while this value lives, so its id is not reused.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 }
@@ -84,13 +84,13 @@ impl Drop for Process {
     }
 }
 
-/// To be called first in a child: ends it when its parent ends.
+/// Must be called first in a child: ends it when its parent ends.
 pub(crate) fn end_with_parent(parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have ended before.
     match getppid() {
         Some(now) if now.as_raw_nonzero().get().unsigned_abs() == parent => Ok(()),
-        _ => Err(io::Error::other("the parent has ended")),
+        _ => Err(io::Error::other("the parent process has ended")),
     }
 }
 
@@ -109,6 +109,6 @@ pub(crate) fn stdin_lines() -> mpsc::UnboundedReceiver<String> {
 
 /// Writes a line to standard output, which the parent reads.
 pub(crate) fn say(line: &str) {
-    // A parent that is gone takes this process along.
+    // If the parent is gone, this process ends too.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! One clock for all processes of a run, and how late this machine runs what is due.
+//! One clock for all processes of a run, and the scheduling delays of this machine.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ pub(crate) fn micros(duration: Duration) -> Micros {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A thread had to run at `at - late` and ran at `at`.
+/// A thread was due at `at - late` and ran at `at`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Late {
     pub(crate) at: Micros,
     pub(crate) late: Micros,
 }
 
-/// Starts a thread that reports how late the machine wakes it, where that is worth a report.
+/// Starts a thread that reports how late the machine wakes it, if the delay is significant.
 pub(crate) fn watch_lateness(mut report: impl FnMut(Late) + Send + 'static) {
     const TICK: Duration = Duration::from_millis(10);
     const WORTH: Micros = 30 * MILLI;
@@ -48,7 +48,7 @@ pub(crate) fn watch_lateness(mut report: impl FnMut(Late) + Send + 'static) {
     });
 }
 
-/// The machine's delays over a run, to be asked by time.
+/// The scheduling delays of a run, by time.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     sorted: Vec<Late>,
@@ -60,14 +60,14 @@ impl Delays {
         Self { sorted: delays }
     }
 
-    /// The longest delay that was under way in this time.
+    /// The longest delay in progress in this interval.
     pub(crate) fn longest(&self, from: Micros, to: Micros) -> Micros {
         let first = self.sorted.partition_point(|late| late.at < from);
         let under_way = self.sorted[first..].iter().take_while(|late| late.at - late.late <= to);
         under_way.map(|late| late.late).max().unwrap_or(0)
     }
 
-    /// The longest of all.
+    /// The longest delay of the run.
     pub(crate) fn max(&self) -> Micros {
         self.sorted.iter().map(|late| late.late).max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! The configuration that the control plane is told to serve, and how it changes at random.
+//! The configuration that the control plane serves, and its random changes.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,12 @@ use crate::topology::{
 };
 use crate::wire::{Item, Policy, Type, Zone};
 
-/// The configuration now.
+/// The current configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     addresses: [SocketAddr; BACKENDS],
     eds: Vec<Eds>,
-    /// Weights of east and west; 0 takes one out.
+    /// Weights of east and west; 0 removes one.
     route: [u32; 2],
     /// The first child of the aggregate cluster.
     first: usize,
@@ -22,10 +22,10 @@ pub(crate) struct Config {
 
 #[derive(Clone, Debug)]
 struct Eds {
-    /// Who is listed.
+    /// The listed backends.
     listed: Backends,
     zone_weights: [u32; 3],
-    /// Who has the other priority than usual, where there are priorities.
+    /// The backends with a different priority than usual, where there are priorities.
     moved: Backends,
     max_requests: u32,
     policy: Policy,
@@ -33,16 +33,16 @@ struct Eds {
     exists: bool,
 }
 
-/// What one change did, for those who judge by it.
+/// The effect of a change, for the judge.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Effect {
-    /// Nothing that decides where an RPC may go.
+    /// Does not affect the destination of RPCs.
     Nothing,
     Listed(usize, Backends),
-    /// Which of east and west are in the route.
+    /// The set of east and west in the route.
     Route([bool; 2]),
     Exists(usize, bool),
-    /// The client must reject it and keep what it has.
+    /// The client must reject the resource and keep the previous one.
     Rejected,
 }
 
@@ -59,7 +59,7 @@ impl Config {
         Self { addresses, eds: eds.collect(), route: [50, 50], first: NEAR }
     }
 
-    /// Back to how it began.
+    /// Restores the initial configuration.
     pub(crate) fn reset(&mut self) {
         *self = Self::new(self.addresses);
     }
@@ -90,7 +90,7 @@ impl Config {
         items
     }
 
-    /// What decides where RPCs may go, all of it.
+    /// All facts that affect the destination of RPCs.
     pub(crate) fn effects(&self) -> Vec<Effect> {
         let listed = (0..EDS_CLUSTERS.len()).map(|cluster| Effect::Listed(cluster, self.eds[cluster].listed));
         let exists = (0..EDS_CLUSTERS.len()).map(|cluster| Effect::Exists(cluster, self.eds[cluster].exists));
@@ -99,7 +99,7 @@ impl Config {
 
     // -- random changes -----------------------------------------------------
 
-    /// One small change at random.
+    /// A small random change.
     pub(crate) fn churn(&mut self, rng: &mut Rng) -> (Item, Effect) {
         let cluster = rng.below(EDS_CLUSTERS.len() as u64) as usize;
         match rng.below(1_000) {
@@ -150,7 +150,7 @@ impl Config {
         }
     }
 
-    /// What was there before an item that the client must reject.
+    /// The previous state of a resource that the client must reject.
     pub(crate) fn repair(&self, rejected: &Item) -> Item {
         let of = |name: &str| EDS_CLUSTERS.iter().position(|cluster| cluster.name == name);
         match rejected {
@@ -169,12 +169,12 @@ impl Config {
         }
     }
 
-    /// Takes one endpoint out or back in; the last one stays.
+    /// Removes or adds one endpoint; the last one stays.
     fn toggle(&mut self, cluster: usize, rng: &mut Rng) -> (Item, Effect) {
         let all = home(EDS_CLUSTERS[cluster].home);
         let listed = &mut self.eds[cluster].listed;
         let missing = all & !*listed;
-        // Rather back in than out, so that most are there most of the time.
+        // Adding is more likely than removing, so that most endpoints are listed most of the time.
         let changed = if missing != 0 && rng.below(4) != 0 { missing } else { *listed };
         let next = *listed ^ (1 << pick(changed, rng));
         if next != 0 {
@@ -183,14 +183,14 @@ impl Config {
         (self.endpoints(cluster), Effect::Listed(cluster, self.eds[cluster].listed))
     }
 
-    /// Lists nobody, or everybody.
+    /// Lists no endpoint, or all of them.
     pub(crate) fn set_listed(&mut self, cluster: usize, everybody: bool) -> (Item, Effect) {
         let listed = if everybody { home(EDS_CLUSTERS[cluster].home) } else { 0 };
         self.eds[cluster].listed = listed;
         (self.endpoints(cluster), Effect::Listed(cluster, listed))
     }
 
-    /// Makes the Cluster resource exist, or not.
+    /// Creates or deletes the Cluster resource.
     pub(crate) fn set_exists(&mut self, cluster: usize, exists: bool) -> (Item, Effect) {
         self.eds[cluster].exists = exists;
         let name = EDS_CLUSTERS[cluster].name.to_owned();
@@ -249,7 +249,7 @@ fn home(home: &[(usize, u8, u32)]) -> Backends {
     home.iter().fold(0, |set, (backend, ..)| set | 1 << backend)
 }
 
-/// A member of a set that is not empty; 0 of one that is.
+/// A random member of a set; 0 if it is empty.
 fn pick(set: Backends, rng: &mut Rng) -> usize {
     let nth = rng.below(u64::from(set.count_ones())) as usize;
     members(set).nth(nth).unwrap_or(0)

@@ -1,12 +1,12 @@
-//! The faults that are injected: what they are, what they excuse, and when they were.
+//! The injected faults: their kinds, the failures that they excuse, and their times.
 
 use crate::clock::{MILLI, Micros};
 use crate::topology::EDS_CLUSTERS;
 
-/// What can go wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FaultKind {
-    /// SIGKILL, and another process on the same port at the end.
+    /// SIGKILL; at the end a new process starts on the same port.
     Kill,
     /// SIGSTOP, and SIGCONT at the end.
     Stop,
@@ -16,13 +16,13 @@ pub(crate) enum FaultKind {
     Cut,
     /// All connections are reset, and new ones at once.
     Refuse,
-    /// Nothing gets through, and nobody is told.
+    /// Packets are dropped silently.
     BlackHole,
-    /// Everything takes longer.
+    /// Every packet is delayed.
     Delay,
-    /// Some of it takes a retransmission longer.
+    /// Some packets are delayed by a retransmission.
     Loss,
-    /// The streams end, with OK or an error.
+    /// The streams end with OK or an error.
     EndStreams,
     /// A cluster lists no endpoints.
     Emptied,
@@ -30,17 +30,17 @@ pub(crate) enum FaultKind {
     Deleted,
 }
 
-/// What is hurt.
+/// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     Backend(usize),
     ControlPlane,
     Cluster(usize),
-    /// Everything at once.
+    /// The whole network.
     Network,
 }
 
-/// Something that went wrong from one time to another.
+/// A fault and its interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
@@ -67,19 +67,19 @@ impl FaultKind {
         }
     }
 
-    /// Whether RPCs that were sent may be lost by it. A drain loses nothing.
+    /// Whether RPCs in flight may be lost. A drain loses none.
     pub(crate) fn breaks(self) -> bool {
         matches!(self, Self::Kill | Self::Cut | Self::Refuse)
     }
 
-    /// Whether RPCs that were sent may wait for its end. A delay is far shorter than any deadline.
+    /// Whether RPCs in flight may wait for its end. A delay is far shorter than any deadline.
     pub(crate) fn stalls(self) -> bool {
         matches!(self, Self::Stop | Self::BlackHole | Self::Loss)
     }
 }
 
 impl Target {
-    /// What is hurt, in a word.
+    /// The name of the target.
     pub(crate) fn group(self) -> &'static str {
         match self {
             Self::Backend(_) => "backends",
@@ -105,22 +105,22 @@ impl Fault {
     }
 }
 
-/// When something could not be reached, and how long that may have lasted after the last fault.
+/// An interval in which a target may have been unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(crate) start: Micros,
     pub(crate) end: Micros,
-    /// By then a client that keeps to gRPC's backoff has connected again.
+    /// By then a client with gRPC's backoff has reconnected.
     pub(crate) over: Micros,
 }
 
-/// The outages of one target, faults that follow each other closely as one.
+/// The outages of one target; faults in close succession count as one.
 ///
-/// `proven` tells whether the client is known to have had a connection between two times, and that begins its backoff again;
-/// faults between which it did not are one outage.
+/// `proven` returns whether the client is known to have had a connection between two times, which resets its backoff;
+/// faults without a connection in between are one outage.
 ///
-/// A client that could not connect for a time `d` has waited 1 s, 1.6 s, 2.56 s ... between its attempts, 20 % more at
-/// most; so the next attempt comes within 1.2 * (1 s + 0.6 d). Half a second is for the connection itself.
+/// A client that could not connect for a time `d` has waited 1 s, 1.6 s, 2.56 s ... between its attempts, plus up to 20
+/// %; so the next attempt is made within 1.2 * (1 s + 0.6 d). Half a second is for the connection itself.
 pub(crate) fn outages(
     faults: &[Fault],
     target: Target,

@@ -1,4 +1,4 @@
-//! What was configured when, and when the client had accepted it.
+//! The configurations over time, and when the client accepted each.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::wire::Type;
 #[derive(Clone, Debug)]
 struct Timeline<T> {
     of: Type,
-    /// When the control plane was told, by which update, and what.
+    /// Each value with its time and the number of its update.
     entries: Vec<(Micros, u64, T)>,
 }
 
@@ -23,15 +23,15 @@ impl<T: PartialEq + Copy> Timeline<T> {
     }
 }
 
-/// Everything that was configured over a run.
+/// The configuration over a whole run.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     listed: Vec<Timeline<Backends>>,
     exists: Vec<Timeline<bool>>,
     route: Timeline<[bool; 2]>,
-    /// By type: when which updates were accepted, both growing.
+    /// The accepted updates by type, with their times; both grow.
     acks: BTreeMap<Type, Vec<(Micros, u64)>>,
-    /// How many updates there were.
+    /// The number of updates.
     pub(crate) updates: u64,
     pub(crate) nacks: u64,
 }
@@ -65,7 +65,7 @@ impl History {
         }
     }
 
-    /// When the client first accepted this update or a later one.
+    /// The time at which the client first accepted this update or a later one.
     pub(crate) fn acked_at(&self, of: Type, number: u64) -> Option<Micros> {
         let acks = self.acks.get(&of)?;
         acks.get(acks.partition_point(|(_, acked)| *acked < number)).map(|(at, _)| *at)
@@ -79,8 +79,8 @@ impl History {
         self.acks.values().filter_map(first).min()
     }
 
-    /// Every value that the client may have used in this time: what the control plane was told before its end, up to
-    /// what was superseded by something that the client accepted more than `grace` before its beginning.
+    /// Every value that the client may have used in this interval: those that the control plane got before its end,
+    /// except those superseded by an update that the client accepted more than `grace` before its beginning.
     fn in_force<'a, T: Copy>(
         &'a self,
         line: &'a Timeline<T>,
@@ -99,8 +99,8 @@ impl History {
         })
     }
 
-    /// Who a cluster may have listed in this time, and who it listed in all of it. Without its Cluster resource a cluster
-    /// lists nobody.
+    /// The backends that a cluster may have listed at some point of this interval, and those that it listed throughout.
+    /// Without its Cluster resource a cluster lists none.
     pub(crate) fn listed(&self, cluster: usize, from: Micros, to: Micros, grace: Micros) -> Listed {
         let mut listed = Listed { maybe: 0, surely: Backends::MAX };
         for set in self.in_force(&self.listed[cluster], from, to, grace) {
@@ -113,14 +113,14 @@ impl History {
         listed
     }
 
-    /// Which of east and west the route may have named in this time.
+    /// The members of east and west that the route may have named in this interval.
     pub(crate) fn routed(&self, from: Micros, to: Micros, grace: Micros) -> [bool; 2] {
         let each = self.in_force(&self.route, from, to, grace);
         each.fold([false; 2], |any, route| [any[0] | route[0], any[1] | route[1]])
     }
 }
 
-/// The backends of a cluster, or of several, over some time.
+/// The backends of one or more clusters over an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) maybe: Backends,

@@ -1,4 +1,4 @@
-//! Injects faults at random: which, where, when and for how long.
+//! Injects random faults: kind, target, time and duration.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::topology::{BACKENDS, EDS_CLUSTERS, is_linked};
 use crate::wire::Command;
 use crate::world::{Shared, listening};
 
-/// No more faults than this at a time.
+/// The maximum number of concurrent faults.
 const AT_ONCE: usize = 5;
 
 /// Injects faults until the time is over, and returns when the last one has ended.
@@ -64,13 +64,13 @@ fn choose(rng: &mut Rng) -> (FaultKind, Target) {
     }
 }
 
-/// One fault, from its beginning to its end.
+/// One fault from start to end.
 async fn inject(world: Shared, kind: FaultKind, target: Target, mut rng: Rng) -> io::Result<()> {
     let fault = world.borrow_mut().begin(kind, target);
     let lasts = Duration::from_millis(match kind {
-        // Long ones are rarer than short ones.
+        // Long faults are rarer than short ones.
         FaultKind::Kill | FaultKind::Refuse => 20 + rng.below(60) * rng.below(60),
-        // Long enough for keepalive and the write timeout to give connections up.
+        // Long enough for keepalive and the write timeout to close connections.
         FaultKind::Stop | FaultKind::BlackHole if rng.below(25) == 0 => 12_000 + rng.below(15_000),
         FaultKind::Stop | FaultKind::BlackHole => 50 + rng.below(75) * rng.below(75),
         FaultKind::Delay | FaultKind::Loss => 1_000 + rng.below(5_000),
@@ -170,7 +170,7 @@ async fn hurt_plane(world: &Shared, kind: FaultKind, lasts: Duration, rng: &mut 
     Ok(())
 }
 
-/// Does something to the network of its own, if there is one.
+/// Applies a change to the network namespace, if there is one.
 fn on_network(world: &Shared, action: impl FnOnce(&Network) -> io::Result<()>) -> io::Result<()> {
     world.borrow().network.as_ref().map_or(Ok(()), action)
 }

@@ -1,7 +1,7 @@
-//! A link to a server: a port that passes everything on, until it is told to cut, refuse, hold back, delay or lose.
+//! A link to a server: a port that forwards everything until it is told to cut, refuse, hold back, delay or lose.
 //!
-//! What is lost on a TCP connection comes later, after a retransmission, and so does all that follows it. That is what
-//! `lossy` does.
+//! Lost data of a TCP connection arrives later, after a retransmission, and delays everything behind it. `lossy` does
+//! the same.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How a link is now.
+/// The current behaviour of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     blocked: bool,
     refusing: bool,
     lossy: bool,
     delay: Duration,
-    /// How often its connections were cut.
+    /// The number of times that its connections were cut.
     cuts: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Listens on a free port of the loopback interface and passes connections on to `target`.
+    /// Listens on a free loopback port and forwards connections to `target`.
     pub(crate) async fn start(target: SocketAddr, seed: u64) -> io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let address = listener.local_addr()?;
@@ -60,7 +60,7 @@ impl Link {
         });
     }
 
-    /// Passes nothing on, not even the end of a connection.
+    /// Forwards nothing, not even the end of a connection.
     pub(crate) fn block(&self) {
         self.state.send_modify(|state| state.blocked = true);
     }
@@ -73,7 +73,7 @@ impl Link {
         self.state.send_modify(|state| state.lossy = true);
     }
 
-    /// Is a good link again.
+    /// Restores normal behaviour.
     pub(crate) fn heal(&self) {
         self.state.send_modify(|state| *state = State { cuts: state.cuts, ..State::default() });
     }
@@ -97,7 +97,7 @@ async fn accept(listener: TcpListener, target: SocketAddr, state: watch::Receive
     }
 }
 
-/// One connection, from its beginning to its end.
+/// One connection from start to end.
 async fn carry(mut client: TcpStream, target: SocketAddr, state: watch::Receiver<State>, mut rng: Rng) {
     let cuts = state.borrow().cuts;
     let pass = async {
@@ -106,7 +106,7 @@ async fn carry(mut client: TcpStream, target: SocketAddr, state: watch::Receiver
             return None;
         }
         let mut server = TcpStream::connect(target).await.ok()?;
-        // Small frames must not wait for each other; a socket that refuses is about to end anyway.
+        // Small frames must not be delayed; a socket that refuses is about to close anyway.
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
@@ -119,7 +119,7 @@ async fn carry(mut client: TcpStream, target: SocketAddr, state: watch::Receiver
         passed.ok()
     };
     let cut = async {
-        // The sender goes away with the link, which takes its connections along.
+        // The sender is dropped with the link, which closes its connections.
         let _ = state.clone().wait_for(|state| state.cuts != cuts).await;
     };
     let ended = tokio::select! {
@@ -127,17 +127,17 @@ async fn carry(mut client: TcpStream, target: SocketAddr, state: watch::Receiver
         () = cut => None,
     };
     if ended.is_none() {
-        // Otherwise the peer sees an orderly end.
+        // Otherwise the peer would see an orderly close.
         let _ = client.set_zero_linger();
     }
 }
 
-/// Until nothing is held back.
+/// Waits until nothing is held back.
 async fn passable(state: &mut watch::Receiver<State>) {
     let _ = state.wait_for(|state| !state.blocked).await;
 }
 
-/// One direction.
+/// Forwards one direction.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,

@@ -1,9 +1,9 @@
-//! `proxyless-chaos`: a mesh of real processes under random faults, and an account of every RPC.
+//! `proxyless-chaos`: a mesh of real processes under random faults, with a verdict on every RPC.
 //!
-//! The process under test ([`client`]) runs many callers on several channels. Backends and a control plane ([`servers`])
-//! are processes of their own, half of them behind a [`link`]. The parent ([`run`]) changes the configuration
-//! ([`config`]), [injects](inject) [`faults`], and notes what was when ([`world`], [`history`]). In the end [`judge`]
-//! explains every failure by a fault or reports it as a violation.
+//! The process under test ([`client`]) runs many callers on several channels. Backends and a control plane
+//! ([`servers`]) are separate processes, half of them behind a [`link`]. The parent ([`run`]) changes the configuration
+//! ([`config`]), [injects](inject) [`faults`], and records both over time ([`world`], [`history`]). At the end,
+//! [`judge`] explains every failure by a fault or reports it as a violation.
 
 #![forbid(unsafe_code)]
 
@@ -33,41 +33,42 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-/// Runs a mesh of real processes under random faults and accounts for every RPC.
+/// Runs a mesh of real processes under random faults and checks every RPC.
 ///
-/// The exit code is 1 if an RPC failed that no fault explains, or went where it must not go, or if anything leaked.
+/// The exit code is 1 if an RPC failed without a fault that explains it or went to a wrong backend, or if a resource
+/// leaked.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options {
-    /// How long faults are injected: 90s, 10m, 1h.
+    /// Duration of the fault injection: 90s, 10m, 1h.
     #[arg(long = "for", value_parser = duration, default_value = "1m")]
     lasts: Duration,
-    /// What is random follows from it, as far as timing lets it; by default another one each time.
+    /// Seed of all random choices; timing still varies [default: random].
     #[arg(long)]
     seed: Option<u64>,
-    /// Changes of the configuration per second.
+    /// Configuration changes per second.
     #[arg(long, default_value_t = 170)]
     updates: u32,
-    /// Runs in a network namespace of its own, where the kernel itself drops and delays packets; needs unshare, ip and tc.
+    /// Run in a separate network namespace, where the kernel drops and delays packets; needs unshare, ip and tc.
     #[arg(long)]
     netns: bool,
-    /// The judge is not told of faults of this kind, so that what they cause must be reported: a test of the judge.
+    /// Hide faults of this kind from the judge, which must then report their effects: a test of the judge.
     #[arg(long, hide = true)]
     blind: Option<String>,
-    /// Prints the report as JSON.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// Also writes every fault and every failed RPC to this file.
+    /// Also write every fault and every failed RPC to this file.
     #[arg(long)]
     log: Option<PathBuf>,
-    /// The process that started this one; set by itself.
+    /// The process that started this one; set internally.
     #[arg(long, hide = true)]
     parent: Option<u32>,
     #[command(subcommand)]
     role: Option<Role>,
 }
 
-/// What a child process is.
+/// The role of a child process.
 #[derive(Debug, Subcommand)]
 enum Role {
     #[command(hide = true)]
@@ -104,7 +105,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The parent: one run, its report, and the verdict.
+/// The parent: runs once and prints the report and the verdict.
 fn chaos(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let network = match (options.netns, options.parent) {
         (true, None) => {
@@ -134,7 +135,7 @@ fn chaos(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A positive number with `s`, `m` or `h`.
+/// Parses a positive number with `s`, `m` or `h`.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a duration such as 90s or 10m"))?;
@@ -145,7 +146,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("{text:?} is not a duration such as 90s or 10m")),
     };
     match number.saturating_mul(seconds) {
-        0 => Err("a run without faults shows nothing: it must last for a second at least".into()),
+        0 => Err("the duration must be at least one second".into()),
         seconds => Ok(Duration::from_secs(seconds)),
     }
 }

@@ -1,20 +1,20 @@
-//! A network of its own for a run, where the system allows one: the kernel itself then drops packets.
+//! A separate network for a run, where the system allows one: the kernel itself then drops packets.
 //!
-//! Links of this program hold bytes back, but acknowledge them; only the kernel can leave them unacknowledged. Backends that
-//! have no link get addresses of their own, which a rule of routing turns into black holes. Delay and loss of the whole
-//! network come from netem, or, where the kernel lacks it, from a token bucket that is too small for the load.
+//! Links of this program hold bytes back but acknowledge them; only the kernel can leave them unacknowledged. Backends
+//! without a link get separate addresses, which a routing rule turns into black holes. Delay and loss of the whole
+//! network come from netem or, where the kernel lacks it, from a token bucket that is too small for the load.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, ExitStatus};
 
-/// A network namespace that this process is in, alone with its children.
+/// The network namespace of this process and its children.
 #[derive(Debug)]
 pub(crate) struct Network {
     shaper: Shaper,
 }
 
-/// What delays and loses packets.
+/// The queueing discipline that delays and loses packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shaper {
     Netem,
@@ -25,7 +25,7 @@ enum Shaper {
 const NETEM: &[&str] = &["netem", "delay", "3ms", "2ms", "loss", "1%"];
 const TOKEN_BUCKET: &[&str] = &["tbf", "rate", "30mbit", "burst", "32k", "latency", "20ms"];
 
-/// Runs this program again, with the same arguments, in a network of its own.
+/// Runs this program again with the same arguments in a separate network namespace.
 pub(crate) fn run_inside() -> io::Result<ExitStatus> {
     Command::new("unshare")
         .args(["--map-root-user", "--net", "--"])
@@ -37,16 +37,16 @@ pub(crate) fn run_inside() -> io::Result<ExitStatus> {
 }
 
 impl Network {
-    /// Sets the network up that this process is in.
+    /// Sets up the network namespace of this process.
     pub(crate) fn set_up() -> io::Result<Self> {
-        // Packets of the size that real networks have; larger ones would not fit into the token bucket.
+        // Packets as large as in real networks; larger ones would not fit into the token bucket.
         run("ip", &["link", "set", "lo", "mtu", "1500", "up"])?;
-        // Rules of our own must come before that of local addresses.
+        // Our rules must precede the one of local addresses.
         run("ip", &["rule", "add", "lookup", "local", "priority", "10"])?;
         run("ip", &["rule", "del", "priority", "0"])?;
         let works = |kind: &[&str]| {
             let works = qdisc("add", kind).is_ok();
-            // It is not there if it was not added.
+            // It does not exist if it was not added.
             let _ = qdisc("del", &[]);
             works
         };
@@ -58,7 +58,7 @@ impl Network {
         Ok(Self { shaper })
     }
 
-    /// What it can do.
+    /// Its capabilities.
     pub(crate) fn describe(&self) -> &'static str {
         match self.shaper {
             Shaper::Netem => "a namespace with black holes and netem",
@@ -69,14 +69,14 @@ impl Network {
         }
     }
 
-    /// An address like this one that is no other backend's.
+    /// A unique address for a backend.
     pub(crate) fn address_of_its_own(address: SocketAddr, number: usize) -> SocketAddr {
-        // There are ten.
+        // There are ten backends.
         let last = u8::try_from(number + 1).unwrap_or(u8::MAX);
         SocketAddr::from(([127, 0, 1, last], address.port()))
     }
 
-    /// Drops everything that is sent to an address.
+    /// Drops all packets to an address.
     pub(crate) fn block(&self, address: IpAddr) -> io::Result<()> {
         run("ip", &["rule", "add", "to", &address.to_string(), "priority", "1", "blackhole"])
     }
@@ -86,7 +86,7 @@ impl Network {
         run("ip", &["rule", "del", "to", &address.to_string(), "priority", "1", "blackhole"])
     }
 
-    /// Delays and loses packets of all.
+    /// Delays and loses packets of the whole network.
     pub(crate) fn squeeze(&self) -> io::Result<()> {
         match self.shaper {
             Shaper::Netem => qdisc("add", NETEM),

@@ -1,4 +1,4 @@
-//! What a run came to, as text and as JSON.
+//! The result of a run, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -11,36 +11,36 @@ use crate::topology::Channel;
 use crate::wire::{Kind, Rpc, Usage};
 use crate::world::Notes;
 
-/// No more violations of a rule than this are printed in full.
+/// The maximum number of violations printed in full per rule.
 const SHOWN: usize = 5;
 
-/// What a run came to. Times are in milliseconds.
+/// The result of a run. Times are in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) seed: u64,
     seconds: u64,
-    /// What carried the packets.
+    /// The network: links only, or the kernel.
     pub(crate) network: &'static str,
     rpcs: u64,
     succeeded: u64,
     failed: u64,
     by_channel: BTreeMap<&'static str, Counts>,
     by_kind: BTreeMap<&'static str, u64>,
-    /// By code and cause.
+    /// Failures by code and cause.
     causes: BTreeMap<String, u64>,
-    /// By what is hurt, and how.
+    /// Faults by target and kind.
     faults: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     updates: u64,
     nacks: u64,
     pub(crate) failovers: u64,
-    /// The longest that a unary RPC took which a backend in order answered.
+    /// The longest unary RPC that a healthy backend answered.
     #[serde(serialize_with = "as_millis")]
     pub(crate) longest_success: Micros,
     pub(crate) backends_back: Times,
     pub(crate) control_plane_back: Times,
     pub(crate) uses: Vec<Uses>,
     pub(crate) memory_per_minute_kib: f64,
-    /// How long this machine let a thread wait at most.
+    /// The longest scheduling delay of this machine.
     #[serde(serialize_with = "as_millis")]
     machine_delay: Micros,
     pub(crate) violations: Vec<Violation>,
@@ -52,7 +52,7 @@ struct Counts {
     failed: u64,
 }
 
-/// Something that must not be.
+/// A violation.
 #[derive(Debug, Serialize)]
 pub(crate) struct Violation {
     pub(crate) rule: &'static str,
@@ -63,7 +63,7 @@ pub(crate) struct Violation {
     pub(crate) timeline: Vec<String>,
 }
 
-/// How long something took, several times, in milliseconds.
+/// Statistics of a duration, in milliseconds.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Times {
     count: usize,
@@ -83,7 +83,7 @@ impl Times {
     }
 }
 
-/// What the client used at some point.
+/// The resources that the client used at some point.
 #[derive(Debug, Serialize)]
 pub(crate) struct Uses {
     when: &'static str,
@@ -181,14 +181,16 @@ impl fmt::Display for Report {
         writeln!(f, "failovers    {}", self.failovers)?;
         writeln!(
             f,
-            "stalls       {:.0} ms at most for an RPC that a backend in order answered",
+            "stalls       {:.0} ms at most for an RPC that a healthy backend answered",
             millis(self.longest_success)
         )?;
-        for (what, times) in [("backend", &self.backends_back), ("plane", &self.control_plane_back)] {
+        for (what, times) in
+            [("backends", &self.backends_back), ("the control plane", &self.control_plane_back)]
+        {
             let Times { count, p50, p99, max } = times;
             writeln!(
                 f,
-                "back: {what:<8}{count} outages, in use again after {p50:.0} ms p50, {p99:.0} ms p99, {max:.0} ms max"
+                "recovery     {count} outages of {what}: {p50:.0} ms p50, {p99:.0} ms p99, {max:.0} ms max"
             )?;
         }
         writeln!(f, "client          memory  connections  descriptors  threads  tasks")?;
@@ -204,7 +206,7 @@ impl fmt::Display for Report {
             "  memory grew by {:.0} KiB per minute over the second half",
             self.memory_per_minute_kib
         )?;
-        writeln!(f, "machine      {:.0} ms late at most", millis(self.machine_delay))?;
+        writeln!(f, "machine      {:.0} ms scheduling delay at most", millis(self.machine_delay))?;
         write!(f, "violations   {}", self.violations.len())?;
         let mut shown: BTreeMap<&str, usize> = BTreeMap::new();
         for violation in &self.violations {
@@ -222,7 +224,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Every fault and every failed RPC, one line each, in the order of time.
+/// Every fault and every failed RPC, one line each, in order of time.
 pub(crate) fn log(notes: &Notes) -> String {
     let since = |time: Micros| time.saturating_sub(notes.began) as f64 / SECOND as f64;
     let mut lines: Vec<(Micros, String)> = Vec::new();

@@ -1,4 +1,4 @@
-//! One run: start the mesh, warm it up, change its configuration and hurt it for a time, let it rest, and look.
+//! One run: start the mesh, warm it up, inject faults and change the configuration, let it rest, and judge.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -17,27 +17,27 @@ use crate::inject;
 use crate::network::Network;
 use crate::world::{Notes, Said, Shared, World};
 
-/// What a run is to be.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) lasts: Duration,
     pub(crate) seed: u64,
-    /// Changes of the configuration per second.
+    /// Configuration changes per second.
     pub(crate) updates: u32,
 }
 
-/// Load without faults, before the faults and after them.
+/// Load without faults, before and after them.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// After the last fault: the longest backoff that these faults lead to.
+/// Rest after the last fault: the longest backoff that these faults lead to.
 const REST: Duration = Duration::from_secs(8);
 
-/// Runs it. Needs a local task set on the main thread.
+/// Runs once. Needs a local task set on the main thread.
 pub(crate) async fn run(plan: Plan, network: Option<Network>) -> Result<Notes, Box<dyn Error>> {
     let (said, mut heard) = mpsc::unbounded_channel::<Said>();
     let world: Shared = Rc::new(RefCell::new(World::start(plan.seed, network, said).await?));
     let (late, lateness) = std_mpsc::channel();
     watch_lateness(move |delay| {
-        // Nobody asks any more at the very end.
+        // The receiver may be gone at the very end.
         let _ = late.send(delay);
     });
     let listener = tokio::task::spawn_local({
@@ -65,9 +65,9 @@ pub(crate) async fn run(plan: Plan, network: Option<Network>) -> Result<Notes, B
     wait_for(&world, |notes| notes.end.is_some(), Duration::from_secs(40)).await;
     progress.abort();
     listener.abort();
-    // The aborted tasks give their shares back when they are next polled.
+    // Aborted tasks release their references when they are next polled.
     let _ = (progress.await, listener.await, churn.await);
-    let world = Rc::into_inner(world).ok_or("a task of the run goes on")?.into_inner();
+    let world = Rc::into_inner(world).ok_or("a task of the run is still alive")?.into_inner();
     let World { mut notes, .. } = world;
     notes.late.extend(lateness.try_iter());
     Ok(notes)
@@ -84,11 +84,11 @@ async fn wait_for(world: &Shared, seen: impl Fn(&Notes) -> bool, limit: Duration
     }
 }
 
-/// Changes the configuration at a steady rate.
+/// Changes the configuration at a constant rate.
 async fn churn(world: Shared, mut rng: Rng, per_second: u32) {
     const TICK: Duration = Duration::from_millis(20);
     let mut ticks = interval(TICK);
-    // What is late is made up for, so that the number of updates follows from the time.
+    // Late changes are caught up, so that the number of updates follows from the time.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut due = 0.0;
     loop {
@@ -116,7 +116,7 @@ async fn churn(world: Shared, mut rng: Rng, per_second: u32) {
     }
 }
 
-/// A line every few seconds.
+/// Prints a progress line every few seconds.
 async fn progress(world: Shared, plan: Plan) {
     let began = Instant::now();
     let mut ticks = interval(Duration::from_secs(5));
@@ -139,7 +139,7 @@ async fn progress(world: Shared, plan: Plan) {
             usage.connections.len(),
             usage.tasks,
         );
-        // Progress is worth nothing to nobody.
+        // A progress line that cannot be written is dropped.
         let _ = writeln!(io::stderr().lock(), "{line}");
     }
 }

@@ -20,7 +20,7 @@ use crate::clock::now;
 use crate::topology::FRESH_NODE;
 use crate::wire::{Command, Item, PlaneEvent, Policy, Type};
 
-/// Says that it listens, then serves until standard input ends. `goaway` drains its connections.
+/// Prints `ready`, then serves until standard input ends. `goaway` drains its connections.
 pub(crate) async fn backend(name: &str, address: SocketAddr) -> Result<(), Box<dyn Error>> {
     let backend = Backend::start_at(name, address).await?;
     let mut lines = stdin_lines();
@@ -33,13 +33,13 @@ pub(crate) async fn backend(name: &str, address: SocketAddr) -> Result<(), Box<d
     Ok(())
 }
 
-/// Says that it listens, then does what it is told and says what the client accepts.
+/// Prints `ready`, then applies commands and prints the updates that the client accepts.
 pub(crate) async fn control_plane(address: SocketAddr) -> Result<(), Box<dyn Error>> {
-    // Longer than any run: the log of requests is followed to the end.
+    // Longer than any run: the request log is read to the end.
     let patience = Duration::from_secs(7 * 24 * 3600);
     let mut lines = stdin_lines();
     let first = lines.recv().await.ok_or("no configuration")?;
-    // Nothing is accepted before the next await, when the first configuration is there.
+    // Nothing is accepted before the next await, when the first configuration is set.
     let plane = ControlPlane::start_at(address).await?.with_patience(patience);
     let versions = std::cell::RefCell::new(BTreeMap::<Type, Vec<(u64, u64)>>::new());
     let mut fresh = BTreeSet::new();
@@ -86,7 +86,7 @@ pub(crate) async fn control_plane(address: SocketAddr) -> Result<(), Box<dyn Err
     }
 }
 
-/// What a request says of the updates so far.
+/// The acceptance that a request expresses.
 fn event_of(request: &Request, versions: &BTreeMap<Type, Vec<(u64, u64)>>) -> Option<PlaneEvent> {
     let of = [Type::Listener, Type::Routes, Type::Cluster, Type::Endpoints]
         .into_iter()

@@ -1,16 +1,16 @@
-//! The mesh: which backends there are, which clusters they are in, and which channels use them.
+//! The mesh: its backends, clusters and channels.
 
 use std::time::Duration;
 
 use crate::clock::{Micros, SECOND, micros};
 
-/// How many backend processes there are.
+/// The number of backend processes.
 pub(crate) const BACKENDS: usize = 10;
 /// The name that the DNS cluster resolves.
 pub(crate) const DNS_HOST: &str = "backends.chaos";
 /// The cookie of the sessions.
 pub(crate) const COOKIE: &str = "chaos-session";
-/// The node id of clients whose acceptance of a configuration says nothing about the others.
+/// The node id of clients whose ACKs are not recorded.
 pub(crate) const FRESH_NODE: &str = "chaos-fresh";
 /// The retries of the route with retries, after the first attempt.
 pub(crate) const RETRIES: u32 = 4;
@@ -23,12 +23,12 @@ pub(crate) fn is_linked(backend: usize) -> bool {
     backend % 2 == 1
 }
 
-/// The backends of a set.
+/// The members of a set.
 pub(crate) fn members(set: Backends) -> impl Iterator<Item = usize> {
     (0..BACKENDS).filter(move |backend| set & (1 << backend) != 0)
 }
 
-/// A cluster that has its endpoints by EDS: backend, zone and usual priority of each.
+/// An EDS cluster: backend, zone and usual priority of each endpoint.
 #[derive(Debug)]
 pub(crate) struct EdsCluster {
     pub(crate) name: &'static str,
@@ -57,15 +57,15 @@ pub(crate) const DNS_BACKENDS: Backends = 1 << 8 | 1 << 9;
 pub(crate) enum Channel {
     /// Weighted clusters with several zones each, and retries.
     Plain,
-    /// An aggregate cluster of two, the first with priorities of its own.
+    /// An aggregate cluster of two, the first with several priorities.
     Aggregate,
     /// One LOGICAL_DNS cluster.
     Dns,
     /// Sessions by cookie.
     Session,
-    /// Routed as `Plain`; made for a few RPCs and dropped again, over and over.
+    /// Routed as `Plain`; created for a few RPCs and dropped, repeatedly.
     Short,
-    /// As `Short`, and each with an xDS client of its own, which has to ask for everything.
+    /// As `Short`, each with a new xDS client, which has to request everything.
     Fresh,
 }
 
@@ -73,7 +73,7 @@ impl Channel {
     pub(crate) const ALL: [Self; 6] =
         [Self::Plain, Self::Aggregate, Self::Dns, Self::Session, Self::Short, Self::Fresh];
 
-    /// Its place in the list of all.
+    /// Its index in the list of all channels.
     pub(crate) fn number(self) -> usize {
         Self::ALL.iter().position(|channel| *channel == self).unwrap_or(0)
     }
@@ -94,13 +94,13 @@ impl Channel {
         (self == Self::Aggregate).then_some((Duration::from_secs(10), Duration::from_secs(2)))
     }
 
-    /// How long a connection takes nothing, or acknowledges nothing, before it is given up: the keepalive timeout
-    /// (gRFC A18), else 20 seconds.
+    /// The time after which a connection without progress is closed: the keepalive timeout (gRFC A18), or else 20
+    /// seconds.
     pub(crate) fn gives_up(self) -> Micros {
         self.keepalive().map_or(20 * SECOND, |(_, timeout)| micros(timeout))
     }
 
-    /// Whether it is made and dropped over and over.
+    /// Whether it is created and dropped repeatedly.
     pub(crate) fn is_short_lived(self) -> bool {
         matches!(self, Self::Short | Self::Fresh)
     }
@@ -110,7 +110,7 @@ impl Channel {
         matches!(self, Self::Plain | Self::Short | Self::Fresh)
     }
 
-    /// The node id of its xDS client; another id, another client.
+    /// The node id of its xDS client; each id has its own client.
     pub(crate) fn node(self) -> &'static str {
         if self == Self::Fresh { FRESH_NODE } else { "chaos" }
     }
@@ -120,7 +120,7 @@ impl Channel {
         if self.is_routed_as_plain() { Self::Plain.name() } else { self.name() }
     }
 
-    /// Every backend that it may ever use.
+    /// Every backend that it may use.
     pub(crate) fn reach(self) -> Backends {
         let of = |clusters: &[usize]| {
             let homes = clusters.iter().flat_map(|cluster| EDS_CLUSTERS[*cluster].home);
@@ -135,7 +135,7 @@ impl Channel {
     }
 }
 
-/// How long unary RPCs may take.
+/// The deadline of unary RPCs.
 pub(crate) const UNARY_DEADLINE: Duration = Duration::from_secs(3);
-/// How long streams may take; they last two seconds at most where nothing is wrong.
+/// The deadline of streams; healthy ones last two seconds at most.
 pub(crate) const STREAM_DEADLINE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! What the processes tell each other, one line each: commands as JSON, records of RPCs in short text.
+//! The messages between the processes, one line each: commands as JSON, RPC records as short text.
 
 use std::net::SocketAddr;
 
@@ -24,15 +24,14 @@ pub(crate) struct Zone {
     pub(crate) endpoints: Vec<SocketAddr>,
 }
 
-/// How a cluster asks for localities by weight and round_robin in each: without saying so, or in so many words and with
-/// load reports.
+/// How a cluster selects weighted localities with round_robin: by default, or explicitly and with load reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Policy {
     Default,
     Explicit,
 }
 
-/// A resource, or what becomes of one.
+/// A resource, or its deletion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Item {
     Listener {
@@ -66,12 +65,12 @@ pub(crate) enum Item {
         of: Type,
         name: String,
     },
-    /// Bytes that nobody can decode.
+    /// Bytes that cannot be decoded.
     Garbage {
         of: Type,
         name: String,
     },
-    /// A message with its name that clients must reject.
+    /// A message with this name that clients must reject.
     Invalid {
         of: Type,
         name: String,
@@ -92,10 +91,10 @@ impl Item {
     }
 }
 
-/// What a control plane is told.
+/// A command to the control plane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Command {
-    /// Applies all of it at once. Numbers grow.
+    /// Applies all changes at once. Numbers grow.
     Update {
         number: u64,
         items: Vec<Item>,
@@ -105,10 +104,10 @@ pub(crate) enum Command {
     FailStreams,
 }
 
-/// What a control plane says.
+/// A message of the control plane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum PlaneEvent {
-    /// The client has accepted everything of this type up to the update of this number.
+    /// The client has accepted everything of this type up to this update.
     Ack {
         of: Type,
         number: u64,
@@ -121,7 +120,7 @@ pub(crate) enum PlaneEvent {
     },
 }
 
-/// What a process uses.
+/// The resources used by a process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Usage {
     pub(crate) at: Micros,
@@ -129,20 +128,20 @@ pub(crate) struct Usage {
     pub(crate) fds: usize,
     pub(crate) threads: usize,
     pub(crate) tasks: usize,
-    /// The other end's port of each TCP connection.
+    /// The remote port of each TCP connection.
     pub(crate) connections: Vec<u16>,
     pub(crate) in_flight: usize,
 }
 
-/// What the client says, besides its RPCs.
+/// A message of the client, apart from its RPC records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum ClientEvent {
-    /// Before there was any channel.
+    /// Usage before the first channel.
     Baseline(Usage),
     Sample(Usage),
-    /// The load has ended, the channels are there.
+    /// Usage after the load, with the channels still there.
     Idle(Usage),
-    /// The channels are gone.
+    /// Usage after the channels are dropped.
     End(Usage),
     Late {
         at: Micros,
@@ -151,17 +150,17 @@ pub(crate) enum ClientEvent {
     Problem(String),
 }
 
-/// What kind of RPC it is.
+/// The kind of an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Unary,
-    /// One request, many answers.
+    /// One request, many responses.
     Repeat,
-    /// Many requests and answers over a while.
+    /// Many requests and responses over some time.
     Chat,
 }
 
-/// One RPC that has ended.
+/// The record of an RPC that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rpc {
     pub(crate) channel: u8,
@@ -172,9 +171,9 @@ pub(crate) struct Rpc {
     pub(crate) code: u8,
     /// The port that it was last sent to.
     pub(crate) port: Option<u16>,
-    /// The backend that answered, by its number.
+    /// The number of the backend that answered.
     pub(crate) backend: Option<u8>,
-    /// The backend that its session is bound to.
+    /// The backend of its session.
     pub(crate) pinned: Option<u8>,
     pub(crate) message: Option<Box<str>>,
 }

@@ -1,4 +1,4 @@
-//! The processes and links of a run, and everything that is noted about them.
+//! The processes and links of a run, and their records.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,10 +19,10 @@ use crate::network::Network;
 use crate::topology::{BACKENDS, is_linked};
 use crate::wire::{ClientEvent, Command, Item, PlaneEvent, Rpc, Usage};
 
-/// The world as its tasks share it. Nobody holds a borrow while waiting.
+/// The world, shared by its tasks. No task holds a borrow across an await.
 pub(crate) type Shared = Rc<RefCell<World>>;
 
-/// What a child said; `None` is its end.
+/// A line of a child; `None` is its end.
 pub(crate) enum Said {
     Client(Option<String>),
     Plane(Option<String>),
@@ -38,23 +38,23 @@ pub(crate) struct World {
     pub(crate) links: Vec<Option<Link>>,
     /// The number of the last update.
     pub(crate) number: u64,
-    /// The ports of the servers; they stay theirs while a process is dead.
+    /// The ports of the servers; they keep them while a process is dead.
     ports: Vec<SocketAddr>,
     _reserved: Vec<DeadAddress>,
     pub(crate) network: Option<Network>,
     said: mpsc::UnboundedSender<Said>,
 }
 
-/// What is known of a run, for the judge.
+/// The records of a run, for the judge.
 #[derive(Debug)]
 pub(crate) struct Notes {
     pub(crate) began: Micros,
-    /// Where clients find the backends.
+    /// The addresses of the backends for clients.
     pub(crate) addresses: [SocketAddr; BACKENDS],
     pub(crate) plane_port: u16,
     pub(crate) history: History,
     pub(crate) faults: Vec<Fault>,
-    /// From when to when there was a resource that clients must reject.
+    /// The intervals in which there was a resource that clients must reject.
     pub(crate) rejected: Vec<(Micros, Micros)>,
     pub(crate) rpcs: Vec<Rpc>,
     pub(crate) late: Vec<Late>,
@@ -138,7 +138,7 @@ impl World {
 
     // -- configuration ------------------------------------------------------
 
-    /// Makes the configuration what it was in the beginning.
+    /// Restores the initial configuration.
     pub(crate) fn reset_config(&mut self) {
         self.config.reset();
         let (items, effects) = (self.config.all(), self.config.effects());
@@ -159,14 +159,14 @@ impl World {
 
     // -- processes ----------------------------------------------------------
 
-    /// Starts a backend again on its port.
+    /// Restarts a backend on its port.
     pub(crate) fn restart_backend(&mut self, number: usize) -> io::Result<oneshot::Receiver<()>> {
         let (process, ready) = start_backend(number, self.ports[number])?;
         self.backends[number] = process;
         Ok(ready)
     }
 
-    /// Starts the control plane again on its port, with the configuration of now.
+    /// Restarts the control plane on its port with the current configuration.
     pub(crate) fn restart_plane(&mut self) -> io::Result<oneshot::Receiver<()>> {
         let address = self.ports[BACKENDS];
         let (process, ready) = start_plane(address, &self.config, self.number, &self.said)?;
@@ -176,7 +176,7 @@ impl World {
 
     // -- notes --------------------------------------------------------------
 
-    /// Notes the beginning of a fault; gives its place in the list.
+    /// Records the start of a fault; returns its index.
     pub(crate) fn begin(&mut self, kind: FaultKind, target: Target) -> usize {
         self.notes.faults.push(Fault { kind, target, start: now(), end: Micros::MAX });
         self.notes.faults.len() - 1
@@ -188,12 +188,12 @@ impl World {
 
     /// Whether a target has a fault now.
     pub(crate) fn is_hurt(&self, target: Target) -> bool {
-        // Faults last for seconds: those that are under way are among the last ones.
+        // Faults last for seconds: current ones are among the last.
         let recent = self.notes.faults.iter().rev().take(100);
         recent.clone().any(|fault| fault.target == target && fault.end == Micros::MAX)
     }
 
-    /// How many faults there are now.
+    /// The number of current faults.
     pub(crate) fn under_way(&self) -> usize {
         self.notes.faults.iter().rev().take(100).filter(|fault| fault.end == Micros::MAX).count()
     }
@@ -207,9 +207,11 @@ impl Notes {
             Said::Plane(Some(line)) => match serde_json::from_str(&line) {
                 Ok(PlaneEvent::Ack { of, number, at }) => self.history.acked(of, number, at),
                 Ok(PlaneEvent::Nack { .. }) => self.history.nacks += 1,
-                Err(error) => self.problems.push(format!("the control plane said {line:?}: {error}")),
+                Err(error) => {
+                    self.problems.push(format!("invalid line of the control plane {line:?}: {error}"))
+                }
             },
-            // It is killed now and then.
+            // It may just have been killed.
             Said::Plane(None) => {}
         }
     }
@@ -227,14 +229,14 @@ impl Notes {
             Ok(ClientEvent::End(usage)) => self.end = Some(usage),
             Ok(ClientEvent::Late { at, late }) => self.late.push(Late { at, late }),
             Ok(ClientEvent::Problem(problem)) => self.problems.push(problem),
-            Err(error) => self.problems.push(format!("the client said {line:?}: {error}")),
+            Err(error) => self.problems.push(format!("invalid line of the client {line:?}: {error}")),
         }
     }
 }
 
 /// Waits until a child listens.
 pub(crate) async fn listening(ready: oneshot::Receiver<()>) -> io::Result<()> {
-    ready.await.map_err(|_| io::Error::other("a child process ended before it listened"))
+    ready.await.map_err(|_| io::Error::other("a child process ended before it was ready"))
 }
 
 fn start_backend(number: usize, address: SocketAddr) -> io::Result<(Process, oneshot::Receiver<()>)> {
@@ -249,10 +251,10 @@ fn start_plane(
 ) -> io::Result<(Process, oneshot::Receiver<()>)> {
     let said = said.clone();
     let (process, ready) = Process::start(&["control-plane".into(), address.to_string()], move |line| {
-        // Nobody listens at the very end.
+        // The receiver is gone at the very end.
         let _ = said.send(Said::Plane(line));
     })?;
-    // It listens only when it has this: a list of clusters that is not complete would delete the others.
+    // It listens only once it has this: an incomplete list of clusters would delete the others.
     let first = Command::Update { number, items: config.all() };
     process.tell(&serde_json::to_string(&first).unwrap_or_default());
     Ok((process, ready))

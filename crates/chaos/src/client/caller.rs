@@ -1,4 +1,4 @@
-//! A caller: one RPC after the other, and a record of each.
+//! A caller: one RPC after the other, with a record of each.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::clock::now;
 use crate::topology::{COOKIE, Channel, STREAM_DEADLINE, UNARY_DEADLINE};
 use crate::wire::{ClientEvent, Kind, Rpc};
 
-/// A session: its cookie and the backend that it is bound to.
+/// A session: its cookie and its backend.
 type Session = (String, u8);
 
 pub(super) struct Caller {
@@ -30,7 +30,7 @@ pub(super) struct Caller {
     session: Option<Session>,
 }
 
-/// Makes a channel for a few RPCs, again and again.
+/// Creates a channel for a few RPCs, repeatedly.
 pub(super) async fn short_lived(
     load: Arc<Load>,
     channel: Channel,
@@ -40,7 +40,9 @@ pub(super) async fn short_lived(
     while !stopped.has_changed().unwrap_or(true) {
         let built = match builder(&load, channel).and_then(|builder| Ok(builder.build()?)) {
             Ok(built) => built,
-            Err(error) => return load.say(&ClientEvent::Problem(format!("a channel is not made: {error}"))),
+            Err(error) => {
+                return load.say(&ClientEvent::Problem(format!("building a channel failed: {error}")));
+            }
         };
         let seed = rng.next_u64();
         let mut caller = Caller::new(load.clone(), channel, built, Rng::new(seed));
@@ -105,7 +107,7 @@ impl Caller {
         (request, peer)
     }
 
-    /// Begins a session, goes on with it or forgets it, as the answer and chance say.
+    /// Starts, continues or forgets a session, depending on the response and chance.
     fn keep_session(&mut self, metadata: &tonic::metadata::MetadataMap, backend: Option<u8>) {
         if self.channel != Channel::Session {
             return;
@@ -145,7 +147,7 @@ impl Caller {
         }
     }
 
-    /// Gives an RPC up early. How it would have ended is not known, so there is no record.
+    /// Cancels an RPC early. Its result is unknown, so there is no record.
     async fn cancelled(&mut self) {
         let message = self.message();
         let (request, _) = self.request(message, UNARY_DEADLINE);
@@ -184,13 +186,13 @@ impl Caller {
         let mut backend = None;
         let Self { client, rng, .. } = self;
         let talked = async {
-            // A server that is gone takes nothing; the answer says so.
+            // Sending to a lost server fails; the response has the reason.
             let _ = sender.send(EchoRequest::new("0")).await;
             let mut answers = client.chat(request).await?.into_inner();
             for round in 0..rounds {
                 let answer = answers.message().await?;
                 let Some(answer) = answer.filter(|answer| answer.message == round.to_string()) else {
-                    return Err(Status::data_loss(format!("no answer to message {round}")));
+                    return Err(Status::data_loss(format!("no response to message {round}")));
                 };
                 backend = number(&answer.backend);
                 if round + 1 < rounds {
@@ -201,7 +203,7 @@ impl Caller {
             drop(sender);
             match answers.message().await? {
                 None => Ok(()),
-                Some(_) => Err(Status::data_loss("an answer too many")),
+                Some(_) => Err(Status::data_loss("unexpected extra response")),
             }
         };
         let talked = talked.await;
@@ -221,7 +223,7 @@ impl Caller {
     }
 }
 
-/// An RPC that is under way.
+/// An RPC in flight.
 struct Running {
     channel: u8,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! The role of the process under test: channels, callers, and what the process uses.
+//! The process under test: channels, callers, and the resources that the process uses.
 
 mod caller;
 mod tracked;
@@ -23,10 +23,10 @@ use crate::topology::{BACKENDS, Channel, DNS_BACKENDS, members};
 use crate::wire::{ClientEvent, Usage};
 use usage::usage;
 
-/// How many callers of unary RPCs a channel has, and how many of streams.
+/// The numbers of callers of unary RPCs and of streams per channel.
 const CALLERS: (usize, usize) = (8, 3);
 
-/// What all callers share.
+/// State shared by all callers.
 #[derive(Debug)]
 struct Load {
     control_plane: SocketAddr,
@@ -46,7 +46,7 @@ impl Load {
     }
 }
 
-/// Runs the load that `start`, `pause` and `finish` on standard input ask for.
+/// Runs the load by the commands `start`, `pause` and `finish` on standard input.
 pub(crate) async fn client(
     control_plane: SocketAddr,
     backends: Vec<SocketAddr>,
@@ -56,7 +56,7 @@ pub(crate) async fn client(
         return Err(format!("{} backends, not {BACKENDS}", backends.len()).into());
     }
     let (out, mut lines) = mpsc::unbounded_channel::<String>();
-    // A thread, so that a parent which reads slowly does not hold up a task.
+    // A thread, so that a slow reader does not block a task.
     std::thread::spawn(move || {
         while let Some(line) = lines.blocking_recv() {
             say(&line);
@@ -74,7 +74,7 @@ pub(crate) async fn client(
         return Ok(());
     }
     let (stop, stopped) = watch::channel(());
-    // Two looks: the first one makes the runtime ready for all that it does here.
+    // Measured twice: the first time initialises the runtime for all later work.
     let _ = load.usage();
     load.say(&ClientEvent::Baseline(load.usage()));
     let channels = start_callers(&load, &stopped)?;
@@ -90,7 +90,7 @@ pub(crate) async fn client(
         }
     }
     drop(stopped);
-    // Callers notice it after their RPC; their deadlines end the longest of them.
+    // Callers notice after their RPC; deadlines end the longest ones.
     let _ = stop.send(());
     stop.closed().await;
     let idle = settled(&load, |usage| usage.in_flight == 0, Duration::from_secs(5)).await;
@@ -102,12 +102,12 @@ pub(crate) async fn client(
         let end = settled(&load, gone, Duration::from_secs(15)).await;
         load.say(&ClientEvent::End(end));
     }
-    // The parent ends this process once it has read everything.
+    // The parent ends this process after reading everything.
     commands.recv().await;
     Ok(())
 }
 
-/// What is used when `enough` has held for a second, or after `limit`.
+/// The usage once `enough` has held for a second, or after `limit`.
 async fn settled(load: &Load, enough: impl Fn(&Usage) -> bool, limit: Duration) -> Usage {
     let deadline = Instant::now() + limit;
     let mut held = 0;
@@ -121,7 +121,7 @@ async fn settled(load: &Load, enough: impl Fn(&Usage) -> bool, limit: Duration) 
     }
 }
 
-/// Starts the callers of all channels, and gives the channels that live as long as the load.
+/// Starts the callers of all channels; returns the channels that live as long as the load.
 fn start_callers(load: &Arc<Load>, stopped: &watch::Receiver<()>) -> Result<Vec<XdsChannel>, Box<dyn Error>> {
     let mut channels = Vec::new();
     let mut rng = Rng::new(load.seed);
@@ -167,7 +167,7 @@ fn builder(load: &Load, channel: Channel) -> Result<XdsChannelBuilder, Box<dyn E
     })
 }
 
-/// Resolves every name to the backends of the DNS cluster, and fails at times.
+/// Resolves every name to the backends of the DNS cluster; fails sometimes.
 #[derive(Debug)]
 struct Names {
     addresses: Vec<SocketAddr>,
@@ -183,7 +183,7 @@ impl Names {
 
 impl Resolve for Names {
     fn resolve<'a>(&'a self, host: &'a str, _port: u16) -> Resolving<'a> {
-        // Never the first time: an address that was known must stay in use.
+        // Never the first time: a known address must stay in use.
         let fails = self.asked.fetch_add(1, Ordering::Relaxed) % 3 == 2;
         Box::pin(async move {
             if fails {

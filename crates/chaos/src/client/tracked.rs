@@ -1,4 +1,4 @@
-//! A channel that notes which backend each RPC was last sent to, also where the RPC failed.
+//! A channel that records the backend to which each RPC was last sent, even if the RPC failed.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -11,12 +11,12 @@ use http::{Request, Response};
 use proxyless::{PeerAddress, XdsBody, XdsChannel};
 use tower_service::Service;
 
-/// Where the port goes; an extension of the request.
+/// A request extension that receives the port.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer(Arc<AtomicU16>);
 
 impl Peer {
-    /// The port of the backend, if one was chosen.
+    /// The port of the backend, if one was picked.
     pub(super) fn port(&self) -> Option<u16> {
         Some(self.0.load(Ordering::Acquire)).filter(|port| *port != 0)
     }

@@ -1,4 +1,4 @@
-//! What this process uses: memory, descriptors, threads, tasks, connections.
+//! The resources that this process uses: memory, descriptors, threads, tasks, connections.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,12 +7,12 @@ use tokio::runtime::Handle;
 
 use crate::wire::Usage;
 
-/// What it uses now. Numbers that the system does not give are 0.
+/// The current usage. Numbers that the system does not provide are 0.
 pub(super) fn usage() -> Usage {
     let links: Vec<String> = fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
-        // The descriptor of the directory itself is gone by now or points to it.
+        // The descriptor of the directory itself is closed by now or points to it.
         .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
         .map(|link| link.to_string_lossy().into_owned())
         .filter(|link| !link.ends_with("/fd"))
@@ -36,7 +36,7 @@ fn rss_kib() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// The remote ports of these sockets, by their inodes.
+/// The remote ports of these sockets, by inode.
 fn connections(sockets: &BTreeSet<&str>) -> Vec<u16> {
     let table = fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
     let mut ports: Vec<u16> = table

@@ -1,8 +1,8 @@
-//! What the client process uses when all is over.
+//! Leaks of the client process.
 //!
-//! With its channels at rest it may have one connection per channel and backend, and one to the control plane. Without its
-//! channels it must be where it began: no task, no connection, no more threads or descriptors than before. Its memory
-//! must not grow over the second half of the run.
+//! With its channels at rest it may have one connection per channel and backend, and one to the control plane. Without
+//! its channels it must be back at its start: no task or connection, and no more threads or descriptors than before.
+//! Its memory must not grow over the second half of the run.
 
 use super::Case;
 use crate::clock::SECOND;
@@ -10,7 +10,7 @@ use crate::report::{Report, Uses};
 use crate::topology::Channel;
 use crate::wire::Usage;
 
-/// How much larger the memory of the last quarter of the samples may be than that of the quarter in their middle.
+/// The factor by which memory may grow from the middle quarter of the samples to the last quarter.
 const GROWTH_KIB: u64 = 6 * 1024;
 
 pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
@@ -19,13 +19,13 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
         report.violations.push(case.violation(
             "the run itself",
             notes.began,
-            "the client gave no account".into(),
+            "the client did not report its usage".into(),
         ));
         return;
     };
     let mut leak = |at, what: String| report.violations.push(case.violation("leak", at, what));
     if idle.in_flight != 0 {
-        leak(idle.at, format!("{} RPCs are in flight although their callers ended", idle.in_flight));
+        leak(idle.at, format!("{} RPCs in flight after their callers ended", idle.in_flight));
     }
     for (port, count) in counted(&idle.connections) {
         let allowed = match case.backend_at(port) {
@@ -36,7 +36,7 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
             None => usize::from(port == notes.plane_port),
         };
         if count > allowed {
-            leak(idle.at, format!("{count} connections to port {port} at rest, not {allowed} at most"));
+            leak(idle.at, format!("{count} connections to port {port} at rest, at most {allowed} allowed"));
         }
     }
     for (what, before, after) in [
@@ -46,7 +46,7 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
         ("connections", baseline.connections.len(), end.connections.len()),
     ] {
         if after > before {
-            leak(end.at, format!("{after} {what} without channels, {before} before there were any"));
+            leak(end.at, format!("{after} {what} without channels, {before} before the first channel"));
         }
     }
     let rss: Vec<u64> = notes.samples.iter().map(|usage| usage.rss_kib).collect();
@@ -65,7 +65,7 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
     let uses = |name, usage: &Usage| Uses::new(name, usage);
     report.uses = vec![uses("before the first channel", baseline)];
     report.uses.extend(
-        notes.samples.iter().max_by_key(|usage| usage.rss_kib).map(|usage| uses("at most memory", usage)),
+        notes.samples.iter().max_by_key(|usage| usage.rss_kib).map(|usage| uses("at peak memory", usage)),
     );
     report.uses.push(uses("at rest", idle));
     report.uses.push(uses("without channels", end));
@@ -87,7 +87,7 @@ fn average(samples: &[u64]) -> u64 {
     samples.iter().sum::<u64>() / (samples.len() as u64).max(1)
 }
 
-/// By how many KiB the memory grew per minute over the second half: the least squares' line.
+/// The growth of memory in KiB per minute over the second half, by least squares.
 fn slope(samples: &[Usage]) -> f64 {
     let half = &samples[samples.len() / 2..];
     let count = half.len() as f64;

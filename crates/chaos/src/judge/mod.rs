@@ -1,6 +1,6 @@
-//! Judges a run: what every RPC was allowed to do, what leaked, what recovered when.
+//! Judges a run: the outcome of every RPC, leaks and recovery times.
 //!
-//! The rules for RPCs are in [`rpcs`], those for what the process uses in [`leaks`], those for recovery in [`recovery`].
+//! The rules for RPCs are in [`rpcs`], those for leaks in [`leaks`], those for recovery in [`recovery`].
 
 mod leaks;
 mod recovery;
@@ -18,14 +18,14 @@ use crate::topology::{
 };
 use crate::world::Notes;
 
-/// What is known about a run, in the form that rules ask for.
+/// The records of a run, indexed for the rules.
 struct Case<'a> {
     notes: &'a Notes,
     delays: Delays,
-    /// By channel and backend: each channel has connections of its own.
+    /// By channel and backend: each channel has its own connections.
     outages: Vec<Vec<Vec<Outage>>>,
     plane_outages: Vec<Outage>,
-    /// Sorted by their beginning, with how long the longest lasted.
+    /// Sorted by start, with the longest duration.
     faults: Vec<Fault>,
     longest: Micros,
 }
@@ -47,7 +47,7 @@ impl<'a> Case<'a> {
     fn new(notes: &'a Notes) -> Self {
         let mut faults = Vec::new();
         for fault in &notes.faults {
-            // What hurts the network hurts all.
+            // A fault of the network affects all targets.
             let all = || (0..BACKENDS).map(Target::Backend).chain([Target::ControlPlane]);
             match fault.target {
                 Target::Network => faults.extend(all().map(|target| Fault { target, ..*fault })),
@@ -69,12 +69,13 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// How far apart cause and effect may be: 300 ms, and three times as long as this machine let anything wait then.
+    /// The longest delay between cause and effect: 300 ms, plus three times the scheduling delay of this machine at the
+    /// time.
     fn grace(&self, from: Micros, to: Micros) -> Micros {
         300 * MILLI + 3 * self.delays.longest(from.saturating_sub(SECOND), to + SECOND)
     }
 
-    /// The faults that were under way in this time.
+    /// The faults in progress in this interval.
     fn faults_in(&self, from: Micros, to: Micros) -> impl Iterator<Item = &Fault> {
         let first = self.faults.partition_point(|fault| fault.start.saturating_add(self.longest) < from);
         self.faults[first..]
@@ -83,7 +84,7 @@ impl<'a> Case<'a> {
             .filter(move |f| f.overlaps(from, to))
     }
 
-    /// Whether a channel may have had no connection to a backend at some point of this time.
+    /// Whether a channel may have been without a connection to a backend at some point of this interval.
     fn is_out(&self, channel: Channel, backend: usize, from: Micros, to: Micros) -> bool {
         let outages = &self.outages[channel.number()][backend];
         // Outages of one backend do not overlap.
@@ -91,7 +92,7 @@ impl<'a> Case<'a> {
         outages.get(first).is_some_and(|outage| outage.start <= to)
     }
 
-    /// Whether the control plane may have been out of reach at some point of this time.
+    /// Whether the control plane may have been unreachable at some point of this interval.
     fn is_plane_out(&self, from: Micros, to: Micros) -> bool {
         self.plane_outages.iter().any(|outage| outage.start <= to && outage.over >= from)
     }
@@ -101,17 +102,17 @@ impl<'a> Case<'a> {
         self.notes.rejected.iter().any(|(start, end)| *start <= to && *end >= from)
     }
 
-    /// Those of a set that were in order for all of this time.
+    /// The members of a set that were healthy throughout this interval.
     fn healthy(&self, channel: Channel, set: Backends, from: Micros, to: Micros) -> Backends {
         members(set)
             .filter(|backend| !self.is_out(channel, *backend, from, to))
             .fold(0, |set, backend| set | 1 << backend)
     }
 
-    /// The backends of each cluster that an RPC of this channel may have been routed to in this time.
+    /// The backends of each cluster to which an RPC of this channel may have been routed in this interval.
     fn choices(&self, channel: Channel, from: Micros, to: Micros, grace: Micros) -> Vec<Listed> {
         let history = &self.notes.history;
-        // What was accepted is known of the other client; this one may have waited for its backoff meanwhile.
+        // The recorded ACKs are of the other client; this one may have been in backoff meanwhile.
         let from = if channel == Channel::Fresh { from.saturating_sub(5 * SECOND) } else { from };
         let listed = |cluster| history.listed(cluster, from, to, grace);
         match channel {
@@ -120,7 +121,7 @@ impl<'a> Case<'a> {
                 let clusters = [EAST, WEST].into_iter().zip(routed);
                 clusters.filter(|(_, routed)| *routed).map(|(cluster, _)| listed(cluster)).collect()
             }
-            // One is there for the other.
+            // Either can replace the other.
             Channel::Aggregate => {
                 let (near, far) = (listed(NEAR), listed(FAR));
                 vec![Listed { maybe: near.maybe | far.maybe, surely: near.surely | far.surely }]
@@ -135,7 +136,7 @@ impl<'a> Case<'a> {
         self.notes.addresses.iter().position(|address| address.port() == port)
     }
 
-    /// A violation with what was going on around it.
+    /// A violation with the faults around it.
     fn violation(&self, rule: &'static str, at: Micros, what: String) -> Violation {
         let since = |time: Micros| (time.saturating_sub(self.notes.began)) as f64 / SECOND as f64;
         let around = self.faults_in(at.saturating_sub(5 * SECOND), at + SECOND).map(|fault| {
@@ -146,8 +147,8 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Where the kernel dropped packets, it sends them again only after a pause that has doubled each time: as long as the fault
-/// has lasted, at most. The short losses of the whole network take it less than a second.
+/// After dropping packets, the kernel retransmits with exponential backoff: it takes at most as long as the fault
+/// lasted. Short losses of the whole network take less than a second.
 fn lengthen(fault: &mut Fault) {
     let lasted = fault.end.saturating_sub(fault.start);
     match (fault.kind, fault.target) {
@@ -161,7 +162,7 @@ fn lengthen(fault: &mut Fault) {
     }
 }
 
-/// The outages of all backends, as each channel sees them: an answer shows that it had a connection.
+/// The outages of all backends as seen by each channel: a response proves that it had a connection.
 fn outages_of_backends(notes: &Notes, faults: &[Fault]) -> Vec<Vec<Vec<Outage>>> {
     let mut answers = vec![vec![Vec::new(); BACKENDS]; Channel::ALL.len()];
     for rpc in notes.rpcs.iter().filter(|rpc| rpc.code == 0) {

@@ -1,7 +1,7 @@
-//! How long it took until things were as before: backends serve again, the client hears the control plane again.
+//! Recovery times: until backends serve again, and until the client accepts configurations again.
 //!
-//! The client must accept a configuration again soon after the control plane is back: within gRPC's backoff after the last
-//! fault, three seconds and the grace. Backends are held to that by the rule on endpoints that are not used.
+//! After an outage of the control plane the client must accept a configuration within gRPC's backoff after the last
+//! fault, three seconds and the grace. For backends the rule on unused endpoints checks the same.
 
 use super::Case;
 use crate::clock::{Micros, SECOND};
@@ -19,17 +19,17 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
         let latest = outage.over.saturating_add(3 * SECOND + grace);
         match case.notes.history.first_ack_after(outage.end) {
             Some(at) if at <= latest => times.push(at - outage.end),
-            // It ended with the run.
+            // It lasted until the end of the run.
             None if latest > last => {}
             Some(at) => {
                 times.push(at - outage.end);
                 let late = (at - outage.end) as f64 / SECOND as f64;
                 let what =
-                    format!("the client accepted nothing for {late:.3} s after the control plane was back");
+                    format!("the client accepted nothing for {late:.3} s after the control plane recovered");
                 report.violations.push(case.violation("control plane not used", outage.end, what));
             }
             None => {
-                let what = "the client never accepted anything again after the control plane was back".into();
+                let what = "the client never accepted anything after the control plane recovered".into();
                 report.violations.push(case.violation("control plane not used", outage.end, what));
             }
         }
@@ -37,7 +37,7 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
     report.control_plane_back = Times::of(times);
 }
 
-/// After each outage of a backend that is listed somewhere until then: the time to its first answer.
+/// The time from each outage of a listed backend to its first response.
 fn backends(case: &Case<'_>) -> Vec<Micros> {
     let mut answers: Vec<Vec<&Rpc>> = vec![Vec::new(); BACKENDS];
     for rpc in case.notes.rpcs.iter().filter(|rpc| rpc.code == 0) {

@@ -1,30 +1,32 @@
-//! What an RPC may do.
+//! The rules for RPCs.
 //!
-//! A success must come from a backend that was in the RPC's cluster: one that the control plane listed then, or listed
-//! before and replaced by a configuration that the client had not accepted yet (plus the grace).
+//! A success must come from a backend of the RPC's cluster: one that the control plane listed then, or listed before
+//! and replaced by a configuration that the client had not accepted yet (plus the grace).
 //!
-//! A failure must be explained by a fault, and only these explain one:
-//! - It was sent to a backend, and failed with UNAVAILABLE while that backend was killed, cut off or refused. Where the
-//!   route has retries (unary RPCs of `plain`, `short` and `fresh`) and a healthy endpoint was there, there must have been such
-//!   faults for every attempt.
+//! A failure must be explained by a fault. The explanations are:
+//! - It was sent to a backend that was killed, cut off or refusing, and failed with UNAVAILABLE. If the route has
+//!   retries (unary RPCs of `plain`, `short` and `fresh`) and a healthy endpoint was available, every attempt needs
+//!   such a fault.
 //! - It was sent to a backend that was stopped, blocked or lossy for at least half of the deadline, and failed with
 //!   DEADLINE_EXCEEDED.
-//! - It failed with DEADLINE_EXCEEDED, and a backend of its cluster was stopped, blocked or lossy from before its start until
-//!   so late that the rest of the deadline was too short (one second, four for streams): a server that runs again may refuse
-//!   what has waited for it (h2 does, after many cancelled requests), and the RPC was sent again to another one.
-//! - It was sent to a backend that was stopped, blocked or lossy for so long that the connection may have been given up
-//!   (20 seconds by the write timeout and TCP_USER_TIMEOUT; two seconds on `aggregate`, whose keepalive timeout that is),
-//!   and failed with UNAVAILABLE.
-//! - It was sent to a backend that was stopped, blocked or lossy then, which ended the connection with ENHANCE_YOUR_CALM:
-//!   that is how h2 takes more than 20 requests which were cancelled before it saw them.
-//! - It was sent to such a backend, and the status says ETIMEDOUT, which only the kernel does: what it counts from may be an earlier fault.
-//! - It was not sent, and no endpoint of its cluster was in order: each was killed, stopped, ... then, or so shortly
-//!   before that gRPC's backoff may not have been over, or was not listed all the time.
-//! - It was not sent, its session is bound to a backend that was not in order, and it waited for that one until
-//!   DEADLINE_EXCEEDED (gRFC A55).
-//! - It was not sent, its xDS client is new (`fresh`), and the control plane was out of reach, or had a resource that
+//! - It failed with DEADLINE_EXCEEDED, and a backend of its cluster was stopped, blocked or lossy from before its start
+//!   until the rest of the deadline was too short (one second, four for streams): a server that resumes may refuse
+//!   requests that have waited for it (h2 does, after many cancelled requests), and the RPC was retried on a different
+//!   one.
+//! - It was sent to a backend that was stopped, blocked or lossy for so long that the connection may have been closed
+//!   (20 seconds by the write timeout and TCP_USER_TIMEOUT; two seconds on `aggregate`, by its keepalive timeout), and
+//!   failed with UNAVAILABLE.
+//! - It was sent to a backend that was stopped, blocked or lossy, which closed the connection with ENHANCE_YOUR_CALM:
+//!   h2 does so after more than 20 requests that were cancelled before it read them.
+//! - It was sent to such a backend, and the status contains ETIMEDOUT, which only the kernel reports: its timer may
+//!   have started with an earlier fault.
+//! - It was not sent, and no endpoint of its cluster was healthy: each had a fault, was possibly still in backoff after
+//!   one, or was not listed throughout.
+//! - It was not sent, the backend of its session was not healthy, and it waited for that one until DEADLINE_EXCEEDED
+//!   (gRFC A55).
+//! - It was not sent, its xDS client is new (`fresh`), and the control plane was unreachable, or had a resource that
 //!   must be rejected and the status says so.
-//! - It failed with DEADLINE_EXCEEDED, and this machine let processes wait for a third of the deadline.
+//! - It failed with DEADLINE_EXCEEDED, and the scheduling delay of this machine was a third of the deadline.
 //!
 //! Drains (GOAWAY) and delays explain nothing; rejected resources and faults of the control plane nothing else.
 
@@ -38,8 +40,8 @@ use crate::wire::{Kind, Rpc};
 const UNAVAILABLE: u8 = 14;
 const DEADLINE_EXCEEDED: u8 = 4;
 
-/// An endpoint that is listed and in order gets a share of the RPCs, at least this one in so many, so that a run of this
-/// many without it does not happen by chance (less than once in 10^12).
+/// A listed, healthy endpoint gets at least one in this many RPCs, so that a run of this many without it does not occur
+/// by chance (less than once in 10^12).
 const STARVED: [(Channel, u32); 2] = [(Channel::Plain, 2_500), (Channel::Session, 400)];
 
 pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
@@ -52,14 +54,14 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
         report.count(channel, rpc);
         let routed = check_backend(case, channel, rpc);
         if let Err(what) = routed {
-            report.violations.push(case.violation("sent where it must not go", rpc.end, what));
+            report.violations.push(case.violation("sent to a wrong backend", rpc.end, what));
         }
         if rpc.code != 0 {
             match explain(case, channel, rpc) {
                 Ok(cause) => report.explained(rpc.code, cause),
                 Err(why) => {
                     let what = describe(case, channel, rpc, why);
-                    report.violations.push(case.violation("failure without a cause", rpc.end, what));
+                    report.violations.push(case.violation("unexplained failure", rpc.end, what));
                 }
             }
             continue;
@@ -85,12 +87,12 @@ pub(super) fn judge(case: &Case<'_>, report: &mut Report) {
     }
 }
 
-/// Whether the backend that it was sent to was one of its cluster's.
+/// Whether the backend that it was sent to belongs to its cluster.
 fn check_backend(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<(), String> {
     let Some(port) = rpc.port else { return Ok(()) };
     let Some(backend) = case.backend_at(port) else { return Err(format!("sent to port {port}")) };
     if rpc.backend.is_some_and(|answered| usize::from(answered) != backend) {
-        return Err(format!("b{backend} was chosen, and {:?} answered", rpc.backend));
+        return Err(format!("b{backend} was picked, but {:?} answered", rpc.backend));
     }
     let grace = case.grace(rpc.start, rpc.end);
     let choices = case.choices(channel, rpc.start, rpc.end, grace);
@@ -102,16 +104,16 @@ fn check_backend(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<(), Str
     Ok(())
 }
 
-/// What explains a failure, or why nothing does.
+/// The explanation of a failure, or the reason why there is none.
 fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str, &'static str> {
     let deadline = micros(if rpc.kind == Kind::Unary { UNARY_DEADLINE } else { STREAM_DEADLINE });
     let grace = case.grace(rpc.start, rpc.end);
     let (from, to) = (rpc.start.saturating_sub(grace), rpc.end + grace);
     if !matches!(rpc.code, UNAVAILABLE | DEADLINE_EXCEEDED) {
-        return Err("no fault leads to this code");
+        return Err("no fault causes this code");
     }
     if rpc.code == DEADLINE_EXCEEDED && case.delays.longest(rpc.start, rpc.end) >= deadline / 3 {
-        return Ok("the machine stood still");
+        return Ok("the machine was stalled");
     }
     let choices = case.choices(channel, from, to, grace);
     let healthy = |set: Backends| case.healthy(channel, set, from, to) != 0;
@@ -124,14 +126,14 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
             }
         }
         if channel == Channel::Fresh && case.is_plane_out(from, to) {
-            return Ok("no configuration yet, and the control plane was out of reach");
+            return Ok("no configuration yet, and the control plane was unreachable");
         }
         let says_rejected =
             rpc.message.as_deref().is_some_and(|message| message.contains("rejected version"));
         if channel == Channel::Fresh && says_rejected && case.has_rejected(from, to) {
-            return Ok("no configuration yet but one that must be rejected");
+            return Ok("no configuration yet except an invalid one");
         }
-        return if has_healthy { Err("a healthy endpoint was there") } else { Ok("no endpoint in order") };
+        return if has_healthy { Err("a healthy endpoint was available") } else { Ok("no healthy endpoint") };
     };
     let target = Target::Backend(backend);
     if rpc.code == DEADLINE_EXCEEDED {
@@ -143,7 +145,7 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
         if stalls().filter(|fault| fault.target == target).map(stalled).sum::<Micros>() >= deadline / 2 {
             return Ok("sent to a backend that was stopped, blocked or lossy");
         }
-        // The backend on record is the last one. A server that runs again may refuse what has waited for it.
+        // The recorded backend is the last one. A server that resumes may refuse requests that have waited for it.
         let possible = choices.iter().fold(0, |set, listed| set | listed.maybe);
         let first = |fault: &&Fault| {
             matches!(fault.target, Target::Backend(backend) if possible & (1 << backend) != 0)
@@ -151,8 +153,8 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
         };
         let rest = if rpc.kind == Kind::Unary { SECOND } else { 4 * SECOND };
         return match stalls().filter(first).any(|fault| stalled(fault) + rest >= deadline) {
-            true => Ok("sent again when a backend that was stopped or blocked had refused it, too late"),
-            false => Err("its backend was in order for most of the deadline"),
+            true => Ok("retried too late after a stopped or blocked backend had refused it"),
+            false => Err("its backend was healthy for most of the deadline"),
         };
     }
     let of_target: Vec<_> = case.faults_in(from, to).filter(|fault| fault.target == target).collect();
@@ -160,18 +162,20 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
         .iter()
         .any(|fault| fault.kind.stalls() && to.saturating_sub(fault.start) >= channel.gives_up())
     {
-        return Ok("sent to a backend that was stopped or blocked until its connection was given up");
+        return Ok("sent to a backend that was stopped or blocked until its connection was closed");
     }
     let says_calm = rpc.message.as_deref().is_some_and(|message| message.contains("ENHANCE_YOUR_CALM"));
     if says_calm && of_target.iter().any(|fault| fault.kind.stalls()) {
-        return Ok("sent to a backend that was stopped and then found too many cancelled requests");
+        return Ok(
+            "sent to a backend that resumed and closed the connection for too many cancelled requests",
+        );
     }
     let says_timeout = rpc.message.as_deref().is_some_and(|message| message.contains("os error 110"));
     if says_timeout && of_target.iter().any(|fault| fault.kind.stalls()) {
-        return Ok("sent to a backend that was blocked until the kernel gave its connection up");
+        return Ok("sent to a backend that was blocked until the kernel closed its connection");
     }
     if !of_target.iter().any(|fault| fault.kind.breaks()) {
-        return Err("its backend was in order");
+        return Err("its backend was healthy");
     }
     let retried = rpc.kind == Kind::Unary && channel.is_routed_as_plain();
     if retried && has_healthy {
@@ -187,7 +191,7 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
     Ok("sent to a backend that was killed or cut off")
 }
 
-/// An RPC of a session must stay on its backend while that one is listed and in order.
+/// An RPC of a session must go to its backend while that one is listed and healthy.
 fn leaves_session(case: &Case<'_>, rpc: &Rpc) -> Option<String> {
     let (pinned, answered) = (rpc.pinned?, rpc.backend?);
     let grace = case.grace(rpc.start, rpc.end);
@@ -196,10 +200,10 @@ fn leaves_session(case: &Case<'_>, rpc: &Rpc) -> Option<String> {
         case.choices(Channel::Session, from, to, grace).iter().all(|l| l.surely & (1 << pinned) != 0);
     let is_wrong =
         pinned != answered && listed && !case.is_out(Channel::Session, usize::from(pinned), from, to);
-    is_wrong.then(|| format!("its session is bound to b{pinned}, and b{answered} answered"))
+    is_wrong.then(|| format!("its session is bound to b{pinned}, but b{answered} answered"))
 }
 
-/// The backends that have now missed too many RPCs in a row although they were listed and in order.
+/// The backends that got none of too many consecutive RPCs although they were listed and healthy.
 fn starving(
     case: &Case<'_>,
     channel: Channel,
@@ -211,7 +215,7 @@ fn starving(
     let (from, to) = (rpc.start.saturating_sub(SECOND + grace), rpc.end);
     let choices = case.choices(channel, from, to, grace);
     let surely = match &choices[..] {
-        // Whichever cluster it is, it has a share.
+        // Each cluster has a share.
         choices if choices.iter().all(|listed| listed.surely != 0) => {
             choices.iter().fold(0, |set, listed| set | listed.surely)
         }
@@ -229,7 +233,7 @@ fn starving(
     starving
 }
 
-/// Notes how long a unary RPC took which a backend in order answered, with nothing else to wait for.
+/// Records the duration of a unary RPC that a healthy backend answered without any other delay.
 fn stalls(case: &Case<'_>, channel: Channel, rpc: &Rpc, report: &mut Report) {
     let took = rpc.end - rpc.start;
     if rpc.kind != Kind::Unary || rpc.pinned.is_some() || took <= report.longest_success {

@@ -1,4 +1,4 @@
-//! The rules, on runs that never were: each can fail.
+//! The rules, on made-up runs: each can fail.
 
 use super::*;
 use crate::config::{Config, Effect};
@@ -10,7 +10,7 @@ use crate::wire::{Kind, Rpc, Type, Usage};
 const UNAVAILABLE: u8 = 14;
 const DEADLINE_EXCEEDED: u8 = 4;
 
-/// Notes of a run in which nothing happened. Backend n has port 1000 + n.
+/// The records of a run without events. Backend n has port 1000 + n.
 fn notes() -> Notes {
     let mut addresses = [std::net::SocketAddr::from(([127, 0, 0, 1], 0)); BACKENDS];
     (0..).zip(&mut addresses).for_each(|(number, address)| address.set_port(1000 + number));
@@ -59,7 +59,7 @@ fn rules(notes: &Notes) -> Vec<&'static str> {
     judge(notes, plan).violations.iter().map(|violation| violation.rule).collect()
 }
 
-const UNEXPLAINED: [&str; 1] = ["failure without a cause"];
+const UNEXPLAINED: [&str; 1] = ["unexplained failure"];
 
 #[test]
 fn a_lost_rpc_needs_a_fault_of_its_backend_at_its_time() {
@@ -67,11 +67,11 @@ fn a_lost_rpc_needs_a_fault_of_its_backend_at_its_time() {
     notes.rpcs = vec![rpc(UNAVAILABLE, Some(0), 20, 20)];
     assert_eq!(rules(&notes), UNEXPLAINED);
     notes.faults = vec![fault(FaultKind::Kill, 5, 20, 20), fault(FaultKind::Kill, 0, 10, 12)];
-    assert_eq!(rules(&notes), UNEXPLAINED, "another backend, or another time");
+    assert_eq!(rules(&notes), UNEXPLAINED, "a different backend or time");
     notes.faults = vec![fault(FaultKind::Drain, 0, 20, 20), fault(FaultKind::Stop, 0, 19, 21)];
     assert_eq!(rules(&notes), UNEXPLAINED, "faults that lose nothing");
     notes.rpcs[0].message = Some("GOAWAY with ENHANCE_YOUR_CALM".into());
-    assert_eq!(rules(&notes), [""; 0], "it was stopped, and then overrun by what had been cancelled");
+    assert_eq!(rules(&notes), [""; 0], "it was stopped, and then received the cancelled requests");
     notes.faults = vec![fault(FaultKind::Drain, 0, 20, 20)];
     assert_eq!(rules(&notes), UNEXPLAINED);
     notes.rpcs[0].message = None;
@@ -90,11 +90,11 @@ fn a_late_rpc_needs_a_stall_of_half_its_deadline() {
     notes.faults = vec![fault(FaultKind::Stop, 0, 21, 25)];
     assert_eq!(rules(&notes), [""; 0]);
     notes.faults = vec![fault(FaultKind::Stop, 5, 21, 25)];
-    assert_eq!(rules(&notes), UNEXPLAINED, "it was sent first to no other backend");
+    assert_eq!(rules(&notes), UNEXPLAINED, "it was not sent to a different backend first");
     notes.faults = vec![fault(FaultKind::Stop, 5, 19, 21)];
     assert_eq!(rules(&notes), UNEXPLAINED, "two seconds were left");
     notes.faults = vec![fault(FaultKind::Stop, 5, 19, 22)];
-    assert_eq!(rules(&notes), [""; 0], "it was refused and sent again");
+    assert_eq!(rules(&notes), [""; 0], "it was refused and retried");
 }
 
 #[test]
@@ -104,12 +104,12 @@ fn an_unsent_rpc_must_not_fail_while_any_endpoint_is_in_order() {
     notes.faults = [0, 5, 7].map(|backend| fault(FaultKind::Kill, backend, 18, 22)).into();
     assert_eq!(rules(&notes), UNEXPLAINED);
     notes.faults.push(fault(FaultKind::Kill, 9, 17, 19));
-    assert_eq!(rules(&notes), [""; 0], "the last one may be in backoff still");
+    assert_eq!(rules(&notes), [""; 0], "the last one may still be in backoff");
     notes.rpcs[0].start = 30 * SECOND;
     notes.rpcs[0].end = 30 * SECOND;
-    assert_eq!(rules(&notes), UNEXPLAINED, "all are back for long");
+    assert_eq!(rules(&notes), UNEXPLAINED, "all recovered long ago");
     notes.history.record(25 * SECOND, 2, &Effect::Listed(4, 0));
-    assert_eq!(rules(&notes), [""; 0], "nobody is listed");
+    assert_eq!(rules(&notes), [""; 0], "no endpoint is listed");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn only_a_client_that_has_nothing_yet_may_fail_for_the_control_plane() {
     notes.history.acked(Type::Endpoints, 2, 22 * SECOND);
     notes.rejected = vec![(39 * SECOND, 41 * SECOND)];
     let message = Some("rejected version 2".into());
-    for (channel, expected) in [(4, &["failure without a cause"; 2][..]), (5, &[])] {
+    for (channel, expected) in [(4, &["unexplained failure"; 2][..]), (5, &[])] {
         let of = |at| Rpc { channel, message: message.clone(), ..rpc(UNAVAILABLE, None, at, at) };
         notes.rpcs = vec![of(20), of(40)];
         assert_eq!(rules(&notes), expected, "channel {channel}");
@@ -144,14 +144,14 @@ fn retries_need_a_fault_for_each_attempt() {
 fn rpcs_go_to_listed_backends_and_sessions_stay() {
     let mut notes = notes();
     notes.rpcs = vec![rpc(0, Some(1), 20, 20)];
-    assert_eq!(rules(&notes), ["sent where it must not go"]);
+    assert_eq!(rules(&notes), ["sent to a wrong backend"]);
     notes.rpcs = vec![rpc(0, Some(9), 20, 20)];
     assert_eq!(rules(&notes), [""; 0]);
     let sticky = EDS_CLUSTERS.iter().position(|cluster| cluster.name == "sticky").unwrap();
     notes.history.record(10 * SECOND, 2, &Effect::Listed(sticky, 1));
     assert_eq!(rules(&notes), [""; 0], "the client has not accepted that");
     notes.history.acked(Type::Endpoints, 2, 11 * SECOND);
-    assert_eq!(rules(&notes), ["sent where it must not go"]);
+    assert_eq!(rules(&notes), ["sent to a wrong backend"]);
     notes.rpcs = vec![Rpc { pinned: Some(5), ..rpc(0, Some(0), 8, 8) }];
     assert_eq!(rules(&notes), ["session broken"]);
     notes.faults = vec![fault(FaultKind::Kill, 5, 7, 7)];
