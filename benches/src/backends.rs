@@ -1,7 +1,7 @@
-//! The backends of the benchmarks, as a process of their own: as lean as hyper allows, and able to die in several ways.
+//! The backends of the benchmarks, in a separate process: as lean as hyper allows, with several ways to fail.
 //!
-//! Out, first: `{"addresses":[...]}`. Then for each line of standard input (`open`, `close`, `reset`, `goaway`,
-//! `connections`) one line: `{"connections":n}`.
+//! Output: first `{"addresses":[...]}`, then one line `{"connections":n}` for each line of standard input (`open`,
+//! `close`, `reset`, `goaway`, `connections`).
 
 mod answer;
 
@@ -24,24 +24,24 @@ use tokio::sync::watch;
 
 use crate::service::BoxError;
 
-/// What the process is told.
+/// The arguments of the process.
 #[derive(Args, Debug)]
 pub(crate) struct BackendArgs {
     /// The name of the backends; each gets a number after it if there are several.
     #[arg(long)]
     name: String,
-    /// How many there are.
+    /// The number of backends.
     #[arg(long, default_value_t = 1)]
     count: usize,
 }
 
-/// How a backend is.
+/// The state of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Open,
-    /// Connections end, and the port refuses.
+    /// Connections are closed, and the port refuses.
     Closed,
-    /// Connections are reset, old ones and new ones.
+    /// Connections, old and new, are reset.
     Reset,
     /// Connections get a GOAWAY and may finish; the port refuses.
     GoneAway,
@@ -152,7 +152,7 @@ async fn serve(
     mut modes: watch::Receiver<Mode>,
 ) -> Result<(), std::io::Error> {
     stream.set_nodelay(true)?;
-    // A second handle, to say how the socket ends while hyper owns the first.
+    // A second handle, to set how the socket closes while hyper owns the first.
     let handle = stream.as_fd().try_clone_to_owned()?;
     let service = service_fn(move |request| {
         let name = Arc::clone(&name);
@@ -164,7 +164,7 @@ async fn serve(
     let mut connection = Box::pin(connection);
     let ended = tokio::select! {
         result = &mut connection => return result.map_err(std::io::Error::other),
-        // The sender ends with the process.
+        // The sender lives as long as the process.
         Ok(ended) = modes.wait_for(|mode| *mode != Mode::Open) => *ended,
     };
     match ended {

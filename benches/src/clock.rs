@@ -1,4 +1,4 @@
-//! The clock that all processes share, and the CPU time of another process.
+//! A clock that all processes share, and the CPU time of a different process.
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -7,7 +7,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_MONOTONIC).unwrap_or(0)
 }
 
-/// The seconds of CPU that a process has used so far, all threads together; 0 if there is no such process.
+/// The CPU seconds used by all threads of a process; 0 if there is no such process.
 #[cfg(target_os = "linux")]
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap_or(0));
@@ -15,7 +15,7 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// Unknown elsewhere: the contest says that it needs Linux before anybody asks.
+/// Unknown on other systems: the contest requires Linux and says so.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cpu_seconds(_: u32) -> f64 {
     f64::NAN

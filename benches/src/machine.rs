@@ -1,4 +1,4 @@
-//! What the numbers were measured on.
+//! The machine of the measurements.
 
 /// Processor, cores, memory, kernel and compiler in one line.
 pub(crate) fn describe() -> String {

@@ -1,4 +1,5 @@
-//! Measures proxyless beside its peers: builds the contestants, runs them in rounds, and prints ratios with spread.
+//! Measures proxyless beside its peers: builds the contestants, runs them in rounds, and prints ratios with their
+//! spread.
 //!
 //! `cargo contest` (an alias of this workspace) runs everything; see `docs/performance.md`.
 
@@ -30,30 +31,30 @@ use service::BoxError;
 struct Cli {
     #[command(subcommand)]
     role: Option<Role>,
-    /// What to measure; everything unless told.
+    /// The measures to run [default: all].
     #[arg(long, value_delimiter = ',')]
     only: Vec<Group>,
-    /// Who takes part, by the beginnings of their names; all unless told.
+    /// Prefixes of the names of the contestants [default: all].
     #[arg(long, value_delimiter = ',')]
     contestants: Vec<String>,
-    /// How often everything is measured.
+    /// The number of rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How long a rate is measured for, in seconds.
+    /// The duration of a rate measurement, in seconds.
     #[arg(long, default_value_t = 1.5)]
     seconds: f64,
-    /// Where the samples go, as JSON.
+    /// The JSON file for the samples.
     #[arg(long, default_value = "target/contest.json")]
     json: PathBuf,
-    /// Samples of an earlier run, for what is not measured now.
+    /// Samples of an earlier run, for measures that do not run now.
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// Also puts tables and picture into `docs/`.
+    /// Also updates the tables and the picture in `docs/`.
     #[arg(long)]
     docs: bool,
 }
 
-/// The other processes of a contest; they are started by it.
+/// The other processes of a contest, which it starts.
 #[derive(Subcommand, Debug)]
 enum Role {
     /// A contestant.
@@ -127,7 +128,7 @@ async fn contest(cli: Cli) -> Result<(), BoxError> {
     if cli.docs {
         report::write_docs(&results)?;
     }
-    // What peers cannot do is a result; what we cannot do is an error.
+    // A failure of a peer is a result; our own failure is an error.
     let own = results.failures.iter().find(|failure| failure.contains(Contestant::Proxyless.name()));
     own.map_or(Ok(()), |failure| Err(failure.clone().into()))
 }

@@ -1,4 +1,4 @@
-//! What was measured: every sample, by measure and contestant.
+//! The results: every sample, by measure and contestant.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::field::Contestant;
 
-/// All samples. Those of one round have the same place in their lists, so that ratios compare neighbours in time.
+/// All samples. Those of one round have the same index in their lists, so that ratios compare neighbours in time.
 #[derive(Default)]
 pub(crate) struct Results {
     measures: BTreeMap<String, Measure>,
-    /// Who could not take part, and why.
+    /// Contestants that could not take part, with the reason.
     pub(crate) missing: BTreeMap<Contestant, String>,
-    /// What failed although the contestant was there.
+    /// Measures that failed although the contestant was available.
     pub(crate) failures: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl Results {
         measure.samples.entry(contestant).or_default().push(value);
     }
 
-    /// Takes over earlier results of measures that these do not have.
+    /// Adds earlier results of measures that are missing here.
     pub(crate) fn keep(&mut self, earlier: &Value) {
         for (name, measure) in earlier["measures"].as_object().into_iter().flatten() {
             if self.measures.contains_key(name) {
@@ -63,7 +63,7 @@ impl Results {
         }
     }
 
-    /// Notes a failure, once for each that begins alike up to its reason.
+    /// Records a failure, once for each that begins with the same text up to its reason.
     pub(crate) fn fail(&mut self, text: &str) {
         let short: String = text.chars().take(200).collect();
         let begins = |text: &str| text.split(": ").take(2).collect::<Vec<_>>().join(": ");
@@ -72,7 +72,7 @@ impl Results {
         }
     }
 
-    /// The measures whose names begin like this.
+    /// The measures with this prefix.
     pub(crate) fn measures(&self, prefix: &str) -> impl Iterator<Item = (&str, &Measure)> {
         let found = self.measures.range(prefix.to_owned()..);
         let prefix = prefix.to_owned();

@@ -9,7 +9,7 @@
 //! }
 //! ```
 //!
-//! An answer is as long as its request and begins with the backend's name, ended by a NUL byte.
+//! A response is as long as its request and begins with the backend's name, terminated by a NUL byte.
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -21,7 +21,7 @@ use tonic_prost::ProstCodec;
 pub(crate) const UNARY: &str = "/bench.Bench/Unary";
 pub(crate) const STREAM: &str = "/bench.Bench/Stream";
 
-/// The only message there is.
+/// The message of both methods.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct Payload {
     #[prost(bytes = "bytes", tag = "1")]
@@ -40,7 +40,7 @@ impl Payload {
     }
 }
 
-/// What the client below asks of a channel: no more than what tonic's generated clients do.
+/// The channel of the client below, with the same bounds as in clients that tonic generates.
 pub(crate) trait Channel:
     GrpcService<Body, Error: Into<BoxError>, ResponseBody = Self::AnswerBody, Future: Send>
     + Clone

@@ -1,4 +1,4 @@
-//! Answers by hand, so that the backends cost little beside the clients.
+//! Hand-written responses, so that the backends cost little compared to the clients.
 
 use std::io;
 use std::pin::Pin;
@@ -16,14 +16,14 @@ use crate::service::{Payload, STREAM};
 /// Length and flag before each message.
 const PREFIX: usize = 5;
 
-/// Answers unary calls and streams alike: each message by one of the same length.
+/// Answers unary calls and streams alike: each message with one of the same length.
 pub(super) async fn answer(request: Request<Incoming>, name: &str) -> Result<Response<Answers>, io::Error> {
     let streams = request.uri().path() == STREAM;
     let body = request.into_body();
     let answers = if streams {
         Answers { incoming: Some(body), buffer: BytesMut::new(), name: name.into(), ended: false }
     } else {
-        // A unary call is answered when it is whole.
+        // A unary call is answered when its request is complete.
         let whole = body.collect().await.map_err(io::Error::other)?.to_bytes();
         Answers { incoming: None, buffer: whole.into(), name: name.into(), ended: false }
     };
@@ -32,7 +32,7 @@ pub(super) async fn answer(request: Request<Incoming>, name: &str) -> Result<Res
     Ok(response)
 }
 
-/// The answers to what has come and what is to come.
+/// The responses to the received and the pending requests.
 pub(super) struct Answers {
     incoming: Option<Incoming>,
     buffer: BytesMut,
@@ -41,7 +41,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// The answer to the next whole message, if there is one.
+    /// The response to the next complete message, if there is one.
     fn next(&mut self) -> Result<Option<Bytes>, io::Error> {
         let Some((prefix, rest)) = self.buffer.split_first_chunk::<PREFIX>() else { return Ok(None) };
         let [_, a, b, c, d] = *prefix;
@@ -54,7 +54,7 @@ impl Answers {
         let answer = Payload { value: value.into() };
         let mut bytes = BytesMut::with_capacity(PREFIX + answer.encoded_len());
         bytes.put_u8(0);
-        // No answer is longer than its request, whose length came in 32 bits.
+        // A response is not longer than its request, whose length fits into 32 bits.
         bytes.put_u32(answer.encoded_len() as u32);
         answer.encode(&mut bytes)?;
         Ok(Some(bytes.freeze()))

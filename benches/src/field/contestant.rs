@@ -1,4 +1,4 @@
-//! Who takes part, and how each is started.
+//! The contestants, and how each is started.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -42,7 +42,7 @@ impl Contestant {
         Self::Envoy,
     ];
 
-    /// Those that speak xDS themselves.
+    /// The contestants that speak xDS.
     pub(crate) const XDS: [Self; 4] = [Self::Proxyless, Self::TonicXds, Self::GrpcGo, Self::CCore];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -58,7 +58,7 @@ impl Contestant {
         }
     }
 
-    /// Those whose names begin like one of these; all if there are none.
+    /// The contestants with one of these prefixes; all if there are none.
     pub(crate) fn by_names(names: &[String]) -> Result<Vec<Self>, String> {
         let fits = |contestant: &Self, name: &String| contestant.name().starts_with(name.as_str());
         if let Some(name) = names.iter().find(|name| !Self::ALL.iter().any(|who| fits(who, name))) {
@@ -69,7 +69,7 @@ impl Contestant {
         Ok(Self::ALL.into_iter().filter(chosen).collect())
     }
 
-    /// Starts it before this scene. It does nothing yet.
+    /// Starts it with this scene. It does nothing yet.
     pub(crate) async fn start(self, tools: &Tools, scene: &Scene) -> Result<Running, BoxError> {
         self.start_with(tools, scene, &[]).await
     }
@@ -114,7 +114,7 @@ impl Contestant {
         let bootstrap = scene.control_plane.bootstrap_json();
         let server = scene.control_plane.address();
         match self {
-            // It takes an address without a scheme for one that wants TLS.
+            // It takes an address without a scheme for one that needs TLS.
             Self::TonicXds => bootstrap.replace(&server.to_string(), &format!("http://{server}")),
             _ => bootstrap,
         }
@@ -127,7 +127,7 @@ impl fmt::Display for Contestant {
     }
 }
 
-/// A contestant that runs.
+/// A running contestant.
 pub(crate) struct Running {
     process: Process,
     /// The program, and its sidecar if it has one.
@@ -137,7 +137,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Gives a command and returns the answer; an error if the answer is one.
+    /// Sends a command and returns the response; an error if the response is one.
     pub(crate) async fn ask(&mut self, command: Value) -> Result<Value, BoxError> {
         let answer = self.process.ask(&command.to_string()).await?;
         match answer.get("error") {
@@ -146,7 +146,7 @@ impl Running {
         }
     }
 
-    /// Waits until the program takes commands: its runtime is up, its libraries are loaded.
+    /// Waits until the program accepts commands: its runtime and libraries are loaded.
     pub(crate) async fn hello(&mut self) -> Result<(), BoxError> {
         self.process.ask(r#"{"cmd":"hello"}"#).await.map(drop)
     }
@@ -156,7 +156,7 @@ impl Running {
         self.ask(json!({ "cmd": "first", "timeout_s": 60 })).await.map(drop)
     }
 
-    /// The CPU that it has used, in seconds.
+    /// The CPU seconds that it has used.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.pids.iter().map(|pid| clock::cpu_seconds(*pid)).sum()
     }
@@ -166,7 +166,7 @@ impl Running {
         self.pids.iter().map(|pid| super::process::memory(*pid)).sum()
     }
 
-    /// Waits until it does nothing any more.
+    /// Waits until it is idle.
     pub(crate) async fn settle(&self) {
         settle(&self.pids).await;
     }
@@ -186,7 +186,7 @@ struct Sidecar {
 impl Sidecar {
     async fn start(tools: &Tools, scene: &Scene) -> Result<Self, BoxError> {
         let (mut command, template) = tools.envoy()?;
-        // A port that is free now; Envoy cannot tell which one it got.
+        // A port that is free now; Envoy cannot report the port it got.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = template
             .replace("{{LISTEN_PORT}}", &port.to_string())

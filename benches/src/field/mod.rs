@@ -1,4 +1,4 @@
-//! The field of contestants: who takes part, how each is built and started, and what they run against.
+//! The contestants: how each is built and started, and the servers that they run against.
 
 mod contestant;
 mod process;

@@ -1,4 +1,4 @@
-//! A child process that answers each line by a line.
+//! A child process that answers each line with a line.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Process {
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
-        let pid = child.id().ok_or("ended at once")?;
+        let pid = child.id().ok_or("the process ended at once")?;
         let stdin = child.stdin.take().ok_or("no standard input")?;
         let stdout = child.stdout.take().ok_or("no standard output")?;
         Ok(Self { child, pid, stdin, stdout: BufReader::new(stdout).lines() })
@@ -39,7 +39,7 @@ impl Process {
         self.pid
     }
 
-    /// Says a line and waits for the answer.
+    /// Writes a line and waits for the response.
     pub(crate) async fn ask(&mut self, line: &str) -> Result<Value, BoxError> {
         self.stdin.write_all(format!("{line}\n").as_bytes()).await?;
         self.hear().await
@@ -48,7 +48,7 @@ impl Process {
     /// Waits for a line.
     pub(crate) async fn hear(&mut self) -> Result<Value, BoxError> {
         let line = tokio::time::timeout(PATIENCE, self.stdout.next_line()).await;
-        let line = line.map_err(|_| "no answer in time")??.ok_or("the process ended")?;
+        let line = line.map_err(|_| "no response in time")??.ok_or("the process ended")?;
         Ok(serde_json::from_str(&line)?)
     }
 
@@ -58,7 +58,7 @@ impl Process {
     }
 }
 
-/// Waits until the processes do nothing any more, five seconds at most.
+/// Waits until the processes are idle, five seconds at most.
 pub(crate) async fn settle(pids: &[u32]) {
     const QUIET: f64 = 0.0004;
     let used = || pids.iter().map(|pid| clock::cpu_seconds(*pid)).sum::<f64>();

@@ -1,4 +1,4 @@
-//! What contestants run against: a control plane in this process, and backends in others.
+//! The servers that contestants run against: a control plane in this process, and backends in others.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use crate::service::BoxError;
 /// The name of the service, its routes and its cluster.
 pub(crate) const SERVICE: &str = "bench";
 
-/// A control plane, and the addresses for those who have none.
+/// A control plane, and the addresses for contestants without xDS.
 pub(crate) struct Scene {
     pub(crate) control_plane: ControlPlane,
     pub(crate) addresses: Vec<SocketAddr>,
@@ -41,7 +41,7 @@ impl Scene {
         Self::with_resources(addresses, clusters.into_iter().chain([routes])).await
     }
 
-    /// A service that routes to so many clusters, of which each has a live endpoint and ten spare ones.
+    /// A service that routes to this many clusters, each with a live endpoint and ten spare ones.
     pub(crate) async fn with_many_clusters(addresses: &[SocketAddr], count: usize) -> Result<Self, BoxError> {
         let name = |number| if number == 0 { SERVICE.to_owned() } else { format!("{SERVICE}-{number}") };
         let routes = (1..count).map(|number| {
@@ -61,7 +61,7 @@ impl Scene {
         Self::with_resources(addresses, clusters.chain([routes])).await
     }
 
-    /// A service whose cluster is an aggregate of a live leaf and one whose endpoints never come.
+    /// A service whose cluster is an aggregate of a live leaf and one whose endpoints never arrive.
     pub(crate) async fn with_slow_last_leaf(addresses: &[SocketAddr]) -> Result<Self, BoxError> {
         let clusters: [Resource; 4] = [
             aggregate_cluster(SERVICE, ["live", "slow"]).into(),
@@ -72,7 +72,7 @@ impl Scene {
         Self::with_clusters(addresses, clusters).await
     }
 
-    /// What the control plane saw of a client that did not get far.
+    /// The requests that the control plane got from a client that failed.
     pub(crate) fn heard(&self) -> String {
         let requests = self.control_plane.requests();
         let rejected =
@@ -98,8 +98,8 @@ pub(crate) fn live_endpoints(cluster: &str, addresses: &[SocketAddr]) -> Cluster
     assignment(cluster, [locality("live", addresses.iter().copied())])
 }
 
-/// The live addresses in the first priority, and below them, in three zones, `count` where nobody listens, the first
-/// of which has this weight.
+/// The live addresses in the first priority and, below them in three zones, `count` addresses without a listener, the
+/// first of which has this weight.
 pub(crate) fn spare_endpoints(
     cluster: &str,
     live: &[SocketAddr],
@@ -118,7 +118,7 @@ pub(crate) fn spare_endpoints(
     assignment(cluster, [locality("live", live.iter().copied())].into_iter().chain(zones))
 }
 
-/// Addresses of the loopback interface, all different, at a port that nobody gets.
+/// Distinct loopback addresses with a port that is never used.
 fn dead_address(number: usize) -> SocketAddr {
     let [_, a, b, c] = u32::try_from(number + 1).unwrap_or(1).to_be_bytes();
     SocketAddr::from(([127, a.saturating_add(1), b, c], 1))
@@ -144,7 +144,7 @@ impl Backends {
         self.process.ask(mode).await.map(drop)
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub(crate) async fn connections(&mut self) -> Result<u64, BoxError> {
         self.process.ask("connections").await?["connections"].as_u64().ok_or_else(|| "no count".into())
     }

@@ -1,4 +1,4 @@
-//! Builds what the contestants are made of. What cannot be built is missing, with the reason.
+//! Builds the programs of the contestants. Those that cannot be built are reported as missing, with the reason.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,13 +19,13 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Builds for these contestants, each in a folder of its own below the one of this program.
+    /// Builds the programs of these contestants, each in a separate folder below the one of this program.
     pub(crate) async fn build(wanted: &[Contestant]) -> Result<Self, BoxError> {
         let exe = std::env::current_exe()?;
-        let folder = exe.parent().ok_or("this program is in no folder")?.join("bench-peers");
+        let folder = exe.parent().ok_or("this program has no parent folder")?.join("bench-peers");
         std::fs::create_dir_all(&folder)?;
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
-        let unwanted = || Err("not asked for".to_owned());
+        let unwanted = || Err("not requested".to_owned());
         let wants = |contestant| wanted.contains(&contestant);
         let grpc_go = if wants(Contestant::GrpcGo) { go_program(&peers, &folder).await } else { unwanted() };
         let c_core = if wants(Contestant::CCore) {
@@ -42,7 +42,7 @@ impl Tools {
         Ok(Self { exe, folder, grpc_go, c_core, envoy, peers })
     }
 
-    /// Why a contestant cannot take part.
+    /// The reason why a contestant cannot take part.
     pub(crate) fn missing(&self, contestant: Contestant) -> Option<&str> {
         let tool = match contestant {
             Contestant::GrpcGo => &self.grpc_go,
@@ -77,7 +77,7 @@ impl Tools {
         Ok(command)
     }
 
-    /// How to start Envoy, and the template of its configuration.
+    /// The command that starts Envoy, and the template of its configuration.
     pub(super) fn envoy(&self) -> Result<(Command, String), BoxError> {
         let mut command = Command::new(self.envoy.as_ref().map_err(Clone::clone)?);
         command.args(["--concurrency", "1", "--log-level", "error", "--disable-hot-restart"]);
@@ -85,11 +85,11 @@ impl Tools {
         Ok((command, std::fs::read_to_string(self.peers.join("envoy/bootstrap.yaml.template"))?))
     }
 
-    /// The binary beside this one that measures the cores from inside.
+    /// The binary `inner` beside this one.
     pub(crate) async fn inner(&self) -> Result<PathBuf, BoxError> {
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--release", "-p", env!("CARGO_PKG_NAME"), "--bin", "inner"]);
-        // The same features as this binary has, or everything would be built twice.
+        // The same features as this binary, to avoid building everything twice.
         if cfg!(feature = "tonic-xds") {
             build.args(["--features", "tonic-xds"]);
         }
@@ -107,7 +107,7 @@ async fn go_program(peers: &Path, folder: &Path) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// A Python with what the folder's `requirements.txt` names.
+/// A Python interpreter with the packages of the folder's `requirements.txt`.
 async fn python_packages(source: &Path, folder: &Path) -> Result<PathBuf, String> {
     let python = folder.join("bin/python");
     if !python.exists() {

@@ -23,7 +23,7 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
 async fn one(round: &mut Round<'_>, contestant: Contestant, scene: &Scene) -> Result<(), BoxError> {
     let mut running = contestant.start(round.tools, scene).await?;
     running.first().await?;
-    // Every connection up, every code path warm.
+    // All connections are established and all code paths warm.
     timed(&mut running, "calls", 128, 0.4).await?;
     for concurrency in CONCURRENCIES {
         let (answer, cpu) = timed(&mut running, "calls", concurrency, round.seconds).await?;
@@ -48,7 +48,7 @@ async fn one(round: &mut Round<'_>, contestant: Contestant, scene: &Scene) -> Re
     Ok(())
 }
 
-/// The answer to a command, and the CPU that it took.
+/// The response to a command, and the CPU time that it took.
 async fn timed(
     running: &mut Running,
     command: &str,

@@ -1,4 +1,4 @@
-//! (f) The primary dies under load: how long until the next priority answers, what fails, and the way back.
+//! (f) The primary fails under load: the time until the next priority answers, the failed RPCs, and the way back.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::service::BoxError;
 const CONCURRENCY: usize = 16;
 const TIMEOUT: Duration = Duration::from_millis(1000);
 
-/// How the primary dies.
+/// The failure of the primary.
 #[derive(Clone, Copy)]
 enum Death {
-    /// Its connections end and its port refuses.
+    /// Its connections are closed and its port refuses.
     Refused,
     /// Its connections, old and new, are reset.
     Reset,
-    /// A GOAWAY first; its port refuses.
+    /// It sends GOAWAY; its port refuses.
     Goaway,
-    /// It says nothing any more.
+    /// It stops responding.
     BlackHoled,
 }
 
@@ -40,7 +40,7 @@ impl Death {
         }
     }
 
-    /// How long the change is waited for.
+    /// The time limit of the failover.
     const fn patience(self) -> Duration {
         // Keepalive first (grpc-go's is 10 s), then the failover timer of gRFC A56 (10 s).
         Duration::from_secs(if matches!(self, Self::BlackHoled) { 30 } else { 8 })
@@ -68,10 +68,11 @@ fn pid(backends: &Backends) -> Result<Pid, BoxError> {
 }
 
 pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
-    // tonic-xds knows no priorities: it has no primary.
+    // tonic-xds has no priorities, so it has no primary.
     for contestant in round.among(&[Contestant::Proxyless, Contestant::GrpcGo, Contestant::CCore]) {
         for death in Death::ALL {
-            // Nobody notices a black hole without keepalive, which is off by default everywhere. It is slow, so once.
+            // A black hole is detected only by keepalive, which is off by default everywhere. It is slow, so it runs
+            // once.
             let arguments: &[&str] = match death {
                 Death::BlackHoled if round.number > 1 => continue,
                 Death::BlackHoled => &["--keepalive-ms", "1000"],
@@ -121,9 +122,9 @@ async fn one(
     Ok(())
 }
 
-/// What was seen until a backend answered.
+/// The observations until a backend answered.
 struct Seen {
-    /// Infinite if it never did.
+    /// Infinite if it never answered.
     millis: f64,
     failed: f64,
 }
@@ -139,7 +140,7 @@ async fn watch(
         let mark: Value = running.ask(json!({ "cmd": "mark" })).await?;
         seen.failed += mark["failed"].as_f64().unwrap_or(0.0);
         let first = mark["backends"][backend]["first_ns"].as_u64();
-        // An answer from before the change, of an RPC that was on its way, is none.
+        // The response to an RPC that was in flight before the change does not count.
         if let Some(first) = first.filter(|first| *first > since) {
             seen.millis = (first - since) as f64 / 1e6;
         }
@@ -152,7 +153,7 @@ async fn watch(
             break;
         }
     }
-    // What was on its way when the change was seen may still fail.
+    // RPCs in flight when the change was noticed may still fail.
     tokio::time::sleep(TIMEOUT).await;
     let millis = seen.millis;
     let mark: Value = running.ask(json!({ "cmd": "mark" })).await?;

@@ -1,4 +1,4 @@
-//! (b), (c), (d) from inside: the numbers of the binary `inner`, which counts what nobody outside can see.
+//! (b), (c), (d) from inside: the numbers of the binary `inner`, which cannot be measured from outside.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! (d) Memory from outside: what the operating system has given to the process.
+//! (d) Memory from outside: as the operating system reports it.
 
 use serde_json::json;
 
@@ -76,7 +76,7 @@ async fn connections(
     bytes
 }
 
-/// The memory of a client that has made an RPC and has nothing left to do.
+/// The memory of a client that has made an RPC and is idle.
 async fn used(round: &Round<'_>, contestant: Contestant, scene: &Scene) -> Result<f64, BoxError> {
     let mut running = contestant.start(round.tools, scene).await?;
     running.first().await.map_err(|error| format!("{error} ({})", scene.heard()))?;

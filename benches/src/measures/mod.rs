@@ -1,4 +1,4 @@
-//! What is measured. Each measure runs once per round and adds its samples to the results.
+//! The measures. Each runs once per round and adds its samples to the results.
 
 mod calls;
 mod failover;
@@ -20,23 +20,23 @@ pub(crate) enum Group {
     Calls,
     /// Picks, updates and memory from inside the process.
     Inner,
-    /// The CPU of a configuration update, from outside.
+    /// The CPU time of a configuration update, from outside.
     Updates,
     /// Memory per endpoint, cluster, channel and connection.
     Memory,
-    /// From the start to the first RPC.
+    /// The time from the start to the first RPC.
     Startup,
-    /// A primary that dies under load.
+    /// A primary that fails under load.
     Failover,
 }
 
-/// What a measure works with.
+/// The context of a measure.
 pub(crate) struct Round<'a> {
     pub(crate) tools: &'a Tools,
     pub(crate) contestants: &'a [Contestant],
-    /// The first is 1.
+    /// The round; the first is 1.
     pub(crate) number: usize,
-    /// Seconds per measurement of a rate.
+    /// The duration of a rate measurement, in seconds.
     pub(crate) seconds: f64,
     pub(crate) results: &'a mut Results,
 }
@@ -55,12 +55,12 @@ impl Group {
 }
 
 impl Round<'_> {
-    /// Those of the contestants that take part and are among these.
+    /// The contestants of this list that take part.
     fn among(&self, these: &[Contestant]) -> Vec<Contestant> {
         these.iter().copied().filter(|contestant| self.contestants.contains(contestant)).collect()
     }
 
-    /// Notes a failure of one contestant; the others go on.
+    /// Records a failure of one contestant; the others continue.
     fn failed(&mut self, what: &str, contestant: Contestant, error: &BoxError) {
         let text = format!("{what}: {contestant}: {error}");
         tracing::warn!("{text}");

@@ -1,4 +1,4 @@
-//! (e) From the start of the process, and from the making of the channel, to the first successful RPC.
+//! (e) The time to the first successful RPC, from the start of the process and from the creation of the channel.
 
 use super::Round;
 use crate::clock;
@@ -13,7 +13,7 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
         if let Err(error) = one(round, contestant, &scene, "plain").await {
             round.failed("start-up", contestant, &error);
         }
-        // Some peers wait for as long as they can, and do so every time.
+        // Some peers wait as long as they can, in every round.
         if round.number > 1 && contestant != Contestant::Proxyless {
             continue;
         }

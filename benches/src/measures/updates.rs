@@ -1,4 +1,4 @@
-//! (c) The CPU that a client spends on an EDS update, seen from outside: the same for all who speak xDS.
+//! (c) The CPU time of an EDS update, measured from outside: the same for all clients that speak xDS.
 
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use proxyless_testkit::EDS;
@@ -9,7 +9,7 @@ use crate::field::{Backends, Contestant, Running, Scene, spare_endpoints};
 use crate::service::BoxError;
 
 const SIZES: [usize; 4] = [10, 1_000, 10_000, 100_000];
-/// How many backends really listen, where endpoints are connected.
+/// The number of live backends where endpoints are connected.
 pub(super) const CONNECTED: usize = 1_000;
 const CLUSTERS: usize = 1_000;
 
@@ -18,7 +18,7 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
     let mut connected = Backends::start("connected", CONNECTED).await?;
     for contestant in round.among(&Contestant::XDS) {
         for size in SIZES {
-            // Takes minutes, so once.
+            // Takes minutes, so it runs once.
             if size > 10_000 && round.number > 1 {
                 continue;
             }
@@ -36,7 +36,7 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The endpoints are in a priority that is not needed.
+/// The endpoints are in a priority that is not in use.
 async fn idle(
     round: &mut Round<'_>,
     contestant: Contestant,
@@ -80,7 +80,7 @@ async fn ready(round: &mut Round<'_>, contestant: Contestant, live: &mut Backend
     Ok(())
 }
 
-/// Waits until the client has all the connections that it is going to have.
+/// Waits until the client has all its connections.
 pub(super) async fn all_connected(live: &mut Backends, running: &Running) -> Result<(), BoxError> {
     for _ in 0..100 {
         if live.connections().await? >= CONNECTED as u64 {
@@ -104,7 +104,7 @@ async fn clusters(round: &mut Round<'_>, contestant: Contestant, live: &Backends
     Ok(())
 }
 
-/// The CPU of one update, the mean of several.
+/// The CPU time of one update, the mean of several.
 async fn updates(
     running: &Running,
     scene: &Scene,
@@ -112,7 +112,7 @@ async fn updates(
     mut endpoints: impl FnMut(u32) -> ClusterLoadAssignment,
 ) -> Result<f64, BoxError> {
     running.settle().await;
-    // The first is not counted: it may change more than the others do.
+    // The first is not counted: it may change more than the others.
     let mut before = 0.0;
     for number in 0..=count {
         if number == 1 {

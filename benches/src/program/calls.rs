@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::latency::Latencies;
 use crate::service::{BenchClient, Channel, Payload};
 
-/// So many callers, each one call after the other.
+/// Runs this many callers, each with one call after the other.
 pub(super) async fn run<T: Channel>(
     client: BenchClient<T>,
     concurrency: usize,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Each power of two is cut into this many buckets.
+/// The number of buckets per power of two.
 const PER_OCTAVE: usize = 64;
 const OCTAVES: usize = 40;
 
-/// How often which latency was seen.
+/// A histogram of latencies.
 #[derive(Clone)]
 pub(super) struct Latencies(Vec<u64>);
 

@@ -1,4 +1,4 @@
-//! A load in the background that remembers who answered, and when.
+//! A background load that records the backend and time of each response.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub(super) struct Load {
     callers: JoinSet<()>,
 }
 
-/// What happened since the last mark.
+/// The events since the last mark.
 #[derive(Default, Serialize)]
 struct Seen {
     ok: u64,
@@ -26,7 +26,7 @@ struct Seen {
     backends: BTreeMap<String, Answers>,
 }
 
-/// The answers of one backend; times are those of the monotonic clock.
+/// The responses of one backend; times are of the monotonic clock.
 #[derive(Serialize)]
 struct Answers {
     count: u64,
@@ -59,10 +59,11 @@ async fn caller<T: Channel>(mut client: BenchClient<T>, timeout: Duration, seen:
         let mut request = tonic::Request::new(Payload::of_length(32));
         request.set_timeout(timeout);
         let call = client.unary(request);
-        // Some stacks only tell the server of the deadline.
+        // Some stacks only send the deadline to the server.
         let result = tokio::time::timeout(timeout + Duration::from_millis(50), call).await;
-        let result =
-            result.unwrap_or_else(|_| Err(tonic::Status::deadline_exceeded("the stack kept no deadline")));
+        let result = result.unwrap_or_else(|_| {
+            Err(tonic::Status::deadline_exceeded("the stack does not enforce the deadline"))
+        });
         match result {
             Ok(answer) => lock(&seen).answered(answer.get_ref().backend()),
             Err(status) => {
@@ -92,6 +93,6 @@ impl Seen {
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    // Counts are whole whoever panicked.
+    // The counts are consistent even if a holder panicked.
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }

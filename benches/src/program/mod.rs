@@ -1,6 +1,6 @@
 //! A contestant as a program: the Rust stacks behind the contract of `benches/peers/README.md`.
 //!
-//! In: one command per line on standard input. Out: one answer per line on standard output.
+//! Input: one command per line on standard input. Output: one response per line on standard output.
 
 mod calls;
 mod latency;
@@ -18,16 +18,16 @@ use crate::service::{BenchClient, BoxError, Channel, Payload};
 use crate::stacks::{self, Stack};
 use load::Load;
 
-/// What the program is told when it starts.
+/// The arguments of the program.
 #[derive(Args, Debug)]
 pub(crate) struct ProgramArgs {
-    /// How to reach the service.
+    /// The stack to use.
     #[arg(long)]
     stack: Stack,
-    /// `xds:///name`, or addresses with commas between them.
+    /// `xds:///name`, or comma-separated addresses.
     #[arg(long)]
     target: String,
-    /// Sends keepalive PINGs after this many milliseconds and waits as long for the answer, where the stack can.
+    /// The keepalive interval and timeout in milliseconds, where the stack supports it.
     #[arg(long)]
     keepalive_ms: Option<u64>,
 }
@@ -80,7 +80,7 @@ async fn tonic_xds(_: &str) -> Result<(), BoxError> {
     Err("built without the feature tonic-xds".into())
 }
 
-/// Answers commands. Channels are made when the first command needs one.
+/// Executes commands. Channels are created by the first command that needs one.
 async fn serve<T, E>(connect: impl AsyncFn() -> Result<T, E>) -> Result<(), BoxError>
 where
     T: Channel,
@@ -143,7 +143,7 @@ async fn first<T: Channel>(mut client: BenchClient<T>, timeout_s: f64) -> Value 
             request.extensions_mut().insert(proxyless::WaitForReady);
             match client.unary(request).await {
                 Ok(_) => return,
-                // Stacks that cannot wait for ready are asked again at once, which is the best that they can do.
+                // Stacks without wait-for-ready retry at once, which is the best that they can do.
                 Err(status) => last = status.to_string(),
             }
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -156,7 +156,7 @@ async fn first<T: Channel>(mut client: BenchClient<T>, timeout_s: f64) -> Value 
 }
 
 fn no_load() -> Value {
-    json!({ "error": "there is no load" })
+    json!({ "error": "no load is running" })
 }
 
 fn answer(value: &Value) -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! Messages to and fro on open streams.
+//! Messages in both directions on open streams.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::service::{BenchClient, Channel, Payload};
 
-/// So many streams, each one message after the other.
+/// Runs this many streams, each with one message after the other.
 pub(super) async fn run<T: Channel>(
     client: BenchClient<T>,
     concurrency: usize,

@@ -29,7 +29,7 @@ const PANELS: [Panel; 6] = [
     Panel {
         title: "First RPC (ms)",
         measure: "startup/plain/channel",
-        note: "from the making of the channel",
+        note: "from the creation of the channel",
     },
 ];
 

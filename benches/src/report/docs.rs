@@ -10,7 +10,7 @@ use crate::service::BoxError;
 const BEGIN: &str = "<!-- results: written by the benchmark -->";
 const END: &str = "<!-- end of results -->";
 
-/// Writes the picture, and replaces what stands between the marks in `docs/performance.md`.
+/// Writes the picture, and replaces the text between the marks in `docs/performance.md`.
 pub(crate) fn write_docs(results: &Results) -> Result<(), BoxError> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     std::fs::write(docs.join("img/performance.svg"), chart(results))?;

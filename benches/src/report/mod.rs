@@ -1,4 +1,4 @@
-//! The results for people: tables, verdicts on the targets, and a picture.
+//! The human-readable results: tables, verdicts on the targets, and a picture.
 
 mod chart;
 mod docs;

@@ -10,7 +10,7 @@ use crate::results::{Results, Summary};
 struct Table {
     title: &'static str,
     prefix: &'static str,
-    /// Whom the others are compared with, if with anyone.
+    /// The contestant that the others are compared with, if any.
     baseline: Option<Contestant>,
 }
 
@@ -73,7 +73,7 @@ impl Table {
         if contestants.is_empty() {
             return;
         }
-        // The shorter side goes across.
+        // The shorter side becomes the columns.
         let names = contestants.iter().map(|contestant| contestant.name().to_owned());
         let labels = measures.iter().map(|(name, measure)| {
             format!("{} ({})", name.trim_start_matches(self.prefix).replace('/', ", "), measure.unit)
@@ -106,7 +106,7 @@ impl Table {
     }
 }
 
-/// What `inner` measured: the last part of a name says which number of a case it is.
+/// The numbers of `inner`: the last part of a name identifies the number of a case.
 fn inner(results: &Results, out: &mut String) {
     for (title, prefix) in [
         ("Picks, from inside", "inner/pick/"),
@@ -169,7 +169,7 @@ impl Grid {
     }
 }
 
-/// A number with as many digits as it deserves.
+/// A number with a suitable precision.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         size if size == f64::INFINITY => "never".into(),

@@ -1,4 +1,4 @@
-//! What proxyless must reach, and whether it does.
+//! The performance targets of proxyless, and whether they are met.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The limit: connections of hyper, taken in turn.
+//! The limit: hyper connections in round robin.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use crate::service::BoxError;
 
-/// Connections that are never lost and have no limit of streams: a channel with nothing of what a channel is for.
+/// Connections that are never lost and have no stream limit: a channel without any of its duties.
 #[derive(Clone)]
 pub(crate) struct BareHyper {
     connections: Arc<[Connection]>,

@@ -1,4 +1,4 @@
-//! The Rust contestants: each makes a channel to a target.
+//! The Rust contestants: each creates a channel to a target.
 
 mod bare_hyper;
 mod tonic_channels;
@@ -11,7 +11,7 @@ use clap::ValueEnum;
 /// A way to reach the service from Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stack {
-    /// Round robin over hyper's own connections: what HTTP/2 costs, and nothing else.
+    /// Round robin over hyper's connections: the cost of HTTP/2 alone.
     BareHyper,
     /// One `tonic::transport::Channel` to one address.
     TonicChannel,

@@ -1,4 +1,4 @@
-//! What tonic brings itself.
+//! The channels of tonic itself.
 
 use tonic::transport::{Channel, Endpoint};
 

@@ -1,4 +1,4 @@
-//! An allocator that counts: how often this thread asked for memory, and how many bytes it holds.
+//! A counting allocator: the number of allocations of this thread, and the bytes that it holds.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,12 +13,12 @@ thread_local! {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often this thread has allocated so far.
+/// The number of allocations of this thread so far.
 pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// The bytes that this thread has allocated and not freed. Means something only if no other thread frees them.
+/// The bytes that this thread has allocated and not freed. Meaningful only if no other thread frees them.
 pub(crate) fn live() -> i64 {
     LIVE.get()
 }

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// The CPU time that this thread has used.
 pub(crate) fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // The clock begins at zero and never gets near the limits.
+    // The clock starts at zero and never gets near the limits.
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
@@ -18,7 +18,7 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, cpu() - start)
 }
 
-/// The middle of some values; 0 if there are none.
+/// The median of some values; 0 if there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! `inner count`: one case as often as is asked for, so that callgrind can count its instructions.
+//! `inner count`: runs one case a given number of times, so that callgrind can count its instructions.
 
 use clap::ValueEnum;
 use proxyless_sans_io::Rng;
@@ -8,18 +8,18 @@ use crate::pick::{Work, calls};
 use crate::update::LINGER;
 use crate::world::World;
 
-/// What can be counted.
+/// A case to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Case {
     /// Route, pick, start and end of a call.
     Rpc,
     /// 10,000 endpoints in an idle priority: the same bytes again.
     Same,
-    /// 10,000 endpoints in an idle priority: one moves.
+    /// 10,000 endpoints in an idle priority: one changes its address.
     OneIdle,
-    /// 10,000 connected endpoints: one moves, and its new address is connected to.
+    /// 10,000 connected endpoints: one changes its address, and the new one is connected.
     OneConnected,
-    /// 1,000 clusters of ten connected endpoints: in one of them one moves, and is connected to.
+    /// 1,000 clusters of ten connected endpoints: one endpoint changes its address, and the new one is connected.
     Clusters,
 }
 
@@ -38,11 +38,11 @@ impl Case {
         }
     }
 
-    /// What its numbers stand for.
+    /// The unit of its numbers.
     pub(crate) fn meaning(self) -> &'static str {
         match self {
             Self::Rpc => "one RPC without IO: route, pick through the full tree, start and end of the call",
-            Self::Same => "a response with 10,000 endpoints whose bytes are those that are cached",
+            Self::Same => "a response with 10,000 endpoints whose bytes equal the cached ones",
             Self::OneIdle => "a response in which one of 10,000 endpoints of an idle priority has moved",
             Self::OneConnected => {
                 "a response in which one of 10,000 connected endpoints has moved, and its new connection"
@@ -53,7 +53,7 @@ impl Case {
         }
     }
 
-    /// How often it runs in the shorter and in the longer of two countings.
+    /// The numbers of runs in the shorter and the longer count.
     pub(crate) fn iterations(self) -> [usize; 2] {
         match self {
             Self::Rpc => [1_000, 11_000],
@@ -61,7 +61,7 @@ impl Case {
         }
     }
 
-    /// Makes everything ready; each call of the result runs the case once.
+    /// Prepares the case; each call of the result runs it once.
     pub(crate) fn prepare(self) -> Box<dyn FnMut()> {
         match self {
             Self::Rpc => {
@@ -81,7 +81,7 @@ impl Case {
     }
 }
 
-/// There and back again.
+/// Changes an address, and changes it back.
 fn updates(mesh: Mesh, moved: Moved) -> Box<dyn FnMut()> {
     let mut world = World::serving(&mesh);
     let mut responses = [mesh.endpoints(moved), mesh.endpoints(Moved::None)];

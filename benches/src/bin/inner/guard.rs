@@ -1,5 +1,5 @@
-//! `inner guard`: instructions and allocations against checked-in bounds. Both are the same on every machine, give or
-//! take what compilers and allocators do, and so fit for CI, which times are not.
+//! `inner guard`: instructions and allocations against checked-in bounds. Unlike times, both are nearly the same on
+//! every machine, apart from compilers and allocators, and so suitable for CI.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::alloc::allocations;
 use crate::count::Case;
 use crate::report::Report;
 
-/// CI takes this for "could not be checked".
+/// CI interprets this as "could not be checked".
 const SKIPPED: u8 = 77;
 
 #[derive(Serialize, Deserialize)]
@@ -22,12 +22,12 @@ struct Bounds {
 #[derive(Serialize, Deserialize)]
 struct Bound {
     measure: String,
-    /// What it bounds.
+    /// The bounded number.
     about: String,
     at_most: u64,
 }
 
-/// What was counted.
+/// The count.
 struct Counted {
     measure: String,
     about: String,
@@ -46,7 +46,7 @@ pub(crate) fn run(report: &mut Report, write: bool, path: &Path) -> ExitCode {
     };
     if write {
         if let Some(why) = missing {
-            eprintln!("no bounds were written: {why}");
+            eprintln!("bounds not written: {why}");
             return ExitCode::from(SKIPPED);
         }
         return finish(write_bounds(path, &counted));
@@ -54,7 +54,7 @@ pub(crate) fn run(report: &mut Report, write: bool, path: &Path) -> ExitCode {
     match (compare(report, path, &counted), missing) {
         (Ok(true), None) => ExitCode::SUCCESS,
         (Ok(true), Some(why)) => {
-            eprintln!("instructions were not counted: {why}");
+            eprintln!("instructions not counted: {why}");
             ExitCode::from(SKIPPED)
         }
         (Ok(false), _) => ExitCode::FAILURE,
@@ -74,7 +74,7 @@ fn finish(result: Result<(), String>) -> ExitCode {
 
 fn allocations_of(case: Case) -> Counted {
     let mut once = case.prepare();
-    // There and back once, so that buffers have their size.
+    // Changed and changed back once, so that buffers have their final size.
     once();
     once();
     let before = allocations();
@@ -83,7 +83,7 @@ fn allocations_of(case: Case) -> Counted {
     counted(case, "allocations", (allocations() - before) / 2)
 }
 
-/// As the difference of two runs, so that the way to the beginning does not count.
+/// The difference of two runs, which excludes the setup.
 fn instructions_of(case: Case) -> Result<Counted, String> {
     let [few, many] = case.iterations();
     let difference = callgrind(case, many)?.saturating_sub(callgrind(case, few)?);
@@ -119,17 +119,16 @@ fn callgrind(case: Case, iterations: usize) -> Result<u64, String> {
     collected.ok_or_else(|| format!("valgrind did not count: {text}"))
 }
 
-/// Whether all are within their bounds.
+/// Whether all counts are within their bounds.
 fn compare(report: &mut Report, path: &Path, counted: &[Counted]) -> Result<bool, String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let Bounds { bounds } = serde_json::from_str(&text)
         .map_err(|error| format!("{} is not a list of bounds: {error}", path.display()))?;
     let mut good = true;
     for Counted { measure, value, .. } in counted {
         let bound = bounds.iter().find(|bound| bound.measure == *measure);
-        let at_most =
-            bound.map(|bound| bound.at_most).ok_or_else(|| format!("there is no bound for {measure}"))?;
+        let at_most = bound.map(|bound| bound.at_most).ok_or_else(|| format!("no bound for {measure}"))?;
         report.case(measure, &[("counted", "", *value as f64), ("at_most", "", at_most as f64)]);
         if *value > at_most {
             good = false;
@@ -143,11 +142,10 @@ fn write_bounds(path: &Path, counted: &[Counted]) -> Result<(), String> {
     let bound = |Counted { measure, about, value }: &Counted| Bound {
         measure: measure.clone(),
         about: about.clone(),
-        // Some slack for other compilers and libraries; none where nothing is allowed.
+        // Some slack for other compilers and libraries; none where the bound is zero.
         at_most: value + value / 8,
     };
     let bounds = Bounds { bounds: counted.iter().map(bound).collect() };
     let text = serde_json::to_string_pretty(&bounds).map_err(|error| error.to_string())?;
-    std::fs::write(path, text + "\n")
-        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
+    std::fs::write(path, text + "\n").map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

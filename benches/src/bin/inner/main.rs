@@ -1,9 +1,9 @@
 //! Measures the cores from inside, without any IO: picks, configuration updates, memory.
 //!
-//! One thread drives an `XdsCore` and a `ChannelCore` with real encoded responses, as the drivers do. Times are of the
-//! thread's CPU clock, so that other work on the machine disturbs them little; `guard` counts instructions instead, and
-//! compares with checked-in bounds.
-// The numbers are what it is for.
+//! One thread drives an `XdsCore` and a `ChannelCore` with real encoded responses, as the drivers do. Times are CPU
+//! times of the thread, which other work on the machine disturbs little; `guard` counts instructions instead, and
+//! compares them with checked-in bounds.
+// This program prints its results.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod alloc;
@@ -28,7 +28,7 @@ use self::report::Report;
 #[derive(Parser)]
 #[command(about = "Measures picks, updates and memory of proxyless, without IO")]
 struct Arguments {
-    /// One JSON object per line instead of a table.
+    /// Prints one JSON object per line instead of a table.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -41,13 +41,13 @@ enum Command {
     Pick,
     /// The CPU time from the bytes of a response to the published picker, beside a full decode of the same bytes.
     Update {
-        /// Leave out what has more endpoints than this.
+        /// Skip cases with more endpoints than this.
         #[arg(long, default_value_t = 100_000)]
         largest: usize,
     },
     /// Bytes held per endpoint, cluster and channel.
     Memory,
-    /// Runs one case and prints nothing: for callgrind.
+    /// Runs one case without output, for callgrind.
     Count {
         case: Case,
         #[arg(long, default_value_t = 10)]
@@ -55,7 +55,7 @@ enum Command {
     },
     /// Counts instructions and allocations, and fails if a bound is exceeded.
     Guard {
-        /// Write the bounds anew instead: what is counted now, and some slack.
+        /// Write new bounds instead: the current counts with some slack.
         #[arg(long)]
         write: bool,
         #[arg(long, default_value = "benches/bounds.json")]

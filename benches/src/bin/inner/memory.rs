@@ -8,11 +8,11 @@ use crate::world::World;
 const ENDPOINTS: usize = 10_000;
 const CLUSTERS: usize = 1_000;
 
-/// What a world holds.
+/// The memory of a world.
 #[derive(Clone, Copy)]
 struct Held {
     total: i64,
-    /// Without the xDS client: what the channel alone keeps alive.
+    /// Without the xDS client: the memory that the channel alone keeps alive.
     channel: i64,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn run(report: &mut Report) {
 }
 
 fn held(make: impl Fn() -> World) -> Held {
-    // Once before, so that what is made only once is not counted.
+    // Run once before, so that lazy initialisation is not counted.
     drop(make());
     let before = live();
     let mut world = make();

@@ -1,4 +1,4 @@
-//! What the control plane of the measurements sends: real resources, encoded.
+//! The resources of the measurements, encoded as a control plane sends them.
 
 use std::time::Duration;
 
@@ -23,18 +23,18 @@ pub(crate) const SERVICE: &str = "service";
 /// The endpoints of one cluster or of many, each with three localities per priority.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mesh {
-    /// How many clusters there are; a route leads to each.
+    /// The number of clusters; a route leads to each.
     pub(crate) clusters: usize,
-    /// How many endpoints of each are in the first priority: they are connected to.
+    /// The number of endpoints of each cluster in the first priority, which is connected.
     pub(crate) first: usize,
-    /// How many are in the second priority: nobody looks at them while the first serves.
+    /// The number in the second priority, which is idle while the first serves.
     pub(crate) second: usize,
     pub(crate) outlier_detection: bool,
-    /// Whether an aggregate stands above the clusters; all routes lead to it then.
+    /// Whether all routes lead to an aggregate of the clusters.
     pub(crate) aggregate: bool,
 }
 
-/// Which endpoints have another address than in the beginning.
+/// The endpoints whose address differs from the initial one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     None,
@@ -164,7 +164,7 @@ impl Mesh {
     fn assignment(&self, cluster: usize, moved: Moved) -> endpoint::ClusterLoadAssignment {
         let size = self.first + self.second;
         let base = cluster * size;
-        // What moves is in the priority that is measured.
+        // Endpoints move in the priority that is measured.
         let (first_moved, second_moved) =
             if self.second > 0 { (Moved::None, moved) } else { (moved, Moved::None) };
         let mut endpoints = localities(0, base, self.first, first_moved);

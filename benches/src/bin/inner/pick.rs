@@ -19,7 +19,7 @@ const ROUNDS: usize = 15;
 const CALLS: u32 = 400_000;
 const PATH: &str = "/service-0/method";
 
-/// What is done for each call.
+/// The work per call.
 #[derive(Clone, Copy)]
 pub(crate) enum Work {
     /// Selects the route, picks, starts the call and ends it.
@@ -46,7 +46,7 @@ pub(crate) fn run(report: &mut Report) {
     }
 }
 
-/// One thread, two on the same channel, and two on channels that share nothing: that is what the machine can do.
+/// One thread, two on the same channel, and two on channels that share nothing, which is the limit of the machine.
 fn measure(report: &mut Report, case: &str, [plane, other]: [&DataPlane; 2], work: Work) {
     let mut best = [Round::WORST; 3];
     let mut allocated = 0;

@@ -1,8 +1,8 @@
-//! What is printed: a line per case for people, or a line per number for programs.
+//! The output: a human-readable line per case, or a JSON line per number.
 
 use serde_json::json;
 
-/// Where the numbers go.
+/// The output format.
 pub(crate) struct Report {
     json: bool,
 }
@@ -12,7 +12,8 @@ impl Report {
         Self { json }
     }
 
-    /// The numbers of one case: name, unit and value each. The measure of a number is the case, a slash and the name.
+    /// The numbers of one case: name, unit and value of each. The measure of a number is the case, a slash and the
+    /// name.
     pub(crate) fn case(&mut self, case: &str, numbers: &[(&str, &str, f64)]) {
         if self.json {
             for (name, unit, value) in numbers {

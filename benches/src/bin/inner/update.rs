@@ -12,13 +12,13 @@ use crate::mesh::{Mesh, Moved};
 use crate::report::Report;
 use crate::world::{Cost, World};
 
-/// Longer than a connection lingers without owner.
+/// Longer than a connection without an owner lingers.
 pub(crate) const LINGER: Duration = Duration::from_secs(6);
 
-/// How many connections come up in one step, as they do when many are being made.
+/// The number of connections established per step, as when many are being made.
 const BATCH: usize = 100;
 
-/// What becomes of the responses of one case: sent in turns.
+/// The responses of one case, sent alternately.
 struct Case {
     name: &'static str,
     responses: [Bytes; 2],
@@ -67,7 +67,7 @@ fn measure(report: &mut Report, label: &str, world: &mut World, case: &Case, rou
         let cost = world.deliver(bytes.clone());
         world.connect(BATCH);
         world.pass(LINGER);
-        // The first ones only warm up.
+        // The first ones are a warm-up.
         if round >= 2 {
             costs.push(cost);
             decodes.push(decode.as_secs_f64());
@@ -91,7 +91,7 @@ fn measure(report: &mut Report, label: &str, world: &mut World, case: &Case, rou
     );
 }
 
-/// What every client does that uses the full message types.
+/// The work of every client that uses the full message types.
 fn decode(bytes: &Bytes) -> usize {
     let Ok(response) = DiscoveryResponse::decode(bytes.clone()) else { return 0 };
     let decoded = response.resources.iter().filter_map(|any| {

@@ -1,4 +1,4 @@
-//! An `XdsCore` and a `ChannelCore`, joined as the drivers join them.
+//! An `XdsCore` and a `ChannelCore`, connected as the drivers connect them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::alloc::allocations;
 use crate::clock::cpu;
 use crate::mesh::{Mesh, Moved, SERVICE};
 
-/// What a message has cost.
+/// The cost of a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     /// The CPU time of the xDS client.
     pub(crate) xds: Duration,
     /// The CPU time of the channel.
     pub(crate) mesh: Duration,
-    /// How often the channel published.
+    /// The number of snapshots that the channel published.
     pub(crate) publishes: usize,
     /// Allocations of both.
     pub(crate) allocations: u64,
@@ -37,7 +37,7 @@ pub(crate) struct World {
     pub(crate) plane: Option<DataPlane>,
     now: Time,
     stream: u64,
-    /// Attempts to connect that nobody has answered.
+    /// Connection attempts without a result.
     attempts: Vec<(ConnectionId, u64)>,
     publishes: usize,
 }
@@ -49,7 +49,7 @@ impl Wake for NoWake {
 }
 
 impl World {
-    /// A channel that has its whole configuration and no connections yet.
+    /// A channel with its complete configuration and no connections yet.
     pub(crate) fn new(mesh: &Mesh) -> Self {
         let mut world = Self {
             xds: Some(XdsCore::new(xds_config())),
@@ -63,7 +63,7 @@ impl World {
         world.tell_channel(ChannelInput::ExitIdle);
         world.deliver(mesh.listener());
         world.deliver(mesh.routes());
-        // Twice: the clusters below an aggregate are asked for only when it is there.
+        // Twice: the clusters below an aggregate are requested when it arrives.
         world.deliver(mesh.clusters());
         world.deliver(mesh.clusters());
         world.deliver(mesh.all_endpoints(Moved::None));
@@ -80,7 +80,7 @@ impl World {
         world
     }
 
-    /// Hands a response to the client, and what comes of it to the channel.
+    /// Hands a response to the client, and its events to the channel.
     pub(crate) fn deliver(&mut self, bytes: Bytes) -> Cost {
         let (publishes, allocated) = (self.publishes, allocations());
         let mut cost = Cost::default();
@@ -102,7 +102,7 @@ impl World {
         cost
     }
 
-    /// Makes every connection that the channel waits for, so many at a time. Says how many there were, and the CPU time.
+    /// Makes every connection that the channel waits for, in steps. Returns their number and the CPU time.
     pub(crate) fn connect(&mut self, at_a_time: usize) -> (usize, Duration) {
         let start = cpu();
         let mut made = 0;
@@ -119,12 +119,12 @@ impl World {
         (made, cpu() - start)
     }
 
-    /// Leaves attempts to connect unanswered, and keeps no note of them.
+    /// Forgets the pending connection attempts.
     pub(crate) fn forget_attempts(&mut self) {
         self.attempts = Vec::new();
     }
 
-    /// Lets time pass, so that what lingers goes.
+    /// Advances the time, so that unused connections are closed.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         self.tell_channel(ChannelInput::Tick);
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// Hands the channel an input; what it has to say to the client.
+    /// Hands the channel an input; returns its inputs for the client.
     fn handle(&mut self, input: ChannelInput) -> Vec<Input> {
         self.channel.handle(self.now, input);
         let mut inputs = Vec::new();
@@ -166,7 +166,7 @@ impl World {
         inputs
     }
 
-    /// Hands the client inputs; what it has to say to the channel, and the tokens of that.
+    /// Hands the client inputs; returns its events for the channel, and their tokens.
     fn tell_xds(&mut self, inputs: Vec<Input>) -> (Vec<(WatchId, WatchEvent)>, Vec<u64>) {
         let (mut events, mut tokens) = (Vec::new(), Vec::new());
         let Some(xds) = &mut self.xds else { return (events, tokens) };
