@@ -81,8 +81,9 @@ impl Before {
     /// A57: an unreachable control plane says nothing about a resource.
     fn check_unreachable(&self, now: Option<&XdsConfig>) -> Result<(), Violation> {
         let routed = clusters_of(&self.config.virtual_host);
-        let is_there = |name: &Arc<str>| serves(&self.config, name) && !self.gone.contains(name);
-        let served: Vec<_> = routed.into_iter().filter(is_there).collect();
+        let remains =
+            |name: &Arc<str>| !self.gone.contains(name) && serves_with(&self.config, name, &self.gone);
+        let served: Vec<_> = routed.into_iter().filter(remains).collect();
         if self.news != News::Unreachable || served.is_empty() {
             return Ok(());
         }
@@ -138,9 +139,13 @@ fn same(before: &XdsConfig, now: &XdsConfig, name: &Arc<str>) -> bool {
 
 /// Whether the configuration of a cluster lets it serve.
 fn serves(config: &XdsConfig, name: &Arc<str>) -> bool {
-    let entry = config.clusters.get(name);
-    let leaf_serves = |entry: Option<&ClusterEntry>| match entry {
-        Some(Ok(leaf)) => match &leaf.children {
+    serves_with(config, name, &BTreeSet::new())
+}
+
+/// The same without the leaves in `gone`.
+fn serves_with(config: &XdsConfig, name: &Arc<str>, gone: &BTreeSet<Arc<str>>) -> bool {
+    let leaf_serves = |name: &Arc<str>| match config.clusters.get(name) {
+        Some(Ok(leaf)) if !gone.contains(name) => match &leaf.children {
             ClusterChildren::Endpoints { endpoints: EndpointsState::Known(known), .. } => {
                 has_endpoints(known)
             }
@@ -148,7 +153,7 @@ fn serves(config: &XdsConfig, name: &Arc<str>) -> bool {
         },
         _ => false,
     };
-    leaf_serves(entry) || leaves(entry).iter().any(|leaf| leaf_serves(config.clusters.get(leaf)))
+    leaf_serves(name) || leaves(config.clusters.get(name)).iter().any(leaf_serves)
 }
 
 fn has_endpoints(assignment: &ClusterLoadAssignment) -> bool {
