@@ -8,12 +8,13 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::Message as _;
 use proxyless_sans_io::Time;
 use proxyless_sans_io::values::Code;
-use proxyless_xds::Gates;
 use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::{
-    Effect, Input as Event, NackMode, ResourceDump, WatchEvent, WatchId, XdsCore, XdsCoreConfig,
+    Effect, Input as Event, NackMode, ReadToken, ResourceDump, WatchEvent, WatchId, WatchKey, WatcherId,
+    XdsCore, XdsCoreConfig,
 };
 use proxyless_xds::resource::{DecodeContext, Resource, ResourceType, decode};
+use proxyless_xds::{Gates, StreamId};
 
 use crate::input::Input;
 
@@ -54,20 +55,26 @@ pub fn ads(data: &[u8]) {
 struct World {
     core: XdsCore,
     now: Time,
-    watches: BTreeMap<WatchId, (ResourceType, &'static str)>,
+    watches: BTreeMap<WatchKey, (ResourceType, &'static str)>,
     /// What each watch was told to use.
-    told: BTreeMap<WatchId, Resource>,
+    told: BTreeMap<WatchKey, Resource>,
     cx: DecodeContext,
     last_watch: u64,
     /// The stream that the core has open.
     stream: Option<Stream>,
-    last_stream: u64,
+    last_stream: StreamId,
     /// Tokens that are to be released, one entry for each event.
-    tokens: Vec<u64>,
+    tokens: Vec<ReadToken>,
+}
+
+const WATCHER: WatcherId = WatcherId(0);
+
+fn watch_key(watch: u64) -> WatchKey {
+    WatchKey { watcher: WATCHER, watch: WatchId(watch) }
 }
 
 struct Stream {
-    id: u64,
+    id: StreamId,
     up: bool,
     sending: bool,
     reading: bool,
@@ -94,7 +101,7 @@ impl World {
             cx,
             last_watch: 0,
             stream: None,
-            last_stream: 0,
+            last_stream: StreamId::default(),
             tokens: Vec::new(),
         }
     }
@@ -103,16 +110,15 @@ impl World {
         match input.below(16) {
             0 | 1 => {
                 self.last_watch += 1;
-                let id = WatchId(self.last_watch);
+                let watch = watch_key(self.last_watch);
                 let resource_type = ResourceType::ALL[input.below(ResourceType::ALL.len())];
                 let name = NAMES[input.below(NAMES.len())];
-                self.watches.insert(id, (resource_type, name));
-                self.handle(Event::Watch { id, resource_type, name: name.into() });
+                self.watches.insert(watch, (resource_type, name));
+                self.handle(Event::Watch { watch, resource_type, name: name.into() });
             }
             2 => {
                 // Also a watch that has ended, or never was.
-                let id = WatchId(input.below(self.last_watch as usize + 2) as u64);
-                self.unwatch(id);
+                self.unwatch(watch_key(input.below(self.last_watch as usize + 2) as u64));
             }
             3 | 4 => self.stream_up(),
             5 => self.send_done(),
@@ -136,10 +142,10 @@ impl World {
         }
     }
 
-    fn unwatch(&mut self, id: WatchId) {
-        self.watches.remove(&id);
-        self.told.remove(&id);
-        self.handle(Event::Unwatch { id });
+    fn unwatch(&mut self, watch: WatchKey) {
+        self.watches.remove(&watch);
+        self.told.remove(&watch);
+        self.handle(Event::Unwatch { watch });
     }
 
     fn stream_up(&mut self) {
@@ -202,7 +208,7 @@ impl World {
 
     /// Late events of streams that are gone, and the passing of some time.
     fn stale(&mut self, input: &mut Input<'_>) {
-        let stream = self.last_stream.wrapping_sub(1 + input.below(3) as u64);
+        let stream = StreamId(self.last_stream.0.wrapping_sub(1 + input.below(3) as u64));
         let event = match input.below(5) {
             0 => Event::StreamUp { stream },
             1 => Event::SendDone { stream },
@@ -232,7 +238,8 @@ impl World {
         let dump = self.core.dump();
         let shown = dump.iter().map(|dump| (dump.resource_type, &*dump.name)).collect::<BTreeSet<_>>();
         assert_eq!(shown, self.watches.values().copied().collect(), "the dump lists what is watched");
-        if told {
+        // A slow watcher hears of changes when it has caught up.
+        if told && !self.core.is_slow(WATCHER) {
             self.check_told(dump);
         }
     }
@@ -294,12 +301,12 @@ impl World {
                     WatchEvent::Changed(Err(_)) => drop(self.told.remove(&watch)),
                     WatchEvent::Ambient(_) => assert!(self.told.contains_key(&watch), "ambient to nothing"),
                 }
-                self.tokens.extend(token);
+                self.tokens.push(token);
             }
         }
     }
 
-    fn open(&mut self, id: u64) -> &mut Stream {
+    fn open(&mut self, id: StreamId) -> &mut Stream {
         let stream = self.stream.as_mut().expect("a stream is open");
         assert!(stream.id == id && stream.up, "the stream can be used");
         stream

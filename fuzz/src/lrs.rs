@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStat
 use prost::Message as _;
 use proxyless_sans_io::Time;
 use proxyless_sans_io::values::BackendMetrics;
+use proxyless_xds::StreamId;
 use proxyless_xds::lrs::{Effect, Input as Event, LoadStore, LrsCore, LrsCoreConfig};
 use proxyless_xds::orca::OrcaLoadReport;
 use proxyless_xds::resource::{ListedMetrics, Locality, MetricSelection};
@@ -35,7 +36,7 @@ pub fn lrs(data: &[u8]) {
             running: 0,
         }),
         stream: None,
-        last_stream: 0,
+        last_stream: StreamId::default(),
         counted: Sums::default(),
         reported: Sums::default(),
     };
@@ -63,10 +64,10 @@ pub fn orca(data: &[u8]) {
         let mut core = LrsCore::new(LrsCoreConfig::new(&crate::ads::bootstrap(), 1));
         let store = Arc::new(LoadStore::new("a".into(), None, selection));
         core.handle(Time::ZERO, Event::Register { store: Arc::clone(&store) });
-        core.handle(Time::ZERO, Event::StreamUp { stream: 1 });
-        core.handle(Time::ZERO, Event::SendDone { stream: 1 });
+        core.handle(Time::ZERO, Event::StreamUp { stream: StreamId(1) });
+        core.handle(Time::ZERO, Event::SendDone { stream: StreamId(1) });
         let wishes = LoadStatsResponse { send_all_clusters: true, ..Default::default() };
-        core.handle(Time::ZERO, Event::Message { stream: 1, bytes: wishes.encode_to_vec().into() });
+        core.handle(Time::ZERO, Event::Message { stream: StreamId(1), bytes: wishes.encode_to_vec().into() });
         let load = store.locality(&Locality::default());
         for _ in 0..2 {
             load.started();
@@ -104,7 +105,7 @@ struct Store {
 }
 
 struct Stream {
-    id: u64,
+    id: StreamId,
     up: bool,
     reading: bool,
     requests: usize,
@@ -117,7 +118,7 @@ struct World {
     now: Time,
     stores: [Store; 3],
     stream: Option<Stream>,
-    last_stream: u64,
+    last_stream: StreamId,
     counted: Sums,
     reported: Sums,
 }
@@ -268,7 +269,7 @@ impl World {
         }
     }
 
-    fn open(&mut self, id: u64) -> &mut Stream {
+    fn open(&mut self, id: StreamId) -> &mut Stream {
         let stream = self.stream.as_mut().expect("a stream is open");
         assert!(stream.id == id && stream.up, "the stream can be used");
         stream

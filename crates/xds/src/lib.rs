@@ -16,8 +16,10 @@ mod limits;
 pub mod lrs;
 pub mod orca;
 pub mod resource;
+mod stream_id;
 mod target;
 
 pub use gates::Gates;
 pub use limits::Limits;
+pub use stream_id::StreamId;
 pub use target::{TargetError, XdsTarget};

@@ -5,10 +5,10 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use proxyless_sans_io::Time;
-use proxyless_xds::Gates;
 use proxyless_xds::bootstrap::Bootstrap;
-use proxyless_xds::client::{Effect, Input, NackMode, WatchId, XdsCore, XdsCoreConfig};
+use proxyless_xds::client::{Effect, Input, NackMode, WatchId, WatchKey, WatcherId, XdsCore, XdsCoreConfig};
 use proxyless_xds::resource::ResourceType;
+use proxyless_xds::{Gates, StreamId};
 
 struct Counting;
 
@@ -78,15 +78,19 @@ fn peak(of: ResourceType, response: Bytes, mode: NackMode) -> (isize, String) {
     config.nack_mode = mode;
     let mut core = XdsCore::new(config);
     for (id, name) in ["a", "b"].into_iter().enumerate() {
-        let watch = Input::Watch { id: WatchId(id as u64), resource_type: of, name: name.into() };
+        let watch = Input::Watch {
+            watch: WatchKey { watcher: WatcherId(0), watch: WatchId(id as u64) },
+            resource_type: of,
+            name: name.into(),
+        };
         core.handle(Time::ZERO, watch);
     }
-    core.handle(Time::ZERO, Input::StreamUp { stream: 1 });
-    core.handle(Time::ZERO, Input::SendDone { stream: 1 });
+    core.handle(Time::ZERO, Input::StreamUp { stream: StreamId(1) });
+    core.handle(Time::ZERO, Input::SendDone { stream: StreamId(1) });
     while core.poll_effect().is_some() {}
     let before = HELD.get();
     PEAK.set(before);
-    core.handle(Time::ZERO, Input::Message { stream: 1, bytes: response });
+    core.handle(Time::ZERO, Input::Message { stream: StreamId(1), bytes: response });
     let peak = PEAK.get() - before;
     let sent = std::iter::from_fn(|| core.poll_effect()).find_map(|effect| match effect {
         Effect::Send { bytes, .. } => Some(String::from_utf8_lossy(&bytes).into_owned()),

@@ -10,7 +10,10 @@ use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, Ch
 use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::Time;
-use proxyless_xds::client::{Effect, Input, NackMode, WatchEvent, WatchId, XdsCore, XdsCoreConfig};
+use proxyless_xds::StreamId;
+use proxyless_xds::client::{
+    Effect, Input, NackMode, ReadToken, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore, XdsCoreConfig,
+};
 use proxyless_xds::{Gates, Limits};
 
 use crate::alloc::allocations;
@@ -36,7 +39,7 @@ pub(crate) struct World {
     pub(crate) channel: ChannelCore,
     pub(crate) plane: Option<DataPlane>,
     now: Time,
-    stream: u64,
+    stream: StreamId,
     /// Connection attempts without a result.
     attempts: Vec<(ConnectionId, u64)>,
     publishes: usize,
@@ -56,7 +59,7 @@ impl World {
             channel: ChannelCore::new(channel_config(), Arc::new(NoWake)),
             plane: None,
             now: Time::ZERO,
-            stream: 0,
+            stream: StreamId::default(),
             attempts: Vec::new(),
             publishes: 0,
         };
@@ -147,9 +150,9 @@ impl World {
         while let Some(effect) = self.channel.poll_effect() {
             match effect {
                 ChannelEffect::Watch { watch, resource_type, name } => {
-                    inputs.push(Input::Watch { id: watch, resource_type, name });
+                    inputs.push(Input::Watch { watch: key(watch), resource_type, name });
                 }
-                ChannelEffect::Unwatch { watch } => inputs.push(Input::Unwatch { id: watch }),
+                ChannelEffect::Unwatch { watch } => inputs.push(Input::Unwatch { watch: key(watch) }),
                 ChannelEffect::Connect { connection, attempt, .. } => {
                     self.attempts.push((connection, attempt));
                 }
@@ -167,7 +170,7 @@ impl World {
     }
 
     /// Hands the client inputs; returns its events for the channel, and their tokens.
-    fn tell_xds(&mut self, inputs: Vec<Input>) -> (Vec<(WatchId, WatchEvent)>, Vec<u64>) {
+    fn tell_xds(&mut self, inputs: Vec<Input>) -> (Vec<(WatchId, WatchEvent)>, Vec<ReadToken>) {
         let (mut events, mut tokens) = (Vec::new(), Vec::new());
         let Some(xds) = &mut self.xds else { return (events, tokens) };
         for input in inputs {
@@ -181,14 +184,19 @@ impl World {
                 }
                 Effect::Send { stream, .. } => xds.handle(self.now, Input::SendDone { stream }),
                 Effect::Notify { watch, event, token } => {
-                    events.push((watch, event));
-                    tokens.extend(token);
+                    events.push((watch.watch, event));
+                    tokens.push(token);
                 }
                 Effect::ReadNext { .. } | Effect::CloseStream { .. } => {}
             }
         }
         (events, tokens)
     }
+}
+
+/// The client's name of a watch of the only channel.
+fn key(watch: WatchId) -> WatchKey {
+    WatchKey { watcher: WatcherId(0), watch }
 }
 
 fn xds_config() -> XdsCoreConfig {

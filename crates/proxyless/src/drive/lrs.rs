@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 use proxyless_xds::Limits;
+use proxyless_xds::client::WatcherId;
 use proxyless_xds::lrs::{Effect, Input, LoadStore, LrsCore, LrsCoreConfig};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -20,7 +21,7 @@ pub(super) struct LoadReports {
     streams: Streams,
     events: UnboundedReceiver<StreamEvent>,
     /// The registered stores of each channel, to be unregistered when it leaves.
-    registered: BTreeMap<u64, Vec<Arc<LoadStore>>>,
+    registered: BTreeMap<WatcherId, Vec<Arc<LoadStore>>>,
 }
 
 impl LoadReports {
@@ -30,12 +31,12 @@ impl LoadReports {
         Self { core: LrsCore::new(config).with_limits(limits), streams, events, registered: BTreeMap::new() }
     }
 
-    pub(super) fn register(&mut self, channel: u64, store: Arc<LoadStore>) {
+    pub(super) fn register(&mut self, channel: WatcherId, store: Arc<LoadStore>) {
         self.registered.entry(channel).or_default().push(Arc::clone(&store));
         self.handle(Input::Register { store });
     }
 
-    pub(super) fn unregister(&mut self, channel: u64, store: Arc<LoadStore>) {
+    pub(super) fn unregister(&mut self, channel: WatcherId, store: Arc<LoadStore>) {
         if let Some(stores) = self.registered.get_mut(&channel) {
             stores.retain(|known| !Arc::ptr_eq(known, &store));
         }
@@ -43,7 +44,7 @@ impl LoadReports {
     }
 
     /// The channel has left: unregisters its remaining stores.
-    pub(super) fn leave(&mut self, channel: u64) {
+    pub(super) fn leave(&mut self, channel: WatcherId) {
         for store in self.registered.remove(&channel).unwrap_or_default() {
             self.handle(Input::Unregister { store });
         }

@@ -4,7 +4,6 @@ pub(crate) mod channel;
 pub(crate) mod connection;
 mod descriptors;
 pub(crate) mod dns;
-mod listener;
 mod lrs;
 mod panics;
 mod report;

@@ -10,6 +10,7 @@ use http_body::{Body, Frame};
 use proxyless_sans_io::values::Code;
 use proxyless_transport::grpc;
 use proxyless_transport::panics::catch;
+use proxyless_xds::StreamId;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -30,7 +31,7 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An event of a stream; the driver turns it into an input of its core.
 pub(crate) struct StreamEvent {
-    pub(crate) stream: u64,
+    pub(crate) stream: StreamId,
     pub(crate) kind: StreamEventKind,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Streams {
 }
 
 struct Running {
-    stream: u64,
+    stream: StreamId,
     requests: UnboundedSender<Bytes>,
     reads: UnboundedSender<()>,
     task: AbortHandle,
@@ -74,7 +75,7 @@ impl Streams {
         (Self { server, method, max_message, events, current: None }, inbox)
     }
 
-    pub(crate) fn open(&mut self, stream: u64) {
+    pub(crate) fn open(&mut self, stream: StreamId) {
         let (requests, request_inbox) = unbounded_channel();
         let (reads, read_inbox) = unbounded_channel();
         let reporter = Reporter { stream, events: self.events.clone() };
@@ -93,31 +94,31 @@ impl Streams {
                 panics::log(&format_args!("stream {method}"), &panicked);
                 format!("the task of the stream panicked: {panicked}").into()
             });
-            debug!(target: "xds_client", method, stream, reason = %end.end.reason, "stream ended");
+            debug!(target: "xds_client", method, %stream, reason = %end.end.reason, "stream ended");
         });
         self.replace(Some(Running { stream, requests, reads, task: task.abort_handle() }));
     }
 
-    pub(crate) fn close(&mut self, stream: u64) {
+    pub(crate) fn close(&mut self, stream: StreamId) {
         if self.current.as_ref().is_some_and(|running| running.stream == stream) {
             self.replace(None);
         }
     }
 
-    pub(crate) fn send(&self, stream: u64, bytes: Bytes) {
+    pub(crate) fn send(&self, stream: StreamId, bytes: Bytes) {
         if let Some(running) = self.running(stream) {
             // A stream that just ended reports that by its own event.
             let _ = running.requests.send(bytes);
         }
     }
 
-    pub(crate) fn read_next(&self, stream: u64) {
+    pub(crate) fn read_next(&self, stream: StreamId) {
         if let Some(running) = self.running(stream) {
             let _ = running.reads.send(());
         }
     }
 
-    fn running(&self, stream: u64) -> Option<&Running> {
+    fn running(&self, stream: StreamId) -> Option<&Running> {
         self.current.as_ref().filter(|running| running.stream == stream)
     }
 
@@ -243,7 +244,7 @@ impl Drop for ReportDown {
 
 #[derive(Clone)]
 struct Reporter {
-    stream: u64,
+    stream: StreamId,
     events: UnboundedSender<StreamEvent>,
 }
 

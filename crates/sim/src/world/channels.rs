@@ -7,7 +7,7 @@ use std::time::Duration;
 use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
 use proxyless_mesh::channel_core::{Activity, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsAnswer;
-use proxyless_xds::client::{Input, WatchEvent, WatchId};
+use proxyless_xds::client::{Input, ReadToken, WatchEvent, WatchId};
 use proxyless_xds::lrs;
 
 use super::{Background, World};
@@ -107,12 +107,12 @@ impl World {
                     Watched { resource_type, name: Arc::clone(&name), answer: None, unreachable: false };
                 let new = channel.watches.insert(watch, watched).is_none();
                 Violation::unless(new, "watch ids are unique", || format!("{watch:?}"))?;
-                to_xds(self, Input::Watch { id: Self::client_watch(epoch, watch), resource_type, name });
+                to_xds(self, Input::Watch { watch: Self::client_watch(epoch, watch), resource_type, name });
             }
             ChannelEffect::Unwatch { watch } => {
                 let known = channel.watches.remove(&watch).is_some();
                 Violation::unless(known, "only existing watches are cancelled", || format!("{watch:?}"))?;
-                to_xds(self, Input::Unwatch { id: Self::client_watch(epoch, watch) });
+                to_xds(self, Input::Unwatch { watch: Self::client_watch(epoch, watch) });
             }
             ChannelEffect::DnsQuery { query, host, .. } => {
                 let new = channel.resolver.ask(query, &host);
@@ -267,7 +267,7 @@ impl World {
         &mut self,
         epoch: u64,
         first: (WatchId, WatchEvent),
-        token: Option<u64>,
+        token: Option<ReadToken>,
     ) -> Result<(), Violation> {
         let (mut events, mut tokens) = (vec![first], vec![token]);
         let until = self.now + self.patience();

@@ -1,10 +1,15 @@
 //! The driver of the xDS client, and the network between it and the management server.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use prost::Message as _;
+use proxyless_mesh::channel_core::ChannelInput;
+use proxyless_sans_io::Time;
 use proxyless_sans_io::values::Code;
-use proxyless_xds::client::{Effect, Input, WatchId};
+use proxyless_xds::StreamId;
+use proxyless_xds::client::{Effect, Input, ReadToken, WatchEvent, WatchId, WatchKey, WatcherId};
 use proxyless_xds::resource::ResourceType;
 
 use super::World;
@@ -14,18 +19,13 @@ use crate::servers::ads_model;
 use crate::servers::control_plane::Welcome;
 use crate::world::queue::{Event, Lane};
 
-/// Watch ids of one channel are below this; the channel's epoch makes them unique in the client.
-const WATCHES_PER_CHANNEL: u64 = 1 << 32;
+/// How long the client waits for a channel to handle an event.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl World {
     /// The client's id of a channel's watch.
-    pub(super) fn client_watch(epoch: u64, watch: WatchId) -> WatchId {
-        WatchId(epoch * WATCHES_PER_CHANNEL + watch.0)
-    }
-
-    /// The channel's own id of a watch.
-    pub(super) fn local_watch(watch: WatchId) -> WatchId {
-        WatchId(watch.0 % WATCHES_PER_CHANNEL)
+    pub(super) fn client_watch(epoch: u64, watch: WatchId) -> WatchKey {
+        WatchKey { watcher: WatcherId(epoch), watch }
     }
 
     /// Hands the client an input, and executes its effects.
@@ -34,26 +34,29 @@ impl World {
             self.stream_heard = self.now;
         }
         match &input {
-            Input::Watch { id, resource_type, name } => {
-                self.watches.insert(*id, (*resource_type, name.to_string()));
+            Input::Watch { watch, resource_type, name } => {
+                self.watches.insert(*watch, (*resource_type, name.to_string()));
             }
-            Input::Unwatch { id } => {
-                self.watches.remove(id);
-                self.slow.forget(*id);
-            }
-            Input::SendDone { stream } if *stream == self.link.stream => self.link.sending = false,
-            Input::StreamUp { stream } if *stream == self.link.stream => {
+            Input::Unwatch { watch } => drop(self.watches.remove(watch)),
+            Input::SendDone { stream } if stream.0 == self.link.stream => self.link.sending = false,
+            Input::StreamUp { stream } if stream.0 == self.link.stream => {
                 (self.link.is_up, self.link.opens_at) = (true, None);
             }
-            Input::StreamDown { stream, .. } if *stream == self.link.stream => {
+            Input::StreamDown { stream, .. } if stream.0 == self.link.stream => {
                 (self.link.is_up, self.link.opens_at) = (false, None);
                 self.stream_failures += 1;
             }
             Input::TokenReleased { token } => drop(self.link.tokens.remove(token)),
             _ => {}
         }
+        // Events of a timer that runs out at the same moment are not of the response.
+        let is_due = self.xds.next_deadline().is_some_and(|deadline| deadline <= self.now);
+        let of_response = matches!(input, Input::Message { .. }) && !is_due;
         self.xds.handle(self.now, input);
         while let Some(effect) = self.xds.poll_effect() {
+            if let (true, Effect::Notify { token, .. }) = (of_response, &effect) {
+                self.link.tokens.insert(*token, self.now);
+            }
             self.do_for_client(effect)?;
         }
         Ok(())
@@ -61,11 +64,11 @@ impl World {
 
     fn do_for_client(&mut self, effect: Effect) -> Result<(), Violation> {
         match effect {
-            Effect::OpenStream { stream } => {
+            Effect::OpenStream { stream: StreamId(stream) } => {
                 self.log.line(self.now, format_args!("xds: open stream {stream}"));
                 self.open_stream(stream)
             }
-            Effect::CloseStream { stream } => {
+            Effect::CloseStream { stream: StreamId(stream) } => {
                 self.log.line(self.now, format_args!("xds: close stream {stream}"));
                 let open = self.link.stream == stream;
                 Violation::unless(open, "only the open stream is closed", || format!("stream {stream}"))?;
@@ -75,9 +78,11 @@ impl World {
                 self.link = super::Link { stream, ..Default::default() };
                 Ok(())
             }
-            Effect::Send { stream, bytes } => self.send(stream, bytes),
-            Effect::ReadNext { stream } => {
-                let at_ease = self.link.stream == stream && !self.link.reading && self.link.tokens.is_empty();
+            Effect::Send { stream: StreamId(stream), bytes } => self.send(stream, bytes),
+            Effect::ReadNext { stream: StreamId(stream) } => {
+                let waited = |told: &Time| self.now.since(*told) >= PATIENCE;
+                let is_done = self.link.tokens.values().all(waited);
+                let at_ease = self.link.stream == stream && !self.link.reading && is_done;
                 Violation::unless(at_ease, "a message is read when the last one is processed", || {
                     format!("stream {stream}: {:?}", self.link)
                 })?;
@@ -88,9 +93,9 @@ impl World {
             Effect::Notify { watch, event, token } => {
                 let known = self.watches.contains_key(&watch);
                 Violation::unless(known, "only existing watches are notified", || format!("{watch:?}"))?;
-                let (epoch, local) = (watch.0 / WATCHES_PER_CHANNEL, Self::local_watch(watch));
+                let (epoch, local) = (watch.watcher.0, watch.watch);
                 let what = match &event {
-                    proxyless_xds::client::WatchEvent::Changed(Ok(_)) => "changed".to_owned(),
+                    WatchEvent::Changed(Ok(_)) => "changed".to_owned(),
                     other => format!("{other:?}"),
                 };
                 let key = self.watches.get(&watch);
@@ -98,18 +103,22 @@ impl World {
                     self.now,
                     format_args!("xds: tell {epoch}/{} {key:?} {what} token {token:?}", local.0),
                 );
-                if let Some(token) = token {
-                    let new = self.link.tokens.insert(token);
-                    Violation::unless(new, "tokens are unique", || format!("token {token}"))?;
-                }
-                self.tell_or_keep(epoch, watch, local, event, token);
+                let new = token > std::mem::replace(&mut self.last_token, token);
+                Violation::unless(new, "tokens are unique", || format!("{token:?}"))?;
+                let at = self.now + self.local_delay();
+                let input = ChannelInput::Resource { watch: local, event };
+                self.queue.push_in(
+                    Lane::ToChannel(epoch),
+                    at,
+                    Event::Channel { epoch, input, token: Some(token) },
+                );
                 Ok(())
             }
         }
     }
 
     /// A channel is done with an event, or is gone.
-    pub(super) fn release(&mut self, epoch: u64, token: Option<u64>) {
+    pub(super) fn release(&mut self, epoch: u64, token: Option<ReadToken>) {
         let Some(token) = token else { return };
         let at = self.now + self.local_delay();
         self.queue.push_in(Lane::ToXds(epoch), at, Event::Xds(Input::TokenReleased { token }));
@@ -121,19 +130,20 @@ impl World {
         self.link = super::Link { stream, ..Default::default() };
         let at = self.now + self.control_plane.open_delay + self.network_delay();
         self.link.opens_at = Some(at);
+        let id = StreamId(stream);
         let input = match self.control_plane.welcome {
             Welcome::Refused => {
-                Input::StreamDown { stream, code: None, reason: "UNAVAILABLE: connection refused".into() }
+                Input::StreamDown { stream: id, code: None, reason: "UNAVAILABLE: connection refused".into() }
             }
             Welcome::NoService => Input::StreamDown {
-                stream,
+                stream: id,
                 code: Some(Code::Unimplemented),
                 reason: "UNIMPLEMENTED: unknown service".into(),
             },
             Welcome::Accepted => {
                 self.control_plane.open(stream);
                 self.model.opened();
-                Input::StreamUp { stream }
+                Input::StreamUp { stream: id }
             }
         };
         self.queue.push_in(Lane::Stream(stream), at, Event::Xds(input));
@@ -149,7 +159,7 @@ impl World {
         self.model.written(&request)?;
         let left = self.now + self.control_plane.write_delay + self.local_delay();
         let arrives = left + self.network_delay();
-        let done = Event::Xds(Input::SendDone { stream });
+        let done = Event::Xds(Input::SendDone { stream: StreamId(stream) });
         if self.control_plane.write_delay.is_zero() {
             self.queue.push_in(Lane::Stream(stream), left, done);
         } else {
@@ -221,7 +231,7 @@ impl World {
             self.model.read(sent)?;
             self.stream_failures = 0;
         }
-        self.tell_xds(Input::Message { stream, bytes })
+        self.tell_xds(Input::Message { stream: StreamId(stream), bytes })
     }
 
     /// The stream breaks, if there is one.
@@ -235,7 +245,7 @@ impl World {
         self.queue.push_in(
             Lane::Stream(stream),
             at,
-            Event::Xds(Input::StreamDown { stream, code: None, reason }),
+            Event::Xds(Input::StreamDown { stream: StreamId(stream), code: None, reason }),
         );
     }
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
 use prost::Message as _;
 use proxyless_sans_io::Time;
+use proxyless_xds::StreamId;
 use proxyless_xds::lrs::{Effect, Input, LrsCore, LrsCoreConfig};
 
 use super::World;
@@ -22,7 +23,7 @@ const LAST_REPORTS: Duration = Duration::from_secs(200);
 pub(crate) struct LoadReports {
     pub(super) core: LrsCore,
     pub(crate) server: LoadServer,
-    stream: u64,
+    stream: StreamId,
     phase: Phase,
     /// The request that HTTP/2 has not sent yet, and the time at which it was written.
     sending: Option<(Time, LoadStatsRequest)>,
@@ -51,7 +52,7 @@ impl LoadReports {
         Self {
             core: LrsCore::new(config),
             server: LoadServer::default(),
-            stream: 0,
+            stream: StreamId::default(),
             phase: Phase::Closed,
             sending: None,
             requests: 0,
@@ -127,7 +128,7 @@ impl World {
         Ok(())
     }
 
-    fn open_load_stream(&mut self, stream: u64) {
+    fn open_load_stream(&mut self, stream: StreamId) {
         let refuses = self.loads.server.refuses;
         self.loads.server.opened();
         self.loads.stream = stream;
@@ -140,10 +141,10 @@ impl World {
             true => Input::StreamDown { stream, reason: "UNAVAILABLE: connection refused".into() },
             false => Input::StreamUp { stream },
         };
-        self.queue.push_in(Lane::LoadStream(stream), at, Event::Load(input));
+        self.queue.push_in(Lane::LoadStream(stream.0), at, Event::Load(input));
     }
 
-    fn send_load(&mut self, stream: u64, bytes: Bytes) -> Result<(), Violation> {
+    fn send_load(&mut self, stream: StreamId, bytes: Bytes) -> Result<(), Violation> {
         let request = LoadStatsRequest::decode(bytes)
             .map_err(|error| Violation::new("reports are LoadStatsRequests", error.to_string()))?;
         self.log.line(self.now, format_args!("load: send {}", load_server::describe(&request)));
@@ -164,7 +165,7 @@ impl World {
         // Sometimes the server is slow to read it.
         let slow = if self.rng.below(8) == 0 { self.rng.below(3_000) } else { 0 };
         let at = self.now + Duration::from_millis(slow) + self.local_delay();
-        self.queue.push_in(Lane::LoadStream(stream), at, Event::Load(Input::SendDone { stream }));
+        self.queue.push_in(Lane::LoadStream(stream.0), at, Event::Load(Input::SendDone { stream }));
         if !first && std::mem::take(&mut self.loads.cut_next) {
             self.cut_load_stream();
         }
@@ -198,11 +199,11 @@ impl World {
         if self.loads.phase == Phase::Open {
             let stream = self.loads.stream;
             let at = self.now + self.network_delay();
-            self.queue.push_in(Lane::LoadsToClient(stream), at, Event::Wish { stream, bytes });
+            self.queue.push_in(Lane::LoadsToClient(stream.0), at, Event::Wish { stream, bytes });
         }
     }
 
-    pub(super) fn wish_arrives(&mut self, stream: u64, bytes: Bytes) {
+    pub(super) fn wish_arrives(&mut self, stream: StreamId, bytes: Bytes) {
         if self.loads.stream == stream && self.loads.phase == Phase::Open {
             self.loads.inbox.push_back(bytes);
             self.deliver_wish();
@@ -217,7 +218,7 @@ impl World {
         self.loads.reading = false;
         let stream = self.loads.stream;
         let at = self.now + self.local_delay();
-        self.queue.push_in(Lane::LoadStream(stream), at, Event::Load(Input::Message { stream, bytes }));
+        self.queue.push_in(Lane::LoadStream(stream.0), at, Event::Load(Input::Message { stream, bytes }));
     }
 
     /// The stream breaks, if there is one.
@@ -229,7 +230,7 @@ impl World {
         let stream = self.loads.stream;
         let at = self.now + self.network_delay();
         let reason = "UNAVAILABLE: connection reset".into();
-        self.queue.push_in(Lane::LoadStream(stream), at, Event::Load(Input::StreamDown { stream, reason }));
+        self.queue.push_in(Lane::LoadStream(stream.0), at, Event::Load(Input::StreamDown { stream, reason }));
     }
 
     /// After all channels are closed, everything is reported and no stream is left.

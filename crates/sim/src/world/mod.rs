@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::{Rng, Time};
-use proxyless_xds::client::{Input, NackMode, WatchId, XdsCore, XdsCoreConfig};
+use proxyless_xds::client::{Input, NackMode, ReadToken, WatchKey, WatcherId, XdsCore, XdsCoreConfig};
 use proxyless_xds::resource::ResourceType;
 use proxyless_xds::{Gates, lrs};
 
@@ -18,7 +18,7 @@ use crate::clients::sessions::Sessions;
 use crate::laws::invariants::{self, Violation};
 use crate::laws::outliers::Limits;
 use crate::script::config::Key;
-use crate::script::{Action, Script, Settings, Step};
+use crate::script::{Script, Settings, Step};
 use crate::servers::ads_model::{AdsModel, Response};
 use crate::servers::control_plane::ControlPlane;
 use crate::servers::encode;
@@ -75,7 +75,8 @@ pub struct World {
     stream_failures: u32,
     stream_heard: Time,
     /// The client's watches, by its own ids.
-    watches: BTreeMap<WatchId, Key>,
+    watches: BTreeMap<WatchKey, Key>,
+    last_token: ReadToken,
     epochs: u64,
     ticks: (Time, u32),
     seed: u64,
@@ -111,8 +112,8 @@ struct Link {
     inbox: VecDeque<Bytes>,
     /// The responses sent, by nonce.
     responses: BTreeMap<String, Response>,
-    /// The events of the last response that watchers still process.
-    tokens: BTreeSet<u64>,
+    /// The events of responses that watchers still process, and the time of each.
+    tokens: BTreeMap<ReadToken, Time>,
 }
 
 impl World {
@@ -124,9 +125,8 @@ impl World {
         for (i, step) in steps.iter().enumerate() {
             queue.push(step.at, Event::Step(i));
         }
-        let stalls = steps.iter().any(|step| matches!(step.action, Action::Stall(..)));
         Self {
-            slow: Slow::new(stalls),
+            slow: Slow::default(),
             now: Time::ZERO,
             rng: Rng::new(seed),
             queue,
@@ -150,6 +150,7 @@ impl World {
             stream_failures: 0,
             stream_heard: Time::ZERO,
             watches: BTreeMap::new(),
+            last_token: ReadToken::default(),
             epochs: 0,
             ticks: (Time::ZERO, 0),
             seed,
@@ -263,7 +264,8 @@ impl World {
 
     /// Whether an event is on its way to a channel.
     pub(crate) fn is_to_hear(&self, epoch: u64) -> bool {
-        self.slow.is_behind(epoch)
+        self.slow.is_stalled(epoch)
+            || self.xds.is_slow(WatcherId(epoch))
             || self.queue.iter().any(|event| match event {
                 Event::Channel { epoch: whose, .. } | Event::Resolve { epoch: whose, .. } => *whose == epoch,
                 _ => false,
@@ -338,8 +340,6 @@ impl World {
                 self.resume(epoch);
                 Ok(())
             }
-            Event::OutOfPatience { token } => self.read_on(token),
-            Event::Xds(Input::TokenReleased { token }) => self.acted_on(token),
             Event::Step(i) => match self.steps.get(i).cloned() {
                 Some(step) => self.act(step.action),
                 None => Ok(()),

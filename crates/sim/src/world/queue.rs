@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_sans_io::Time;
-use proxyless_xds::client::Input;
+use proxyless_xds::StreamId;
+use proxyless_xds::client::{Input, ReadToken};
 use proxyless_xds::lrs;
 use proxyless_xds::resource::ResourceType;
 
@@ -19,11 +20,9 @@ pub(crate) enum Event {
     /// An input of the xDS client.
     Xds(Input),
     /// An input of a channel; afterwards the token is released.
-    Channel { epoch: u64, input: ChannelInput, token: Option<u64> },
+    Channel { epoch: u64, input: ChannelInput, token: Option<ReadToken> },
     /// A channel's driver resumes.
     Resume { epoch: u64 },
-    /// The client stops waiting for a channel to process an event.
-    OutOfPatience { token: u64 },
     /// A request arrives at the management server.
     Request { stream: u64, bytes: Bytes },
     /// The management server has a response ready.
@@ -39,7 +38,7 @@ pub(crate) enum Event {
     /// An input of the LRS core.
     Load(lrs::Input),
     /// A response of the load reporting server arrives at the client, to be read.
-    Wish { stream: u64, bytes: Bytes },
+    Wish { stream: StreamId, bytes: Bytes },
     /// A call ends, in its `run`-th attempt.
     CallEnds { id: u64, run: u32 },
     /// A woken call sees the latest snapshot.

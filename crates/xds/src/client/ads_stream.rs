@@ -10,7 +10,9 @@ use envoy_types::pb::google::rpc::Status;
 use proxyless_sans_io::Time;
 use proxyless_sans_io::values::Code;
 
+use super::ids::ReadToken;
 use super::wire::DiscoveryRequest;
+use crate::StreamId;
 use crate::resource::ResourceType;
 
 /// The number of unsent answers at which reading pauses: a server that sends and never reads must not exhaust memory.
@@ -26,7 +28,7 @@ const NACK_INTERVAL: Duration = Duration::from_secs(1);
 /// The state of one stream. It is dropped with the stream, because nonces are only valid on their own stream.
 #[derive(Debug)]
 pub(super) struct AdsStream {
-    id: u64,
+    id: StreamId,
     /// The time at which the stream became able to send.
     up_since: Option<Time>,
     seen_response: bool,
@@ -45,7 +47,7 @@ pub(super) struct AdsStream {
     braked: BTreeMap<ResourceType, (Time, Answer)>,
     reading: bool,
     /// The events of the last message that watchers have not finished handling.
-    tokens: BTreeSet<u64>,
+    tokens: BTreeSet<ReadToken>,
 }
 
 /// A request to send. Its names are filled in when it is sent, so that they are current.
@@ -87,7 +89,7 @@ fn hash(version: &str) -> u64 {
 }
 
 impl AdsStream {
-    pub(super) fn new(id: u64) -> Self {
+    pub(super) fn new(id: StreamId) -> Self {
         Self {
             id,
             up_since: None,
@@ -105,7 +107,7 @@ impl AdsStream {
         }
     }
 
-    pub(super) fn id(&self) -> u64 {
+    pub(super) fn id(&self) -> StreamId {
         self.id
     }
 
@@ -269,12 +271,12 @@ impl AdsStream {
     }
 
     /// Tracks an event of the current message until its watcher has handled it.
-    pub(super) fn hold(&mut self, token: u64) {
+    pub(super) fn hold(&mut self, token: ReadToken) {
         self.tokens.insert(token);
     }
 
-    /// A watcher has handled an event.
-    pub(super) fn release(&mut self, token: u64) {
+    /// An event is handled, or not waited for any longer.
+    pub(super) fn release(&mut self, token: ReadToken) {
         self.tokens.remove(&token);
     }
 

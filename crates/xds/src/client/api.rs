@@ -8,13 +8,10 @@ use bytes::Bytes;
 use prost::Message as _;
 use proxyless_sans_io::values::Code;
 
+use super::ids::{ReadToken, WatchKey, WatcherId};
 use crate::bootstrap::Bootstrap;
 use crate::resource::{Resource, ResourceType};
-use crate::{Gates, Limits};
-
-/// The id of a watch, chosen by the watcher and unique within a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WatchId(pub u64);
+use crate::{Gates, Limits, StreamId};
 
 /// The treatment of valid resources in a response that also contains invalid ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,8 +81,8 @@ impl XdsCoreConfig {
 pub enum Input {
     /// Starts a watch. Cached state is delivered at once, in order.
     Watch {
-        /// The id of the new watch.
-        id: WatchId,
+        /// The new watch.
+        watch: WatchKey,
         /// The resource's type.
         resource_type: ResourceType,
         /// The resource's name.
@@ -94,29 +91,34 @@ pub enum Input {
     /// Ends a watch.
     Unwatch {
         /// The watch.
-        id: WatchId,
+        watch: WatchKey,
+    },
+    /// Ends all watches of a watcher.
+    Leave {
+        /// The watcher.
+        watcher: WatcherId,
     },
     /// The stream that `Effect::OpenStream` asked for can send now: the connection is READY and the call has begun.
     StreamUp {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
     },
     /// The HTTP/2 stream has taken the request of `Effect::Send`; the next one may follow.
     SendDone {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
     },
     /// A message was received on the stream.
     Message {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
         /// An encoded DiscoveryResponse, or garbage.
         bytes: Bytes,
     },
     /// The stream ended, or could not be opened.
     StreamDown {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
         /// The status code sent by the server, if any.
         code: Option<Code>,
         /// The reason, human-readable: `UNAVAILABLE: connection refused`.
@@ -124,8 +126,8 @@ pub enum Input {
     },
     /// A watcher has handled the event that carried this token.
     TokenReleased {
-        /// The token's number.
-        token: u64,
+        /// The token.
+        token: ReadToken,
     },
     /// Time has passed.
     Tick,
@@ -137,35 +139,35 @@ pub enum Effect {
     /// Open an ADS stream, and a connection if there is none.
     OpenStream {
         /// The id of the stream in later inputs; each attempt has its own.
-        stream: u64,
+        stream: StreamId,
     },
     /// Close the stream: no watches are left.
     CloseStream {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
     },
     /// Send this request. The next `Send` comes only after `Input::SendDone`.
     Send {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
         /// An encoded DiscoveryRequest.
         bytes: Bytes,
     },
-    /// Read one more message: all watchers have handled the previous one.
+    /// Read one more message: the previous one is not waited for any longer.
     ReadNext {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
     },
     /// Deliver an event to a watcher.
     Notify {
         /// The watch.
-        watch: WatchId,
+        watch: WatchKey,
         /// The event.
         event: WatchEvent,
-        /// Flow control: the driver sends one `Input::TokenReleased` with this number when the watcher has handled the
-        /// event, including its follow-up watches. The next message is read when all events of a response are released.
-        /// `None` for events that no response caused.
-        token: Option<u64>,
+        /// Flow control: the driver sends one `Input::TokenReleased` with it when the watcher has handled the event,
+        /// including its follow-up watches. The next message is read when all events of a response are released, or
+        /// their watchers have taken too long.
+        token: ReadToken,
     },
 }
 

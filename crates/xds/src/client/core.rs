@@ -9,10 +9,13 @@ use proxyless_sans_io::values::Code;
 use proxyless_sans_io::{Backoff, BackoffConfig, Rng, Time};
 
 use super::ads_stream::AdsStream;
-use super::api::{Effect, Input, ResourceError, ResourceErrorKind, WatchId, XdsCoreConfig};
+use super::api::{Effect, Input, ResourceError, ResourceErrorKind, WatchEvent, XdsCoreConfig};
 use super::cache::Cache;
+use super::delivery::Delivery;
 use super::dump::{ResourceDump, ResourceStatus, UpdateCounts};
+use super::ids::{ReadToken, WatchId, WatchKey, WatcherId};
 use super::resource_state::{DataError, Wait};
+use crate::StreamId;
 use crate::resource::{ResourceType, cut};
 
 /// A stream that received a response but lived shorter than this is reopened after a delay, so that a server that keeps
@@ -27,20 +30,20 @@ const SHORT_STREAM: Duration = Duration::from_secs(10);
 pub struct XdsCore {
     pub(super) config: XdsCoreConfig,
     pub(super) cache: Cache,
-    watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
+    watches: BTreeMap<WatchKey, (ResourceType, Arc<str>)>,
     /// The last accepted version of each type. Unlike nonces it outlives the stream.
     pub(super) versions: BTreeMap<ResourceType, Arc<str>>,
     /// The violations in the latest response of each type, if it was rejected.
     pub(super) rejections: BTreeMap<ResourceType, Rejection>,
     pub(super) stream: Option<AdsStream>,
-    last_stream_id: u64,
+    last_stream_id: StreamId,
     retry_at: Option<Time>,
     backoff: Backoff,
     rng: Rng,
     /// The reason why the server is unreachable, from a stream's failure until the next response.
     unreachable: Option<ResourceErrorKind>,
     last_stream_error: Option<(Time, String)>,
-    last_token: u64,
+    delivery: Delivery,
     pub(super) updates: BTreeMap<ResourceType, UpdateCounts>,
     effects: VecDeque<Effect>,
 }
@@ -88,12 +91,12 @@ impl XdsCore {
             versions: BTreeMap::new(),
             rejections: BTreeMap::new(),
             stream: None,
-            last_stream_id: 0,
+            last_stream_id: StreamId::default(),
             retry_at: None,
             backoff: Backoff::new(BackoffConfig::default()),
             unreachable: None,
             last_stream_error: None,
-            last_token: 0,
+            delivery: Delivery::default(),
             updates: BTreeMap::new(),
             effects: VecDeque::new(),
         }
@@ -104,8 +107,13 @@ impl XdsCore {
         let stream = self.stream.as_ref();
         self.cache.end_limbo(now, |of| stream.is_some_and(|stream| stream.has_unsent(of)));
         match input {
-            Input::Watch { id, resource_type, name } => self.watch(now, id, resource_type, name),
-            Input::Unwatch { id } => self.unwatch(now, id),
+            Input::Watch { watch, resource_type, name } => self.watch(now, watch, resource_type, name),
+            Input::Unwatch { watch } => self.unwatch(now, watch),
+            Input::Leave { watcher } => {
+                let key = |watch| WatchKey { watcher, watch: WatchId(watch) };
+                let all: Vec<_> = self.watches.range(key(0)..=key(u64::MAX)).map(|(&key, _)| key).collect();
+                all.into_iter().for_each(|watch| self.unwatch(now, watch));
+            }
             Input::StreamUp { stream } if self.is_current(stream) => self.stream_up(now),
             Input::SendDone { stream } if self.is_current(stream) => {
                 let sent = self.stream.as_mut().and_then(AdsStream::send_done);
@@ -118,8 +126,9 @@ impl XdsCore {
                 self.stream_down(now, code, reason);
             }
             Input::TokenReleased { token } => {
-                if let Some(stream) = &mut self.stream {
-                    stream.release(token);
+                self.stop_waiting(token);
+                for (watch, event) in self.delivery.release(token) {
+                    self.deliver(now, watch, event);
                 }
             }
             Input::StreamUp { .. }
@@ -142,7 +151,8 @@ impl XdsCore {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let next_nack = self.stream.as_ref().and_then(AdsStream::next_nack);
-        [self.retry_at, self.cache.next_deadline(), next_nack].into_iter().flatten().min()
+        let deadlines = [self.retry_at, self.cache.next_deadline(), next_nack, self.delivery.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// A40-28: all watched resources, by type and name. A40-35: and no others.
@@ -161,25 +171,31 @@ impl XdsCore {
         &self.updates
     }
 
-    fn watch(&mut self, now: Time, id: WatchId, resource_type: ResourceType, name: Arc<str>) {
-        if self.watches.contains_key(&id) {
-            tracing::warn!(target: "xds_client", ?id, "a watch with this id exists and is replaced");
-            self.unwatch(now, id);
+    /// Whether the watcher has not handled events in time, so that its events are kept until it has.
+    #[must_use]
+    pub fn is_slow(&self, watcher: WatcherId) -> bool {
+        self.delivery.is_slow(watcher)
+    }
+
+    fn watch(&mut self, now: Time, watch: WatchKey, resource_type: ResourceType, name: Arc<str>) {
+        if self.watches.contains_key(&watch) {
+            tracing::warn!(target: "xds_client", ?watch, "a watch with this id exists and is replaced");
+            self.unwatch(now, watch);
         }
-        self.watches.insert(id, (resource_type, name.clone()));
+        self.watches.insert(watch, (resource_type, name.clone()));
         let unreachable = self.unreachable(resource_type, &name);
         let state = self.cache.get_or_insert(resource_type, &name);
         if state.watchers.is_empty() && state.limbo.is_some() {
             state.revive();
         }
-        state.watchers.insert(id);
+        state.watchers.insert(watch);
         // For a new resource the only news is that the server is unreachable; for a known one it is what other watchers
         // know.
         let news = state.news(unreachable);
         let events = if news.is_empty() { state.replay() } else { news };
         let asked_for = state.wait != Wait::Unsent;
         for event in events {
-            self.effects.push_back(Effect::Notify { watch: id, event, token: None });
+            self.deliver(now, watch, event);
         }
         match &mut self.stream {
             Some(stream) if !asked_for => stream.want(now, resource_type),
@@ -189,10 +205,11 @@ impl XdsCore {
         }
     }
 
-    fn unwatch(&mut self, now: Time, id: WatchId) {
-        let Some((resource_type, name)) = self.watches.remove(&id) else { return };
+    fn unwatch(&mut self, now: Time, watch: WatchKey) {
+        let Some((resource_type, name)) = self.watches.remove(&watch) else { return };
+        self.delivery.forget(watch);
         let Some(state) = self.cache.get_mut(resource_type, &name) else { return };
-        state.watchers.remove(&id);
+        state.watchers.remove(&watch);
         if self.watches.is_empty() {
             return self.close();
         }
@@ -209,7 +226,7 @@ impl XdsCore {
     /// No watches are left: closes the stream, and forgets its errors.
     fn close(&mut self) {
         if let Some(stream) = self.stream.take() {
-            tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = stream.id(), "closing the ADS stream");
+            tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = %stream.id(), "closing the ADS stream");
             self.effects.push_back(Effect::CloseStream { stream: stream.id() });
         }
         self.retry_at = None;
@@ -219,20 +236,20 @@ impl XdsCore {
         self.cache.clear();
     }
 
-    fn is_current(&self, stream: u64) -> bool {
+    fn is_current(&self, stream: StreamId) -> bool {
         self.stream.as_ref().is_some_and(|current| current.id() == stream)
     }
 
     fn open_stream(&mut self) {
         self.retry_at = None;
-        self.last_stream_id += 1;
+        self.last_stream_id = self.last_stream_id.next();
         self.stream = Some(AdsStream::new(self.last_stream_id));
         self.effects.push_back(Effect::OpenStream { stream: self.last_stream_id });
     }
 
     fn stream_up(&mut self, now: Time) {
         let Some(stream) = &mut self.stream else { return };
-        tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = stream.id(), "the ADS stream is up");
+        tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = %stream.id(), "the ADS stream is up");
         stream.up(now, ResourceType::ALL.into_iter());
     }
 
@@ -259,7 +276,7 @@ impl XdsCore {
         };
         tracing::warn!(target: "xds_client", server = %self.config.server_uri, "{unreachable}");
         self.unreachable = Some(unreachable);
-        self.tell_all(Cause::Other);
+        self.tell_all(now, Cause::Other);
     }
 
     /// A response was received, so the backoff is reset (A57). Returns true if the server was unreachable until now.
@@ -275,6 +292,9 @@ impl XdsCore {
         if let Some(stream) = &mut self.stream {
             stream.release_nacks(now);
         }
+        while let Some(token) = self.delivery.expire(now) {
+            self.stop_waiting(token);
+        }
         while let Some((resource_type, name, since)) = self.cache.expire(now) {
             let why = self.timeout_text(resource_type, now, since);
             // gRFC A88: with this feature the timer indicates that the server is slow, not that the resource is absent.
@@ -286,7 +306,7 @@ impl XdsCore {
                 ResourceErrorKind::DoesNotExist(why)
             };
             self.set_error(now, resource_type, &name, &Arc::default(), kind);
-            self.tell(resource_type, &name, Cause::Other);
+            self.tell(now, resource_type, &name, Cause::Other);
         }
     }
 
@@ -327,27 +347,39 @@ impl XdsCore {
     }
 
     /// Notifies the watchers of a resource of changes.
-    pub(super) fn tell(&mut self, resource_type: ResourceType, name: &Arc<str>, cause: Cause) {
+    pub(super) fn tell(&mut self, now: Time, resource_type: ResourceType, name: &Arc<str>, cause: Cause) {
         let unreachable = self.unreachable(resource_type, name);
         let Some(state) = self.cache.get_mut(resource_type, name) else { return };
         for event in state.news(unreachable) {
             for &watch in &state.watchers {
-                let token = self.stream.as_mut().filter(|_| cause == Cause::Response).map(|stream| {
-                    self.last_token += 1;
-                    stream.hold(self.last_token);
-                    self.last_token
-                });
-                self.effects.push_back(Effect::Notify { watch, event: event.clone(), token });
+                let Some((token, effect)) = self.delivery.deliver(now, watch, event.clone()) else {
+                    continue;
+                };
+                if let Some(stream) = self.stream.as_mut().filter(|_| cause == Cause::Response) {
+                    stream.hold(token);
+                }
+                self.effects.push_back(effect);
             }
         }
     }
 
+    /// Delivers an event that no response caused.
+    fn deliver(&mut self, now: Time, watch: WatchKey, event: WatchEvent) {
+        self.effects.extend(self.delivery.deliver(now, watch, event).map(|(_, effect)| effect));
+    }
+
+    fn stop_waiting(&mut self, token: ReadToken) {
+        if let Some(stream) = &mut self.stream {
+            stream.release(token);
+        }
+    }
+
     /// Notifies all watchers of changes.
-    pub(super) fn tell_all(&mut self, cause: Cause) {
+    pub(super) fn tell_all(&mut self, now: Time, cause: Cause) {
         let all: Vec<_> =
             self.cache.iter().map(|(resource_type, name, _)| (resource_type, name.clone())).collect();
         for (resource_type, name) in all {
-            self.tell(resource_type, &name, cause);
+            self.tell(now, resource_type, &name, cause);
         }
     }
 
@@ -384,7 +416,7 @@ impl XdsCore {
             let version = self.versions.get(&resource_type).map_or("", |version| version);
             if let Some(request) = stream.request(pending, names, version, &self.config.node) {
                 tracing::debug!(
-                    target: "xds_client", stream = stream.id(), type_url = request.type_url, names = ?request.resource_names,
+                    target: "xds_client", stream = %stream.id(), type_url = request.type_url, names = ?request.resource_names,
                     version = request.version_info, nonce = request.response_nonce, "ADS request"
                 );
                 let bytes = request.encode_to_vec().into();

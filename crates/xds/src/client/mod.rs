@@ -7,8 +7,10 @@ mod ads_stream;
 mod api;
 mod cache;
 mod core;
+mod delivery;
 mod dump;
 mod faults;
+mod ids;
 mod resource_state;
 mod response;
 #[cfg(test)]
@@ -17,7 +19,6 @@ mod update;
 mod wire;
 
 pub use self::core::XdsCore;
-pub use api::{
-    Effect, Input, NackMode, ResourceError, ResourceErrorKind, WatchEvent, WatchId, XdsCoreConfig,
-};
+pub use api::{Effect, Input, NackMode, ResourceError, ResourceErrorKind, WatchEvent, XdsCoreConfig};
 pub use dump::{ErrorDump, RawResource, ResourceDump, ResourceStatus, UpdateCounts};
+pub use ids::{ReadToken, WatchId, WatchKey, WatcherId};

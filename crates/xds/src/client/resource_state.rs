@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
-use super::api::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
+use super::api::{ResourceError, ResourceErrorKind, WatchEvent};
 use super::dump::ResourceStatus;
+use super::ids::WatchKey;
 use super::wire::Any;
 use crate::resource::Resource;
 
@@ -14,7 +15,7 @@ use crate::resource::Resource;
 pub(super) struct ResourceState {
     /// Empty while the server has not yet seen the unsubscription: if the resource were subscribed again before that,
     /// the server would see no change and not resend it.
-    pub(super) watchers: BTreeSet<WatchId>,
+    pub(super) watchers: BTreeSet<WatchKey>,
     pub(super) data: Option<Data>,
     /// The latest error of the resource.
     pub(super) error: Option<DataError>,

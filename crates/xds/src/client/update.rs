@@ -127,9 +127,9 @@ impl XdsCore {
             stream.response_seen();
         }
         if self.reached() {
-            self.tell_all(Cause::Response);
+            self.tell_all(now, Cause::Response);
         } else {
-            touched.iter().for_each(|name| self.tell(resource_type, name, Cause::Response));
+            touched.iter().for_each(|name| self.tell(now, resource_type, name, Cause::Response));
         }
         let rejection = (!faults.is_empty()).then(|| Rejection {
             version: Arc::clone(&version),

@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
 use prost::Message as _;
 
 use super::LoadStore;
+use crate::StreamId;
 use crate::bootstrap::Bootstrap;
 
 /// the server may request all clusters instead of listing them. Only load report streams announce this feature.
@@ -55,24 +56,24 @@ pub enum Input {
     /// The stream that `Effect::OpenStream` asked for can send now: the connection is READY and the call has begun.
     StreamUp {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
     },
     /// The HTTP/2 stream has taken the request of `Effect::Send`; the next one may follow.
     SendDone {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
     },
     /// A message was received on the stream.
     Message {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
         /// An encoded LoadStatsResponse, or garbage.
         bytes: Bytes,
     },
     /// The stream ended, or could not be opened.
     StreamDown {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
         /// The reason, human-readable: `UNAVAILABLE: connection refused`.
         reason: String,
     },
@@ -86,23 +87,23 @@ pub enum Effect {
     /// Open an LRS stream, and a connection if there is none.
     OpenStream {
         /// The id of the stream in later inputs; each attempt has its own.
-        stream: u64,
+        stream: StreamId,
     },
     /// Close the stream: there is nothing left to report.
     CloseStream {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
     },
     /// Send this request. The next `Send` comes only after `Input::SendDone`.
     Send {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
         /// An encoded LoadStatsRequest.
         bytes: Bytes,
     },
     /// Read one more message.
     ReadNext {
         /// The stream.
-        stream: u64,
+        stream: StreamId,
     },
 }

@@ -13,8 +13,8 @@ use super::api::{Effect, Input, LrsCoreConfig};
 use super::cluster::Cluster;
 use super::report::ClusterKey;
 use super::stream::{LrsStream, Sending, Taken};
-use crate::Limits;
 use crate::resource::has_more_reported_clusters;
+use crate::{Limits, StreamId};
 
 /// Reports the load of registered stores to one management server (A27-57).
 ///
@@ -26,7 +26,7 @@ pub struct LrsCore {
     max_clusters: usize,
     pub(super) clusters: BTreeMap<ClusterKey, Cluster>,
     stream: Option<LrsStream>,
-    last_stream_id: u64,
+    last_stream_id: StreamId,
     retry_at: Option<Time>,
     backoff: Backoff,
     rng: Rng,
@@ -43,7 +43,7 @@ impl LrsCore {
             max_clusters: Limits::default().resources_per_response,
             clusters: BTreeMap::new(),
             stream: None,
-            last_stream_id: 0,
+            last_stream_id: StreamId::default(),
             retry_at: None,
             backoff: Backoff::new(BackoffConfig::default()),
             effects: VecDeque::new(),
@@ -74,7 +74,7 @@ impl LrsCore {
                     stream.up = true;
                     stream.sending = Some(Sending::Node);
                     let id = stream.id;
-                    tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = id, "the LRS stream is up");
+                    tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = %id, "the LRS stream is up");
                     // A27-61: the node is in the first request of a stream, and only there.
                     let bytes = self.config.first_request.clone();
                     self.effects.push_back(Effect::Send { stream: id, bytes });
@@ -104,11 +104,11 @@ impl LrsCore {
         [self.retry_at, report].into_iter().flatten().min()
     }
 
-    fn current(&mut self, id: u64) -> Option<&mut LrsStream> {
+    fn current(&mut self, id: StreamId) -> Option<&mut LrsStream> {
         self.stream.as_mut().filter(|stream| stream.id == id)
     }
 
-    fn message(&mut self, now: Time, stream: u64, bytes: Bytes) {
+    fn message(&mut self, now: Time, stream: StreamId, bytes: Bytes) {
         let (server, limit) = (Arc::clone(&self.config.server_uri), self.max_clusters);
         let Some(stream) = self.current(stream).filter(|stream| stream.up) else { return };
         stream.reading = false;
@@ -132,7 +132,7 @@ impl LrsCore {
         }
     }
 
-    fn stream_down(&mut self, now: Time, stream: u64, reason: &str) {
+    fn stream_down(&mut self, now: Time, stream: StreamId, reason: &str) {
         let Some(ended) = self.stream.take_if(|current| current.id == stream) else { return };
         tracing::info!(target: "xds_client", server = %self.config.server_uri, reason, "the LRS stream ended");
         // A report that HTTP/2 has not taken is sent on the next stream, together with the load counted until then.
@@ -198,7 +198,7 @@ impl LrsCore {
 
     fn open_stream(&mut self) {
         self.retry_at = None;
-        self.last_stream_id += 1;
+        self.last_stream_id = self.last_stream_id.next();
         self.stream = Some(LrsStream::new(self.last_stream_id));
         self.effects.push_back(Effect::OpenStream { stream: self.last_stream_id });
     }
@@ -207,7 +207,7 @@ impl LrsCore {
     fn close(&mut self) {
         self.retry_at = None;
         if let Some(stream) = self.stream.take_if(|stream| stream.is_quiet()) {
-            tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = stream.id, "closing the LRS stream");
+            tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = %stream.id, "closing the LRS stream");
             self.backoff.reset();
             self.effects.push_back(Effect::CloseStream { stream: stream.id });
         }

@@ -8,6 +8,7 @@ use envoy_types::pb::google::protobuf::Duration as WireDuration;
 use proxyless_sans_io::Time;
 
 use super::report::{ClusterKey, ClusterLoad};
+use crate::StreamId;
 
 /// The shortest reporting interval, as in gRPC's C-core.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -16,7 +17,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// request.
 #[derive(Debug)]
 pub(super) struct LrsStream {
-    pub(super) id: u64,
+    pub(super) id: StreamId,
     pub(super) up: bool,
     pub(super) reading: bool,
     pub(super) sending: Option<Sending>,
@@ -43,7 +44,7 @@ pub(super) struct Taken {
 }
 
 impl LrsStream {
-    pub(super) fn new(id: u64) -> Self {
+    pub(super) fn new(id: StreamId) -> Self {
         Self {
             id,
             up: false,

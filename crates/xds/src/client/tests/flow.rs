@@ -206,7 +206,7 @@ fn next_message_is_read_when_every_watcher_is_done() {
     assert_eq!(h.take_requests().len(), 1, "the ACK does not wait");
     h.release_token();
     h.release_token();
-    h.input(Input::TokenReleased { token: 999 });
+    h.input(Input::TokenReleased { token: ReadToken(999) });
     assert_eq!(h.reads, 1);
     // Follow-up watches are served while the response is held.
     h.watch(9, CDS, "c");
@@ -216,6 +216,82 @@ fn next_message_is_read_when_every_watcher_is_done() {
     // A response that tells nobody anything is done with at once.
     h.respond(EDS, "2", &[assignment("e", 1)]);
     assert_eq!((h.reads, h.tokens.len()), (3, 0));
+}
+
+#[test]
+fn slow_watcher_is_not_waited_for() {
+    let mut h = Harness::started(config(), &[(EDS, "e"), (EDS, "f")]);
+    h.hold_tokens = true;
+    h.respond(EDS, "1", &[assignment("e", 1), assignment("f", 1)]);
+    h.advance(Duration::from_millis(4999));
+    assert_eq!((h.reads, h.core.is_slow(WATCHER)), (1, false));
+    h.advance(Duration::from_millis(1));
+    assert_eq!((h.reads, h.core.is_slow(WATCHER)), (2, true));
+    assert_eq!(h.core.next_deadline(), None);
+    h.told();
+    // While it is slow, nothing waits for it: only the latest event of each watch is kept.
+    for version in 2..9 {
+        h.respond(EDS, &version.to_string(), &[assignment("e", version), bad_assignment("f")]);
+    }
+    h.respond(EDS, "9", &[assignment("f", 9)]);
+    h.watch(3, EDS, "e");
+    h.watch(4, EDS, "e");
+    h.unwatch(4);
+    assert_eq!((h.reads, h.tokens.len()), (10, 2));
+    h.expect_told(&[]);
+    h.release_token();
+    h.input(Input::TokenReleased { token: ReadToken(999) });
+    h.expect_told(&[]);
+    h.release_token();
+    h.expect_told(&["1: ok", "2: ok", "3: ok"]);
+    assert!(!h.core.is_slow(WATCHER));
+    // The events that it missed are not of the current response.
+    h.respond(EDS, "10", &[]);
+    assert_eq!((h.reads, h.tokens.len()), (11, 3));
+    // It may become slow again.
+    h.advance(Duration::from_secs(5));
+    assert!(h.core.is_slow(WATCHER));
+}
+
+#[test]
+fn slow_watcher_delays_no_other() {
+    let mut h = Harness::started(config(), &[(EDS, "e")]);
+    let other = WatchKey { watcher: WatcherId(8), watch: WatchId(1) };
+    h.input(Input::Watch { watch: other, resource_type: EDS, name: "e".into() });
+    h.hold_tokens = true;
+    h.respond(EDS, "1", &[assignment("e", 1)]);
+    h.advance(Duration::from_secs(4));
+    // The second watcher handles its event in time.
+    let token = h.tokens.pop_back().expect("a token");
+    h.input(Input::TokenReleased { token });
+    h.advance(Duration::from_secs(1));
+    assert_eq!((h.core.is_slow(WATCHER), h.core.is_slow(other.watcher)), (true, false));
+    h.told();
+    h.respond(EDS, "2", &[assignment("e", 2)]);
+    h.expect_told(&["1: ok"]);
+    assert_eq!(h.reads, 2, "the response waits for the watcher that keeps up");
+    // Watches that have ended get nothing.
+    h.input(Input::Leave { watcher: WATCHER });
+    h.release_token();
+    h.expect_told(&[]);
+    assert!(!h.core.is_slow(WATCHER));
+    assert_eq!(h.core.dump().len(), 1, "the other still watches it");
+}
+
+#[test]
+fn watcher_that_never_runs_costs_no_more_than_its_resources() {
+    // Also events that no response caused are tracked.
+    let mut h = Harness::new(config());
+    h.hold_tokens = true;
+    h.watch(1, EDS, "e");
+    for reason in 0..100 {
+        h.input(Input::StreamDown { stream: h.stream, code: None, reason: format!("reason {reason}") });
+        h.advance(Duration::from_secs(200));
+    }
+    assert_eq!(h.tokens.len(), 1, "the rest is kept");
+    h.told();
+    h.release_token();
+    h.expect_told(&["1: err*reason 99"]);
 }
 
 #[test]

@@ -27,9 +27,12 @@ use proxyless_sans_io::Time;
 
 use super::wire::{Any, DiscoveryRequest, DiscoveryResponse, ReportedError};
 use super::*;
-use crate::Gates;
 use crate::bootstrap::{Bootstrap, ServerFeatures};
 use crate::resource::{Resource, ResourceType};
+use crate::{Gates, StreamId};
+
+/// The watcher of every watch, unless a harness has more.
+const WATCHER: WatcherId = WatcherId(0);
 
 const LDS: ResourceType = ResourceType::Listener;
 const RDS: ResourceType = ResourceType::RouteConfiguration;
@@ -54,14 +57,16 @@ fn data_errors_gate() -> Gates {
 struct Harness {
     core: XdsCore,
     now: Time,
-    stream: u64,
+    stream: StreamId,
     opened: usize,
     closed: usize,
     reads: usize,
+    /// The number of watchers, which take turns in watching.
+    watchers: u64,
     hold_sends: bool,
     hold_tokens: bool,
-    unsent: VecDeque<u64>,
-    tokens: VecDeque<u64>,
+    unsent: VecDeque<StreamId>,
+    tokens: VecDeque<ReadToken>,
     requests: Vec<DiscoveryRequest>,
     events: Vec<(u64, WatchEvent)>,
     /// Every effect, if it is to be kept.
@@ -73,10 +78,11 @@ impl Harness {
         Self {
             core: XdsCore::new(config),
             now: Time::ZERO,
-            stream: 0,
+            stream: StreamId::default(),
             opened: 0,
             closed: 0,
             reads: 0,
+            watchers: 1,
             hold_sends: false,
             hold_tokens: false,
             unsent: VecDeque::new(),
@@ -136,23 +142,26 @@ impl Harness {
                 self.reads += 1;
             }
             Effect::Notify { watch, event, token } => {
-                self.events.push((watch.0, event));
-                match token {
-                    Some(token) if self.hold_tokens => self.tokens.push_back(token),
-                    Some(token) => return Some(Input::TokenReleased { token }),
-                    None => {}
+                self.events.push((watch.watch.0, event));
+                if !self.hold_tokens {
+                    return Some(Input::TokenReleased { token });
                 }
+                self.tokens.push_back(token);
             }
         }
         None
     }
 
+    fn key(&self, id: u64) -> WatchKey {
+        WatchKey { watcher: WatcherId(id % self.watchers), watch: WatchId(id) }
+    }
+
     fn watch(&mut self, id: u64, resource_type: ResourceType, name: &str) {
-        self.input(Input::Watch { id: WatchId(id), resource_type, name: name.into() });
+        self.input(Input::Watch { watch: self.key(id), resource_type, name: name.into() });
     }
 
     fn unwatch(&mut self, id: u64) {
-        self.input(Input::Unwatch { id: WatchId(id) });
+        self.input(Input::Unwatch { watch: self.key(id) });
     }
 
     fn up(&mut self) {

@@ -17,6 +17,7 @@ use prost::Message as _;
 use proxyless_sans_io::Time;
 
 use super::*;
+use crate::StreamId;
 use crate::bootstrap::Bootstrap;
 use crate::resource::{Locality, MetricSelection};
 
@@ -53,13 +54,13 @@ fn wishes(clusters: Option<&[&str]>, interval: Duration) -> Bytes {
 struct Harness {
     core: LrsCore,
     now: Time,
-    stream: u64,
+    stream: StreamId,
     opened: usize,
     closed: usize,
     reads: usize,
     hold_sends: bool,
     /// Requests that were sent and not yet pulled.
-    unsent: VecDeque<(u64, LoadStatsRequest)>,
+    unsent: VecDeque<(StreamId, LoadStatsRequest)>,
     requests: Vec<LoadStatsRequest>,
 }
 
@@ -68,7 +69,7 @@ impl Harness {
         Self {
             core: LrsCore::new(config()),
             now: Time::ZERO,
-            stream: 0,
+            stream: StreamId::default(),
             opened: 0,
             closed: 0,
             reads: 0,
