@@ -1,8 +1,8 @@
 //! The xDS client as a pure state machine: bootstrap, validation of resources, and the ADS and LRS protocols.
 //!
 //! Inputs are bytes from a management server, watches and the time; outputs are bytes to send and events for watchers.
-//! There are no clocks, sockets or tasks here, and the only lock guards the list of load counters, which RPCs never
-//! take.
+//! There are no clocks, sockets or tasks here. Two locks guard load counters: that of a store's list, which RPCs never
+//! take, and that of a locality's metrics, which an RPC takes at its end if its backend sent a requested report.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

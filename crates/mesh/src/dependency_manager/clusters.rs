@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proxyless_xds::resource::{Cluster, ClusterKind, ClusterLoadAssignment, EndpointHealth, ResourceType};
+use proxyless_xds::resource::{
+    Cluster, ClusterKind, ClusterLoadAssignment, EndpointHealth, MILLION, ResourceType,
+};
 
 use super::resources::{Answer, Wanted};
 use super::{DependencyManager, DnsName, notes};
@@ -195,5 +197,5 @@ pub(super) fn decides(assignment: &ClusterLoadAssignment) -> bool {
     let localities = assignment.priorities.iter().flatten();
     let mut endpoints = localities.flat_map(|locality| &locality.endpoints);
     endpoints.any(|endpoint| endpoint.health != EndpointHealth::Draining)
-        || assignment.drops.iter().any(|drop| drop.per_million >= 1_000_000)
+        || assignment.drops.iter().any(|drop| drop.per_million >= MILLION)
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use proxyless_balancer::api::{Code, PickError};
 use proxyless_sans_io::Rng;
-use proxyless_xds::resource::{CookieSession, HttpFilter, Route, VirtualHost};
+use proxyless_xds::resource::{CookieSession, HttpFilter, MILLION, Route, VirtualHost};
 
 use self::clusters::{Claims, Clusters, FilterSource};
 pub use self::entry::RouteEntry;
@@ -186,5 +186,3 @@ impl CompiledRoute {
             && self.fraction.is_none_or(|share| rng.below(u64::from(MILLION)) < u64::from(share))
     }
 }
-
-const MILLION: u32 = 1_000_000;

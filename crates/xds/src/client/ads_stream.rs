@@ -11,7 +11,7 @@ use proxyless_sans_io::Time;
 use proxyless_sans_io::values::Code;
 
 use super::ids::ReadToken;
-use super::wire::DiscoveryRequest;
+use super::messages::DiscoveryRequest;
 use crate::StreamId;
 use crate::resource::ResourceType;
 

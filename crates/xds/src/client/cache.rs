@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use proxyless_sans_io::Time;
 
-use super::resource_state::{ResourceState, Standing, Wait};
-use super::wire::Any;
+use super::messages::Any;
+use super::resource_state::{Received, ResourceState, Standing, Wait};
 use crate::resource::{Resource, ResourceType};
 
 /// The time for which an unsubscribed resource is kept and updated. Servers ignore a request that crosses one of their
@@ -104,20 +104,19 @@ impl Cache {
     }
 
     /// Stores a valid resource, and releases the response that contained it.
-    pub(super) fn accept(
+    pub(super) fn store(
         &mut self,
         kind: ResourceType,
         name: &Arc<str>,
         (resource, raw): (Resource, Any),
-        version: &Arc<str>,
-        now: Time,
+        from: Received<'_>,
     ) {
         let Some(of_type) = self.types.get_mut(&kind) else { return };
         of_type.forget_bytes(name);
         let Some(state) = of_type.resources.get_mut(name) else { return };
         let raw = Any { type_url: raw.type_url, value: Bytes::copy_from_slice(&raw.value) };
         of_type.by_bytes.insert(raw.value.clone(), name.clone());
-        state.accept(resource, raw, version, now);
+        state.replace_data(resource, raw, from);
     }
 
     /// Drops the cached value of a resource.
@@ -273,7 +272,8 @@ mod tests {
         let accept = |cache: &mut Cache, bytes: &'static [u8]| {
             let resource = Resource::ClusterLoadAssignment(Arc::new(ClusterLoadAssignment::default()));
             let raw = Any { type_url: String::new(), value: Bytes::from_static(bytes) };
-            cache.accept(kind, &name, (resource, raw), &"1".into(), Time::ZERO);
+            let version = "1".into();
+            cache.store(kind, &name, (resource, raw), Received { version: &version, time: Time::ZERO });
         };
         let indexed = |cache: &Cache| cache.types[&kind].by_bytes.keys().cloned().collect::<Vec<_>>();
         cache.get_or_insert(kind, &name);

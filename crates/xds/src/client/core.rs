@@ -14,7 +14,7 @@ use super::cache::Cache;
 use super::delivery::Delivery;
 use super::dump::{ResourceDump, ResourceStatus, UpdateCounts};
 use super::ids::{ReadToken, WatchId, WatchKey, WatcherId};
-use super::resource_state::{DataError, Wait};
+use super::resource_state::{DataError, Received, Wait};
 use crate::StreamId;
 use crate::resource::{ResourceType, cut};
 
@@ -305,7 +305,8 @@ impl XdsCore {
             } else {
                 ResourceErrorKind::DoesNotExist(why)
             };
-            self.set_error(now, resource_type, &name, &Arc::default(), kind);
+            let no_response = Received { version: &Arc::default(), time: now };
+            self.set_error(resource_type, &name, kind, no_response);
             self.tell(now, resource_type, &name, Cause::Other);
         }
     }
@@ -328,16 +329,16 @@ impl XdsCore {
     /// Records the latest error of a resource.
     pub(super) fn set_error(
         &mut self,
-        now: Time,
         of: ResourceType,
         name: &Arc<str>,
-        version: &Arc<str>,
         kind: ResourceErrorKind,
+        from: Received<'_>,
     ) {
         let error = self.error(of, name, kind);
         let Some(state) = self.cache.get_mut(of, name) else { return };
         let before = state.status();
-        state.error = Some(DataError { version: Arc::clone(version), time: now, error: error.clone() });
+        state.error =
+            Some(DataError { version: Arc::clone(from.version), time: from.time, error: error.clone() });
         // Once per change, not once per response. The log of the response lists the rejected resources.
         let status = state.status();
         if status != before && status != ResourceStatus::Nacked {

@@ -8,8 +8,8 @@ use prost::{Message as _, Name as _};
 use proxyless_sans_io::Time;
 
 use super::core::Rejection;
+use super::messages::Any;
 use super::resource_state::{Data, ResourceState};
-use super::wire::Any;
 use crate::resource::ResourceType;
 
 /// One watched resource.

@@ -11,12 +11,12 @@ mod delivery;
 mod dump;
 mod faults;
 mod ids;
+mod messages;
 mod resource_state;
 mod response;
 #[cfg(test)]
 mod tests;
 mod update;
-mod wire;
 
 pub use self::core::XdsCore;
 pub use api::{Effect, Input, NackMode, ResourceError, ResourceErrorKind, WatchEvent, XdsCoreConfig};

@@ -8,7 +8,7 @@ use proxyless_sans_io::Time;
 use super::api::{ResourceError, ResourceErrorKind, WatchEvent};
 use super::dump::ResourceStatus;
 use super::ids::WatchKey;
-use super::wire::Any;
+use super::messages::Any;
 use crate::resource::Resource;
 
 #[derive(Debug, Default)]
@@ -52,6 +52,13 @@ pub(super) struct Data {
     generation: u64,
 }
 
+/// The origin of a value or an error: the version of the response and the time at which it was received.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received<'a> {
+    pub(super) version: &'a Arc<str>,
+    pub(super) time: Time,
+}
+
 #[derive(Debug)]
 pub(super) struct DataError {
     pub(super) version: Arc<str>,
@@ -82,30 +89,31 @@ struct Told {
 
 impl ResourceState {
     /// Stores a valid resource. A value equal to the previous one is not reported to watchers.
-    pub(super) fn accept(&mut self, resource: Resource, raw: Any, version: &Arc<str>, now: Time) {
+    pub(super) fn replace_data(&mut self, resource: Resource, raw: Any, from: Received<'_>) {
         let (resource, generation) = match self.data.take() {
             Some(old) if old.resource == resource => (old.resource, old.generation),
             Some(old) => (resource, old.generation + 1),
             None => (resource, self.told.generation.unwrap_or(0) + 1),
         };
-        self.data = Some(Data { resource, raw, version: Arc::clone(version), updated: now, generation });
+        let (version, updated) = (Arc::clone(from.version), from.time);
+        self.data = Some(Data { resource, raw, version, updated, generation });
         self.error = None;
     }
 
     /// The same bytes were received again.
-    pub(super) fn confirm(&mut self, version: &Arc<str>, now: Time) {
+    pub(super) fn confirm(&mut self, from: Received<'_>) {
         if let Some(data) = &mut self.data {
-            data.version = Arc::clone(version);
-            data.updated = now;
+            data.version = Arc::clone(from.version);
+            data.updated = from.time;
         }
         self.error = None;
     }
 
     /// The same bytes were received again. If that ends a wait or an error, does nothing and returns false.
-    pub(super) fn confirm_settled(&mut self, version: &Arc<str>, now: Time) -> bool {
+    pub(super) fn confirm_settled(&mut self, from: Received<'_>) -> bool {
         let settled = self.wait == Wait::Over && self.error.is_none();
         if settled {
-            self.confirm(version, now);
+            self.confirm(from);
         }
         settled
     }

@@ -9,7 +9,7 @@ use proxyless_sans_io::values::Code;
 use super::api::NackMode;
 use super::cache::TypeCache;
 use super::faults::{Faults, MAX_ERROR_BYTES};
-use super::wire::{Any, DiscoveryResponse};
+use super::messages::{Any, DiscoveryResponse};
 use crate::resource::{DecodeContext, Resource, ResourceType, Update, cut, decode_update};
 
 /// The result of validating a response.

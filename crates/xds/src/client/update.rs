@@ -11,9 +11,9 @@ use super::ads_stream::{AdsStream, Answer, Rejected};
 use super::api::ResourceErrorKind;
 use super::core::{Cause, Rejection, XdsCore, shown};
 use super::faults::MAX_ERROR_BYTES;
-use super::resource_state::Standing;
+use super::messages::{DiscoveryResponse, ResponseHead};
+use super::resource_state::{Received, Standing};
 use super::response::{Judge, Judged, Outcome, Verdict};
-use super::wire::{DiscoveryResponse, ResponseHead};
 use crate::resource::{DecodeContext, Resource, ResourceType, cut, has_more_resources};
 
 /// The codes by which a server reports a resource as unavailable (gRFC A88).
@@ -108,19 +108,20 @@ impl XdsCore {
         } else {
             Vec::new()
         };
+        let from = Received { version: &version, time: now };
         let mut touched = Vec::new();
         for (name, judged) in outcomes {
             // A27-64, A27-73, A27-83: resources that were not requested are ignored.
             let Some(state) = self.cache.get_mut(resource_type, &name) else { continue };
             // Fast path: of a thousand resources typically one has changed.
             let unchanged = matches!(judged.outcome, Outcome::Unchanged);
-            if !unchanged || !state.confirm_settled(&version, now) {
-                self.apply(now, resource_type, &name, judged, &version);
+            if !unchanged || !state.confirm_settled(from) {
+                self.apply(resource_type, &name, judged, from);
                 touched.push(name);
             }
         }
         for name in deleted {
-            self.delete(now, resource_type, &name, &version);
+            self.delete(resource_type, &name, from);
             touched.push(name);
         }
         if let Some(stream) = &mut self.stream {
@@ -137,10 +138,10 @@ impl XdsCore {
             why: faults.text(),
             unnamed,
         });
-        self.answer(now, resource_type, version, nonce, rejection);
+        self.answer(resource_type, nonce, rejection, from);
     }
 
-    fn apply(&mut self, now: Time, of: ResourceType, name: &Arc<str>, judged: Judged, version: &Arc<str>) {
+    fn apply(&mut self, of: ResourceType, name: &Arc<str>, judged: Judged, from: Received<'_>) {
         let Judged { outcome, raw } = judged;
         // A heartbeat of a missing resource does not end the wait for it.
         if !matches!(outcome, Outcome::Heartbeat) {
@@ -149,33 +150,33 @@ impl XdsCore {
         let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
         if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
             // A53: the end of an ignored deletion is logged, too.
-            tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version = &*shown(version), "deleted {} is back", of.name());
+            tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version = &*shown(from.version), "deleted {} is back", of.name());
         }
         match outcome {
             Outcome::Unchanged => {
                 if let Some(state) = self.cache.get_mut(of, name) {
-                    state.confirm(version, now);
+                    state.confirm(from);
                 }
             }
             Outcome::Heartbeat | Outcome::Unasked => {}
             Outcome::Valid(resource) => {
                 self.warn_of_unapplied(of, name, &resource);
-                self.cache.accept(of, name, (resource, raw), version, now);
+                self.cache.store(of, name, (resource, raw), from);
             }
             // A88: an invalid update leaves the last valid one in use, unless the server's feature says otherwise.
             Outcome::Invalid(why) => {
                 if self.fails_on_data_errors() {
                     self.cache.drop_data(of, name);
                 }
-                let kind = ResourceErrorKind::Invalid { version: shown(version), why };
-                self.set_error(now, of, name, version, kind);
+                let kind = ResourceErrorKind::Invalid { version: shown(from.version), why };
+                self.set_error(of, name, kind, from);
             }
             Outcome::Reported { code, message } => {
                 if self.fails_on_data_errors() && DATA_ERROR_CODES.contains(&code) {
                     self.cache.drop_data(of, name);
                 }
                 let kind = ResourceErrorKind::Reported { code, message: cut(message, MAX_ERROR_BYTES) };
-                self.set_error(now, of, name, version, kind);
+                self.set_error(of, name, kind, from);
             }
         }
     }
@@ -190,7 +191,7 @@ impl XdsCore {
     }
 
     /// a Listener or Cluster that is missing from a response is deleted.
-    fn delete(&mut self, now: Time, of: ResourceType, name: &Arc<str>, version: &Arc<str>) {
+    fn delete(&mut self, of: ResourceType, name: &Arc<str>, from: Received<'_>) {
         let Some(state) = self.cache.get_mut(of, name) else { return };
         // It is unwatched, and the server has deleted it or seen the unsubscription. It stays in limbo: a server that has
         // not seen that would send it once, when it comes back, and not again for a new subscription.
@@ -216,8 +217,8 @@ impl XdsCore {
             self.cache.drop_data(of, name);
         }
         // A53: an ignored deletion is logged.
-        let why = format!("deleted by the server: version {:?} no longer contains it", shown(version));
-        self.set_error(now, of, name, version, ResourceErrorKind::DoesNotExist(why));
+        let why = format!("deleted by the server: version {:?} no longer contains it", shown(from.version));
+        self.set_error(of, name, ResourceErrorKind::DoesNotExist(why), from);
     }
 
     fn fails_on_data_errors(&self) -> bool {
@@ -228,12 +229,12 @@ impl XdsCore {
     /// would subscribe to all resources.
     fn answer(
         &mut self,
-        now: Time,
         resource_type: ResourceType,
-        version: Arc<str>,
         nonce: String,
         rejection: Option<Rejection>,
+        from: Received<'_>,
     ) {
+        let Received { version, time: now } = from;
         let asked = self.stream.as_ref().is_some_and(|stream| stream.has_asked(resource_type));
         if !asked && self.cache.names(resource_type).is_empty() {
             tracing::debug!(target: "xds_client", server = %self.config.server_uri, "{} was never requested", resource_type.name());
@@ -241,24 +242,24 @@ impl XdsCore {
         }
         let rejected = rejection
             .as_ref()
-            .map(|Rejection { why, .. }| Rejected { version: Arc::clone(&version), why: why.clone() });
+            .map(|Rejection { why, .. }| Rejected { version: Arc::clone(version), why: why.clone() });
         match rejection {
             None => {
                 self.rejections.remove(&resource_type);
-                self.versions.insert(resource_type, version);
+                self.versions.insert(resource_type, Arc::clone(version));
             }
             // A NACK repeats the last accepted version.
             Some(rejection) => {
                 let error = &rejection.why;
                 // A repeated rejection is not logged as a warning again.
                 let known = self.rejections.get(&resource_type);
-                if known.is_some_and(|known| (&known.version, &known.why) == (&version, error)) {
+                if known.is_some_and(|known| (&known.version, &known.why) == (version, error)) {
                     tracing::debug!(
-                        target: "xds_client", server = %self.config.server_uri, version = &*shown(&version), nonce = &*shown(&nonce.as_str().into()), "{} response rejected again", resource_type.name()
+                        target: "xds_client", server = %self.config.server_uri, version = &*shown(version), nonce = &*shown(&nonce.as_str().into()), "{} response rejected again", resource_type.name()
                     );
                 } else {
                     tracing::warn!(
-                        target: "xds_client", server = %self.config.server_uri, version = &*shown(&version), nonce = &*shown(&nonce.as_str().into()), error, "{} response rejected", resource_type.name()
+                        target: "xds_client", server = %self.config.server_uri, version = &*shown(version), nonce = &*shown(&nonce.as_str().into()), error, "{} response rejected", resource_type.name()
                     );
                 }
                 self.rejections.insert(resource_type, rejection);

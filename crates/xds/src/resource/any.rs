@@ -1,6 +1,5 @@
 //! One resource of a response: unwrapping, type check, decoding.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config;
@@ -9,7 +8,8 @@ use envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;
 use prost::{Message, Name};
 
 use super::extension::message_name;
-use super::field::{self, Field};
+use super::field;
+use super::named::decode_named;
 use super::{Resource, ResourceType, Violations, cluster, elements, endpoint};
 use crate::{Gates, Limits};
 
@@ -70,7 +70,8 @@ pub(crate) fn decode_update(
 ) -> Update {
     // a resource of any type may be wrapped, once.
     if message_name(type_url) != Wrapper::full_name() {
-        return Update::Resource(decode_unwrapped(expected, type_url, value, None, cx, known));
+        let element = Unwrapped { type_url, value, wrapper_name: None };
+        return Update::Resource(decode_unwrapped(expected, element, cx, known));
     }
     let wrapper = match Wrapper::decode(value) {
         Ok(wrapper) => wrapper,
@@ -82,7 +83,8 @@ pub(crate) fn decode_update(
     let name = Some(wrapper.name).filter(|name| !name.is_empty());
     match (wrapper.resource, name) {
         (Some(inner), name) => {
-            Update::Resource(decode_unwrapped(expected, &inner.type_url, &inner.value, name, cx, known))
+            let element = Unwrapped { type_url: &inner.type_url, value: &inner.value, wrapper_name: name };
+            Update::Resource(decode_unwrapped(expected, element, cx, known))
         }
         // xDS TTL: a wrapper with only a name is a heartbeat.
         (None, Some(name)) => Update::Heartbeat(name),
@@ -92,14 +94,20 @@ pub(crate) fn decode_update(
     }
 }
 
+/// An element of a response, outside its wrapper.
+struct Unwrapped<'a> {
+    type_url: &'a str,
+    value: &'a [u8],
+    wrapper_name: Option<String>,
+}
+
 fn decode_unwrapped(
     expected: ResourceType,
-    type_url: &str,
-    value: &[u8],
-    wrapper_name: Option<String>,
+    element: Unwrapped<'_>,
     cx: &DecodeContext,
     known: &KnownResources<'_>,
 ) -> Decoded {
+    let Unwrapped { type_url, value, wrapper_name } = element;
     // the type must be that of the response.
     if message_name(type_url) != message_name(expected.type_url()) {
         let why = format!("{type_url:?} in a response of type {:?}", expected.type_url());
@@ -122,7 +130,7 @@ fn decode_unwrapped(
             decode_named(config::cluster::v3::Cluster::decode(value), wrapper_name, cx, known)
         }
         ResourceType::ClusterLoadAssignment => {
-            decode_named(endpoint::wire::ClusterLoadAssignment::read(value), wrapper_name, cx, known)
+            decode_named(endpoint::in_place::ClusterLoadAssignment::read(value), wrapper_name, cx, known)
         }
         ResourceType::AggregateClusterConfig => decode_cluster_config(value, wrapper_name, cx),
     }
@@ -136,38 +144,6 @@ fn own_name(value: &[u8]) -> Option<String> {
         name: String,
     }
     Named::decode(value).ok().map(|named| named.name).filter(|name| !name.is_empty())
-}
-
-/// A message that is a resource with its own name.
-pub(crate) trait NamedResource {
-    /// The field of the name.
-    const NAME_FIELD: &'static str;
-
-    /// The resource's name.
-    fn name(&self) -> &str;
-
-    /// Checks all rules; `None` only after a violation was recorded. Parts may be shared with the `known` version.
-    fn validate(&self, at: &Field<'_>, known: Option<&Resource>) -> Option<Resource>;
-}
-
-pub(super) fn decode_named<M: NamedResource>(
-    message: Result<M, impl Display>,
-    wrapper_name: Option<String>,
-    cx: &DecodeContext,
-    known: &KnownResources<'_>,
-) -> Decoded {
-    let message = match message {
-        Ok(message) => message,
-        Err(error) => return Decoded::bad(wrapper_name, "", format!("does not decode: {error}")),
-    };
-    // the wrapper's name is the requested one; it takes precedence over the resource's own name.
-    let name = wrapper_name.as_deref().unwrap_or(message.name());
-    let resource = field::validate(cx, |at| {
-        at.field(M::NAME_FIELD).require_text(name);
-        message.validate(at, known(name))
-    });
-    let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
-    Decoded { name, resource }
 }
 
 /// A99-05: the rules are those of the list inside a Cluster.
@@ -191,7 +167,7 @@ fn decode_cluster_config(value: &[u8], wrapper_name: Option<String>, cx: &Decode
 }
 
 impl Decoded {
-    fn bad(name: Option<String>, path: &str, why: impl Into<String>) -> Self {
+    pub(super) fn bad(name: Option<String>, path: &str, why: impl Into<String>) -> Self {
         Self { name, resource: Err(Violations::one(path, why)) }
     }
 }

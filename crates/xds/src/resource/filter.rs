@@ -125,7 +125,7 @@ fn http_filter(at: &Field<'_>, proto: &hcm::HttpFilter) -> Option<HttpFilterConf
         _ => None,
     };
     let extension = Extension::read(at, any)?;
-    let config = parse(at, &extension, &FILTERS, proto.is_optional)?;
+    let config = parse(at, &extension, &FILTERS, UnknownType::of(proto.is_optional))?;
     // A disabled filter may be enabled by an override, so it stays in the chain.
     Some(match config {
         HttpFilterConfig::StatefulSession(_) if proto.disabled => HttpFilterConfig::StatefulSession(None),
@@ -153,27 +153,40 @@ fn filter_override(at: &Field<'_>, any: &Any) -> Option<HttpFilterConfig> {
     let extension = Extension::read(at, Some(any))?;
     // A39: FilterConfig wraps the override and says whether its type may be unknown.
     if extension.type_name != FilterConfig::full_name() {
-        return parse(at, &extension, &OVERRIDES, false);
+        return parse(at, &extension, &OVERRIDES, UnknownType::Rejected);
     }
     let wrapper: FilterConfig = extension.decode(at)?;
     let at = at.field("config");
     let extension = Extension::read(&at, wrapper.config.as_ref())?;
-    let config = parse(&at, &extension, &OVERRIDES, wrapper.is_optional)?;
+    let config = parse(&at, &extension, &OVERRIDES, UnknownType::of(wrapper.is_optional))?;
     // As in C-core, the config must be present and valid even if the filter is disabled.
     Some(if wrapper.disabled { HttpFilterConfig::Disabled } else { config })
+}
+
+/// The treatment of a filter of an unknown type.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum UnknownType {
+    Rejected,
+    Ignored,
+}
+
+impl UnknownType {
+    fn of(is_optional: bool) -> Self {
+        if is_optional { Self::Ignored } else { Self::Rejected }
+    }
 }
 
 fn parse(
     at: &Field<'_>,
     extension: &Extension<'_>,
     known: &[(&str, Parser)],
-    is_optional: bool,
+    unknown: UnknownType,
 ) -> Option<HttpFilterConfig> {
     match known.iter().find(|(type_name, _)| *type_name == extension.type_name) {
         Some((_, parser)) => parser(at, extension),
         None => {
             // A39: an unknown type is rejected, or ignored if it is optional.
-            if !is_optional {
+            if unknown == UnknownType::Rejected {
                 // A39, A41: the same for filters that are supported on servers only.
                 let on = if SERVER_FILTERS.contains(&&*extension.type_name) { " on clients" } else { "" };
                 at.reject(format!("the filter type {} is not supported{on}", extension.type_name));

@@ -5,6 +5,7 @@
 
 mod any;
 mod cluster;
+mod common;
 mod elements;
 mod endpoint;
 mod error;
@@ -15,11 +16,11 @@ mod lb_config;
 mod lb_json;
 mod listener;
 mod matcher;
+mod named;
 mod protobuf;
 mod re2;
 mod route;
 mod stateful_session;
-mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use cluster::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, ListedMetrics, LrsServer, MetricSelection,
     OverrideHostStatus,
 };
+pub use common::MILLION;
 pub(crate) use elements::{has_more_reported_clusters, has_more_resources};
 pub use endpoint::{
     ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,

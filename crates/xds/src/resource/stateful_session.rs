@@ -8,9 +8,9 @@ use envoy_types::pb::envoy::extensions::http::stateful_session::cookie::v3::Cook
 use prost::Name;
 
 use super::HttpFilterConfig;
+use super::common::duration;
 use super::extension::Extension;
 use super::field::Field;
-use super::wire::duration;
 
 /// The cookie of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]

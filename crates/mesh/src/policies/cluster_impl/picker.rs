@@ -2,13 +2,11 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::{PickArgs, PickError, PickResult, Picker};
 use proxyless_xds::lrs::{DropCounter, LoadStore};
-use proxyless_xds::resource::CircuitBreakers;
+use proxyless_xds::resource::{CircuitBreakers, MILLION};
 
 use super::authority::Authorities;
 use super::circuit::Circuit;
 use super::config::ClusterImplConfig;
-
-const MILLION: u32 = 1_000_000;
 
 /// The rules that the picker applies in addition to the child's, built once per configuration.
 pub(super) struct Rules {

@@ -23,7 +23,7 @@ fn two_clusters(config: XdsCoreConfig) -> Harness {
 fn reported(name: &str, code: i32) -> DiscoveryResponse {
     let status =
         envoy_types::pb::google::rpc::Status { code, message: "no such thing".into(), ..Default::default() };
-    let name = wire::ResourceName { name: name.into() };
+    let name = messages::ResourceName { name: name.into() };
     let error = ReportedError { resource_name: Some(name), error_detail: Some(status) };
     DiscoveryResponse { resource_errors: vec![error], ..response(EDS, "9", "n9", &[]) }
 }

@@ -25,7 +25,7 @@ use envoy_types::pb::google::protobuf::UInt32Value;
 use prost::{Message, Name};
 use proxyless_sans_io::Time;
 
-use super::wire::{Any, DiscoveryRequest, DiscoveryResponse, ReportedError};
+use super::messages::{Any, DiscoveryRequest, DiscoveryResponse, ReportedError};
 use super::*;
 use crate::bootstrap::{Bootstrap, ServerFeatures};
 use crate::resource::{Resource, ResourceType};

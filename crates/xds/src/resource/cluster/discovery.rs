@@ -9,9 +9,9 @@ use prost::Name;
 use wire::cluster::{ClusterDiscoveryType, CustomClusterType, DiscoveryType};
 
 use super::{AggregateClusterConfig, ClusterKind};
+use crate::resource::common::{ads_or_self, port, socket_address};
 use crate::resource::extension::Extension;
 use crate::resource::field::Field;
-use crate::resource::wire::{ads_or_self, port, socket_address};
 
 /// The kind of a cluster, with its parameters.
 pub(super) fn cluster_kind(at: &Field<'_>, proto: &wire::Cluster) -> Option<ClusterKind> {

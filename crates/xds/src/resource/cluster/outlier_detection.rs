@@ -6,8 +6,8 @@ use envoy_types::pb::envoy::config::cluster::v3 as wire;
 use envoy_types::pb::google::protobuf;
 use proxyless_sans_io::values::{EjectionSettings, FailurePercentageEjection, SuccessRateEjection};
 
+use crate::resource::common::duration;
 use crate::resource::field::Field;
-use crate::resource::wire::duration;
 
 /// The shortest sweep interval. Envoy's message allows any interval above zero, but a sweep visits every endpoint.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);

@@ -12,11 +12,11 @@ use prost::Name;
 use super::discovery::cluster_kind;
 use super::outlier_detection::outlier_detection;
 use super::{CircuitBreakers, Cluster, LrsServer, MetricSelection, OverrideHostStatus};
-use crate::resource::any::NamedResource;
+use crate::resource::common::duration;
 use crate::resource::extension::Extension;
 use crate::resource::field::Field;
 use crate::resource::lb_config::cluster_policy;
-use crate::resource::wire::duration;
+use crate::resource::named::NamedResource;
 use crate::resource::{LbPolicy, Resource};
 
 /// A75-33: the default time for which the connection of an unused session is kept.

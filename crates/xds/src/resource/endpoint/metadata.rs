@@ -1,6 +1,6 @@
 //! `envoy.config.core.v3.Metadata` on the wire: reads the one value in use and validates the others.
 
-use super::wire::Entry;
+use super::in_place::Entry;
 use crate::resource::protobuf::{Key, Malformed, Message, Reader};
 
 #[derive(Debug, Default)]

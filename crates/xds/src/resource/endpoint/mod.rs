@@ -2,10 +2,10 @@
 
 mod address_set;
 mod host;
+pub(super) mod in_place;
 mod known;
 mod metadata;
 mod validate;
-pub(super) mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -12,14 +12,14 @@ use super::host::Host;
 use super::known::Known;
 use super::metadata::Metadata;
 use super::{
-    ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints, wire,
+    ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints, in_place,
 };
 use crate::resource::Resource;
-use crate::resource::any::NamedResource;
+use crate::resource::common::{per_million, port_value};
 use crate::resource::field::Field;
-use crate::resource::wire::{per_million, port_value};
+use crate::resource::named::NamedResource;
 
-impl NamedResource for wire::ClusterLoadAssignment<'_> {
+impl NamedResource for in_place::ClusterLoadAssignment<'_> {
     const NAME_FIELD: &'static str = "cluster_name";
 
     fn name(&self) -> &str {
@@ -49,7 +49,7 @@ impl NamedResource for wire::ClusterLoadAssignment<'_> {
 /// The localities by priority. A27-95: an empty list is valid.
 fn priorities(
     at: &Field<'_>,
-    protos: &[wire::LocalityLbEndpoints<'_>],
+    protos: &[in_place::LocalityLbEndpoints<'_>],
     known: Known<'_>,
 ) -> Vec<Vec<LocalityEndpoints>> {
     let count = protos.iter().map(|proto| proto.lb_endpoints.len()).sum();
@@ -100,7 +100,7 @@ impl Localities<'_> {
     fn locality(
         &mut self,
         at: &Field<'_>,
-        proto: &wire::LocalityLbEndpoints<'_>,
+        proto: &in_place::LocalityLbEndpoints<'_>,
     ) -> Option<LocalityEndpoints> {
         // A27-96: localities without weight are ignored.
         let weight = proto.load_balancing_weight.map(|weight| weight.value).filter(|&weight| weight != 0)?;
@@ -142,7 +142,7 @@ impl Localities<'_> {
     }
 
     /// An endpoint; `None` if its health excludes it, or after a violation.
-    fn endpoint(&mut self, at: &Field<'_>, proto: &wire::LbEndpoint<'_>) -> Option<LbEndpoint> {
+    fn endpoint(&mut self, at: &Field<'_>, proto: &in_place::LbEndpoint<'_>) -> Option<LbEndpoint> {
         // A27-100: other endpoints are ignored without being validated.
         let health = match HealthStatus::try_from(proto.health_status) {
             Ok(HealthStatus::Unknown) => EndpointHealth::Unknown,
@@ -164,7 +164,7 @@ impl Localities<'_> {
         Some(LbEndpoint { addresses, weight, health, hostname, hash_key })
     }
 
-    fn addresses(&mut self, at: &Field<'_>, proto: &wire::Endpoint<'_>) -> Option<Arc<[SocketAddr]>> {
+    fn addresses(&mut self, at: &Field<'_>, proto: &in_place::Endpoint<'_>) -> Option<Arc<[SocketAddr]>> {
         let first = self.address(&at.field("address"), proto.address.as_ref());
         if proto.additional_addresses.is_empty() {
             return first
@@ -180,7 +180,7 @@ impl Localities<'_> {
         Some(addresses)
     }
 
-    fn address(&mut self, at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
+    fn address(&mut self, at: &Field<'_>, proto: Option<&in_place::Address<'_>>) -> Option<SocketAddr> {
         let address = ip_address(at, proto)?;
         // addresses must be unique within the assignment.
         if !self.addresses.insert(address) {
@@ -192,8 +192,8 @@ impl Localities<'_> {
 
 /// An address that must be an IP literal and a port (A27-102 to A27-105).
 #[inline]
-fn ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
-    if let Some(wire::Address { socket_address: Some(proto) }) = proto
+fn ip_address(at: &Field<'_>, proto: Option<&in_place::Address<'_>>) -> Option<SocketAddr> {
+    if let Some(in_place::Address { socket_address: Some(proto) }) = proto
         && let (Host::Ip(ip), Some(port)) = (proto.address, proto.port_value)
         && let Ok(port) = port.try_into()
     {
@@ -204,7 +204,7 @@ fn ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<Socke
 
 /// Like [`ip_address`], with an explanation of the violation.
 #[cold]
-fn explain_ip_address(at: &Field<'_>, proto: Option<&wire::Address<'_>>) -> Option<SocketAddr> {
+fn explain_ip_address(at: &Field<'_>, proto: Option<&in_place::Address<'_>>) -> Option<SocketAddr> {
     let proto = at.require(proto)?;
     let at = at.field("socket_address");
     let proto = at.require(proto.socket_address.as_ref())?;

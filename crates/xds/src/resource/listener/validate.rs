@@ -8,11 +8,11 @@ use hcm::http_connection_manager::RouteSpecifier;
 use prost::Name;
 
 use super::{HttpConnectionManager, Listener, ListenerKind, RouteSource};
-use crate::resource::any::NamedResource;
+use crate::resource::common::{ads_or_self, duration};
 use crate::resource::extension::Extension;
 use crate::resource::field::Field;
 use crate::resource::filter::http_filters;
-use crate::resource::wire::{ads_or_self, duration};
+use crate::resource::named::NamedResource;
 use crate::resource::{Resource, route};
 
 impl NamedResource for wire::Listener {

@@ -9,10 +9,10 @@ use wire::route_action::{ClusterSpecifier as Specifier, HostRewriteSpecifier};
 
 use super::retry::retry_policy;
 use super::{ClusterSpecifier, HashPolicy, HashPolicyKind, HeaderRewrite, RouteAction, WeightedCluster};
+use crate::resource::common::duration;
 use crate::resource::field::Field;
 use crate::resource::filter::filter_overrides;
 use crate::resource::matcher::compile;
-use crate::resource::wire::duration;
 
 /// A route action; `None` if the route is to be ignored, `Some(None)` after a violation.
 pub(super) fn route_action(at: &Field<'_>, proto: &wire::RouteAction) -> Option<Option<RouteAction>> {

@@ -7,8 +7,8 @@ use proxyless_sans_io::values::Code;
 use wire::retry_policy::RetryBackOff;
 
 use super::RetryPolicy;
+use crate::resource::common::duration;
 use crate::resource::field::Field;
-use crate::resource::wire::duration;
 
 /// A44: at most five attempts, including the first.
 const MAX_RETRIES: u32 = 4;

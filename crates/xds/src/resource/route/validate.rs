@@ -9,11 +9,11 @@ use super::action::route_action;
 use super::retry::retry_policy;
 use super::{Route, RouteConfiguration, RouteMatch, VirtualHost};
 use crate::resource::Resource;
-use crate::resource::any::NamedResource;
+use crate::resource::common::per_million;
 use crate::resource::field::Field;
 use crate::resource::filter::filter_overrides;
 use crate::resource::matcher::{header_matcher, path_matcher};
-use crate::resource::wire::per_million;
+use crate::resource::named::NamedResource;
 
 impl NamedResource for wire::RouteConfiguration {
     const NAME_FIELD: &'static str = "name";

@@ -1,4 +1,4 @@
-//! Small messages shared by several resources.
+//! Validators of small messages that several resources share.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use envoy_types::pb::google::protobuf;
 use super::field::Field;
 
 /// One million: the denominator of all fractions after validation.
-const MILLION: u32 = 1_000_000;
+pub const MILLION: u32 = 1_000_000;
 
 /// A duration in the range that protobuf allows, never negative (A75-30, A75-31).
 pub(crate) fn duration(at: &Field<'_>, proto: &protobuf::Duration) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! ClusterLoadAssignment on the wire, borrowed from its bytes: the parts that validation needs.
+//! ClusterLoadAssignment read in place, borrowed from its bytes: the parts that validation needs.
 //!
 //! An assignment may have a hundred thousand endpoints, all of which are sent again when one of them changes. So the
 //! parts that every endpoint has are read in place. Rare parts are decoded as Envoy's own messages; unused parts are
