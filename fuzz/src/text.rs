@@ -18,8 +18,9 @@ pub fn bootstrap(data: &[u8]) {
     match parsed {
         Ok(bootstrap) => {
             assert!(!bootstrap.servers().is_empty());
-            let node = bootstrap.node();
-            assert_eq!(Node::decode(node.encode_to_vec().as_slice()), Ok(node));
+            let encoded = bootstrap.encoded_node();
+            let node = Node::decode(encoded.clone()).expect("a node");
+            assert_eq!(node.encode_to_vec(), encoded);
             let _ = XdsCore::new(XdsCoreConfig::new(&bootstrap, Default::default(), 1));
             let _ = LrsCore::new(LrsCoreConfig::new(&bootstrap, 1));
         }

@@ -16,5 +16,5 @@ use proxyless_xds::bootstrap::{Bootstrap, BootstrapError};
 /// # Errors
 /// If there is none, or it is invalid; every problem is listed.
 pub fn bootstrap_from_env() -> Result<Bootstrap, BootstrapError> {
-    Bootstrap::from_env(|name| std::env::var(name).ok(), |path| std::fs::read_to_string(path))
+    Bootstrap::from_env()
 }

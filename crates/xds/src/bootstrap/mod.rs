@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use bytes::Bytes;
 use envoy_types::pb::envoy::config::core::v3 as core;
+use prost::Message as _;
 
 pub use builder::BootstrapBuilder;
 pub use error::{BootstrapError, BootstrapProblem};
@@ -49,13 +51,19 @@ impl Bootstrap {
         parse::bootstrap(text).map_err(|problems| BootstrapError::new("JSON text", problems))
     }
 
-    /// Reads the bootstrap from the environment: `variable` looks up a variable, `read_file` reads a file.
+    /// Reads the bootstrap from the environment: from the file named by [`FILE_VARIABLE`], or else the text in
+    /// [`INLINE_VARIABLE`].
     ///
     /// # Errors
     ///
     /// As [`Self::from_json`], with the file or variable that the text came from; also if neither variable is set or
     /// the file cannot be read.
-    pub fn from_env(
+    pub fn from_env() -> Result<Self, BootstrapError> {
+        Self::from_sources(|name| std::env::var(name).ok(), |path| std::fs::read_to_string(path))
+    }
+
+    /// [`Self::from_env`], given the lookup of a variable and the reader of a file.
+    fn from_sources(
         variable: impl Fn(&str) -> Option<String>,
         read_file: impl Fn(&Path) -> io::Result<String>,
     ) -> Result<Self, BootstrapError> {
@@ -106,10 +114,15 @@ impl Bootstrap {
         &self.node.id
     }
 
-    /// The node as the management server and CSDS see it: the fields of the bootstrap and those that the client fills
-    /// in itself.
+    /// The encoded `envoy.config.core.v3.Node`, as the management server and CSDS see it: the fields of the bootstrap
+    /// and those that the client fills in itself.
     #[must_use]
-    pub fn node(&self) -> core::Node {
+    pub fn encoded_node(&self) -> Bytes {
+        self.node().encode_to_vec().into()
+    }
+
+    /// The message of [`Self::encoded_node`].
+    pub(crate) fn node(&self) -> core::Node {
         self.node.to_proto()
     }
 

@@ -39,7 +39,7 @@ fn one_problem(result: Result<Bootstrap, BootstrapError>, path: &str, why: &str)
 #[test]
 fn a27_10_11_file_wins_over_inline_text() {
     let asked = RefCell::new(Vec::new());
-    let bootstrap = Bootstrap::from_env(
+    let bootstrap = Bootstrap::from_sources(
         |name| Some(if name == FILE_VARIABLE { "/etc/xds.json".into() } else { "{".into() }),
         |path| {
             asked.borrow_mut().push(path.to_owned());
@@ -54,22 +54,23 @@ fn a27_10_11_file_wins_over_inline_text() {
 fn a27_11_inline_text_is_used_without_a_file() {
     let inline = |name: &str| (name == INLINE_VARIABLE).then(|| minimal().to_string());
     let no_file = |_: &Path| -> io::Result<String> { panic!("no file was named") };
-    assert!(Bootstrap::from_env(inline, no_file).is_ok());
+    assert!(Bootstrap::from_sources(inline, no_file).is_ok());
     let empty =
         |name: &str| Some(if name == INLINE_VARIABLE { minimal().to_string() } else { String::new() });
-    assert!(Bootstrap::from_env(empty, no_file).is_ok());
+    assert!(Bootstrap::from_sources(empty, no_file).is_ok());
 }
 
 #[test]
 fn a27_10_neither_variable_is_an_error_that_names_both() {
-    let error = Bootstrap::from_env(|_| None, |_| Ok(String::new())).unwrap_err().to_string();
+    let error = Bootstrap::from_sources(|_| None, |_| Ok(String::new())).unwrap_err().to_string();
     assert!(error.contains("GRPC_XDS_BOOTSTRAP ") && error.contains("GRPC_XDS_BOOTSTRAP_CONFIG"), "{error}");
 }
 
 #[test]
 fn a27_12_missing_file_is_an_error_that_names_it() {
     let file = |name: &str| (name == FILE_VARIABLE).then(|| "/no/such".to_owned());
-    let error = Bootstrap::from_env(file, |_| Err(io::ErrorKind::NotFound.into())).unwrap_err().to_string();
+    let error =
+        Bootstrap::from_sources(file, |_| Err(io::ErrorKind::NotFound.into())).unwrap_err().to_string();
     assert!(error.contains("/no/such") && error.contains("GRPC_XDS_BOOTSTRAP"), "{error}");
 }
 
@@ -83,7 +84,7 @@ fn a27_12_text_that_is_not_json_is_an_error_with_its_place() {
 #[test]
 fn a27_12_error_says_where_the_text_came_from() {
     let inline = |name: &str| (name == INLINE_VARIABLE).then(|| "{}".to_owned());
-    let error = Bootstrap::from_env(inline, |_| Ok(String::new())).unwrap_err();
+    let error = Bootstrap::from_sources(inline, |_| Ok(String::new())).unwrap_err();
     assert_eq!(error.origin(), "variable GRPC_XDS_BOOTSTRAP_CONFIG");
     assert!(error.to_string().contains("xds_servers: is missing"), "{error}");
 }

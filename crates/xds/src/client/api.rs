@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use prost::Message as _;
 use proxyless_sans_io::values::Code;
 
 use super::ids::{ReadToken, WatchKey, WatcherId};
@@ -65,7 +64,7 @@ impl XdsCoreConfig {
             fail_on_data_errors: server.features.fail_on_data_errors,
             resource_timer_is_transient_error: server.features.resource_timer_is_transient_error,
             trusted_xds_server: server.features.trusted_xds_server,
-            node: bootstrap.node().encode_to_vec().into(),
+            node: bootstrap.encoded_node(),
             node_id: bootstrap.node_id().into(),
             nack_mode: NackMode::default(),
             gates,
