@@ -68,8 +68,10 @@ fn seeds_that_once_failed() {
     for seed in [211_379_085_263, 211_379_093_565, 211_379_096_253] {
         check(seed..seed + 1);
     }
-    // A deleted leaf that was kept until the control plane became unreachable.
-    check(824_302_064_358..824_302_064_359);
+    // A deleted leaf, and a cluster without endpoints, that were kept until the control plane became unreachable.
+    for seed in [824_302_064_358, 824_302_131_713] {
+        check(seed..seed + 1);
+    }
     // An unsubscription that the server has not read because earlier answers wait to be written.
     check(211_379_098_098..211_379_098_099);
     // An unsubscribed Cluster that is absent from a response, returns, and is subscribed again.

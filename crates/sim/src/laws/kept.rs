@@ -7,9 +7,10 @@ use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::xds_config::{ClusterChildren, ClusterEntry, EndpointsState, XdsConfig};
 use proxyless_xds::client::WatchEvent;
 use proxyless_xds::resource::{
-    ClusterLoadAssignment, ClusterSpecifier, EndpointHealth, ResourceType, VirtualHost,
+    ClusterKind, ClusterLoadAssignment, ClusterSpecifier, EndpointHealth, Resource, ResourceType, VirtualHost,
 };
 
+use crate::clients::channel::{SimChannel, Watched};
 use crate::clients::sessions::completes;
 use crate::laws::invariants::Violation;
 use crate::world::World;
@@ -20,7 +21,8 @@ pub(crate) struct Before {
     /// The clusters with a pick that led to a connection.
     served: BTreeSet<Arc<str>>,
     news: News,
-    /// The clusters that do not exist according to the control plane: they may disappear at any time.
+    /// The clusters that the control plane has removed, or left without endpoints. The channel may have kept them until
+    /// now, because other parts of its next configuration are loading.
     gone: BTreeSet<Arc<str>>,
 }
 
@@ -49,10 +51,10 @@ impl Before {
         };
         let news = if unreachable { News::Unreachable } else { News::Resources };
         let config = Arc::clone(world.by_epoch(epoch)?.core.xds_config()?);
-        let watches = world.by_epoch(epoch)?.watches.values();
-        let gone = watches.filter(|watched| {
-            watched.resource_type == ResourceType::Cluster && matches!(watched.answer, Some(Err(_)))
-        });
+        let channel = world.by_epoch(epoch)?;
+        let clusters =
+            channel.watches.values().filter(|watched| watched.resource_type == ResourceType::Cluster);
+        let gone = clusters.filter(|watched| is_gone(channel, watched));
         let gone = gone.map(|watched| Arc::clone(&watched.name)).collect();
         Some(Self { config, served: served(world, epoch), news, gone })
     }
@@ -135,6 +137,20 @@ fn same(before: &XdsConfig, now: &XdsConfig, name: &Arc<str>) -> bool {
         _ => false,
     };
     same_entry(name) && leaves(now.clusters.get(name)).iter().all(same_entry)
+}
+
+/// Whether a cluster cannot serve according to the latest resources.
+fn is_gone(channel: &SimChannel, watched: &Watched) -> bool {
+    let cluster = match &watched.answer {
+        Some(Ok(Resource::Cluster(cluster))) => cluster,
+        answer => return matches!(answer, Some(Err(_))),
+    };
+    let ClusterKind::Eds { service_name } = &cluster.kind else { return false };
+    let name = service_name.as_ref().unwrap_or(&watched.name);
+    channel.watches.values().filter(|watched| watched.name == *name).any(|watched| match &watched.answer {
+        Some(Ok(Resource::ClusterLoadAssignment(assignment))) => !has_endpoints(assignment),
+        _ => false,
+    })
 }
 
 /// Whether the configuration of a cluster lets it serve.
