@@ -1,4 +1,4 @@
-//! Sequences of events into the ADS state machine.
+//! Sequences of events for the ADS state machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::input::Input;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Good resources, named `a`, that responses are made of.
+/// Valid resources named `a`, from which responses are built.
 const RESOURCES: [&[u8]; 5] = [
     include_bytes!("../corpus/listener/inline"),
     include_bytes!("../corpus/route_configuration/simple"),
@@ -29,17 +29,17 @@ const RESOURCES: [&[u8]; 5] = [
     include_bytes!("../corpus/aggregate_cluster/two"),
 ];
 
-/// Longest sequence of events: what happens later says little new.
+/// The longest sequence of events: later events add little coverage.
 const STEPS: usize = 200;
 
-/// Watches, streams that come and go, responses (made of good resources, changed ones and raw bytes), and time.
+/// Watches, streams that open and end, responses (of valid resources, modified ones and raw bytes), and time.
 ///
-/// The driver keeps its side: it answers each `Send` and each token once, and delivers a message only when one is asked
-/// for. Oracle: no panic; the effects of one event are bounded by the number of watches; one stream at a time, on it one
-/// request on its way and one read at a time; requests decode, have a known type, and the node is in the first only;
-/// only watches that exist are told; the dump lists exactly what is watched, and what each watch was told to use is what
-/// the bytes in the dump decode to by themselves; time never stands still at a deadline; when all is answered the next
-/// message is awaited, and without watches the stream ends.
+/// The driver follows the contract: it answers each `Send` and each token once, and delivers a message only on request.
+/// Properties: no panic; the effects of one event are bounded by the number of watches; there is one stream at a time,
+/// with one request in transit and one read at a time; requests decode and have a known type, and only the first has
+/// the node; only existing watches are notified; the dump lists exactly the watched resources, and the bytes in the
+/// dump decode to the resource in use; time advances at every deadline; when everything is answered the next message is
+/// read, and without watches the stream ends.
 pub fn ads(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World::new(&mut input);
@@ -56,14 +56,14 @@ struct World {
     core: XdsCore,
     now: Time,
     watches: BTreeMap<WatchKey, (ResourceType, &'static str)>,
-    /// What each watch was told to use.
+    /// The resource in use of each watch.
     told: BTreeMap<WatchKey, Resource>,
     cx: DecodeContext,
     last_watch: u64,
-    /// The stream that the core has open.
+    /// The open stream of the core.
     stream: Option<Stream>,
     last_stream: StreamId,
-    /// Tokens that are to be released, one entry for each event.
+    /// Tokens to release, one entry for each event.
     tokens: Vec<ReadToken>,
 }
 
@@ -117,7 +117,7 @@ impl World {
                 self.handle(Event::Watch { watch, resource_type, name: name.into() });
             }
             2 => {
-                // Also a watch that has ended, or never was.
+                // Includes watches that have ended or never existed.
                 self.unwatch(watch_key(input.below(self.last_watch as usize + 2) as u64));
             }
             3 | 4 => self.stream_up(),
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// A quick driver: everything that is on its way arrives.
+    /// A fast driver: everything in transit arrives.
     fn pump(&mut self) {
         self.stream_up();
         for _ in 0..2 * ResourceType::ALL.len() {
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// A DiscoveryResponse of a type that is watched, of good resources, changed ones and ones of other types.
+    /// A DiscoveryResponse of a watched type with valid resources, modified ones and ones of other types.
     fn response(&self, input: &mut Input<'_>) -> Vec<u8> {
         let watched: BTreeSet<_> = self.watches.values().map(|(kind, _)| *kind).collect();
         let choice = usize::from(input.byte());
@@ -206,7 +206,7 @@ impl World {
             .encode_to_vec()
     }
 
-    /// Late events of streams that are gone, and the passing of some time.
+    /// Late events of ended streams, and some time.
     fn stale(&mut self, input: &mut Input<'_>) {
         let stream = StreamId(self.last_stream.0.wrapping_sub(1 + input.below(3) as u64));
         let event = match input.below(5) {
@@ -222,7 +222,7 @@ impl World {
         self.handle(event);
     }
 
-    /// Gives the core an event, and checks what it does.
+    /// Hands the core an event, and checks its effects.
     fn handle(&mut self, event: Event) {
         self.core.handle(self.now, event);
         let mut left = 16 + 4 * self.watches.len();
@@ -244,7 +244,7 @@ impl World {
         }
     }
 
-    /// Watchers use what the dump shows.
+    /// Watchers use the resources in the dump.
     fn check_told(&self, dump: Vec<ResourceDump>) {
         for shown in dump {
             let key = (shown.resource_type, &*shown.name);
@@ -255,7 +255,7 @@ impl World {
             for (id, _) in watches {
                 let told = self.told.get(id);
                 assert_eq!(told.is_some(), fresh.is_some(), "{key:?}");
-                // The dump has no wrapper, and this type has its name from there.
+                // The dump has no wrapper, which has the name of resources of this type.
                 if shown.resource_type != ResourceType::AggregateClusterConfig
                     && told != fresh.as_ref().and_then(|fresh| fresh.as_ref().ok())
                 {
@@ -312,7 +312,7 @@ impl World {
         stream
     }
 
-    /// A good server, and time: nothing may be stuck.
+    /// A good server, and time: the core must not be stuck.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             if !self.tokens.is_empty() {
@@ -341,7 +341,7 @@ impl World {
 fn resource(kind: ResourceType, input: &mut Input<'_>) -> Any {
     let how = input.byte();
     let name = NAMES[usize::from(how & 3) % NAMES.len()];
-    // One in sixteen is of another type than the response.
+    // One in sixteen has a different type than the response.
     let other = how & 0x3c == 0x3c;
     let kind = if other { ResourceType::ALL[input.below(ResourceType::ALL.len())] } else { kind };
     let mut value =
@@ -372,7 +372,7 @@ const BOOTSTRAP: &str = r#"{
     "node": {"id": "fuzz"}
 }"#;
 
-/// The bootstrap of the cores that are fuzzed.
+/// The bootstrap of the fuzzed cores.
 pub(crate) fn bootstrap() -> Bootstrap {
     Bootstrap::from_json(BOOTSTRAP).expect("a valid bootstrap")
 }

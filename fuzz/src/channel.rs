@@ -20,19 +20,19 @@ use proxyless_xds::Gates;
 use proxyless_xds::client::{WatchEvent, WatchId};
 use proxyless_xds::resource::{DecodeContext, ResourceType, decode};
 
-/// No input has more effects, with resources as short as these.
+/// The maximum number of effects of an input, with resources as short as these.
 const MAX_EFFECTS: usize = 20_000;
-/// A core that is called this often at one time goes in circles.
+/// A core that is due this often at one time is in an endless loop.
 const MAX_TICKS: usize = 100;
-/// How many RPCs run at once.
+/// The maximum number of concurrent RPCs.
 const MAX_CALLS: usize = 200;
 
-/// What happens to a channel, as the fields of a message: bytes in 1 to 5 are a resource of that type for the watches of
-/// its name; numbers in 6 answer an attempt to connect, or end its connection, in 7 let time pass, in 8 begin RPCs, in 9
-/// answer DNS, in 10 end RPCs, and in 11 are the driver's other inputs.
+/// The events of a channel, as the fields of a message: bytes in 1 to 5 are a resource of that type for the watches of
+/// its name; numbers in 6 complete a connection attempt or end its connection, in 7 advance the time, in 8 begin RPCs,
+/// in 9 answer DNS queries, in 10 end RPCs, and in 11 are the driver's other inputs.
 ///
-/// Oracle: no panic; few effects of one input, and at most one snapshot; every RPC goes to a connection that is READY;
-/// time never stands still at a deadline; after the shutdown nothing is left.
+/// Properties: no panic; few effects of one input, and at most one snapshot; every RPC goes to a READY connection; time
+/// advances at every deadline; nothing is left after the shutdown.
 pub fn channel(mut data: &[u8]) {
     let mut world = World::new();
     world.handle(ChannelInput::ExitIdle);
@@ -61,7 +61,7 @@ enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The next field, by its number; `None` at the end, or where this is not a message.
+/// The next field, by its number; `None` at the end, or if the input is not a message.
 fn field<'a>(data: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
     let key = decode_varint(data).ok()?;
     let value = decode_varint(data).ok()?;
@@ -89,7 +89,7 @@ struct World {
     now: Time,
     rng: Rng,
     watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
-    /// Where each attempt leads, and whether it has succeeded.
+    /// The address of each attempt, and whether it succeeded.
     attempts: BTreeMap<(ConnectionId, u64), (SocketAddr, bool)>,
     queries: BTreeMap<u64, u16>,
     plane: Option<DataPlane>,
@@ -164,7 +164,7 @@ impl World {
         assert!(published <= 1, "{published} snapshots of one input");
     }
 
-    /// A resource comes for the watches of its name.
+    /// A resource arrives for the watches of its name.
     fn resource(&mut self, resource_type: ResourceType, bytes: &[u8]) {
         let decoded = decode(resource_type, resource_type.type_url(), bytes, &self.cx);
         let (Ok(resource), Some(name)) = (decoded.resource, decoded.name) else { return };
@@ -177,7 +177,7 @@ impl World {
         let _ = self.core.describe(self.now).lines();
     }
 
-    /// Something happens to one of the attempts, or to all of them.
+    /// An event of one or all attempts.
     fn connection(&mut self, choice: u64) {
         let count = self.attempts.len() as u64;
         let all = choice % 16 < 8;

@@ -1,4 +1,4 @@
-//! DNS answers: the resolver against a server on a loopback socket that sends any bytes.
+//! DNS responses: the resolver against a server on a loopback socket that sends arbitrary bytes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -10,18 +10,19 @@ use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// No lookup takes longer. The server always answers, so none waits for that.
+/// The time limit of a lookup. The server always answers, so no lookup waits for it.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PORT: u16 = 7;
 /// The length of a message's header.
 const HEADER: usize = 12;
 
-/// What a DNS server answers to each question: a byte that says whether the rest is a whole message (even), of which only
-/// the id is set right, or (odd) two bytes of flags, three with the numbers of records in the sections, and the records,
-/// to be put behind the question. A good answer without records follows, so that nobody waits for a timeout.
+/// The response of a DNS server to each query: a byte that says whether the rest is a whole message (even), of which
+/// only the id is corrected, or (odd) two bytes of flags, three with the numbers of records in the sections, and the
+/// records, which are put after the question. A valid response without records follows, so that no lookup waits for a
+/// timeout.
 ///
-/// Oracle: no panic; the lookup ends; addresses are there once, have the port that was asked for, and occur in what the
-/// server sent; an error says something.
+/// Properties: no panic; the lookup ends; addresses are unique, have the requested port, and occur in the response; an
+/// error has a text.
 pub fn dns(data: &[u8]) {
     match look_up(data) {
         Ok(found) => {
@@ -76,7 +77,7 @@ impl Server {
             while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                 let Some(query) = buffer.get(..length).filter(|query| query.len() > HEADER) else { continue };
                 let data = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // Whoever asked may have what it needs, and be gone.
+                // The client may have its result already, and be gone.
                 let _ = socket.send_to(&reply(query, &data), from).await;
                 let _ = socket.send_to(&reply(query, NO_RECORDS), from).await;
             }
@@ -85,10 +86,10 @@ impl Server {
     }
 }
 
-/// NOERROR, and nothing in any section.
+/// NOERROR, with empty sections.
 const NO_RECORDS: &[u8] = &[1, 0x81, 0x80, 0, 0, 0];
 
-/// The answer that the input describes.
+/// The response that the input describes.
 fn reply(query: &[u8], data: &[u8]) -> Vec<u8> {
     let (mode, data) = data.split_first().map_or((0, data), |(mode, rest)| (*mode, rest));
     let id = &query[..2];

@@ -1,4 +1,4 @@
-//! What an assignment means, by envoy's own messages and without regard to speed: the other side of the differential
+//! The meaning of an assignment, by envoy's own messages and without regard to speed: the reference of the differential
 //! target for endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use proxyless_xds::resource::{
 };
 use wire::lb_endpoint::HostIdentifier;
 
-/// The validated assignment; `None` if a rule is broken.
+/// The validated assignment; `None` if it is invalid.
 pub(crate) fn validated(
     message: &wire::ClusterLoadAssignment,
     gates: Gates,
@@ -26,7 +26,7 @@ pub(crate) fn validated(
     let mut addresses = BTreeSet::new();
     for proto in &message.endpoints {
         let priority = priorities.entry(proto.priority).or_default();
-        // A27-96: a locality without weight is not looked at.
+        // A27-96: a locality without a weight is ignored.
         let Some(weight) = proto.load_balancing_weight.filter(|weight| weight.value > 0) else { continue };
         let locality = proto.locality.clone()?;
         let locality = Locality { region: locality.region, zone: locality.zone, sub_zone: locality.sub_zone };
@@ -57,7 +57,7 @@ pub(crate) fn validated(
     (!message.cluster_name.is_empty()).then_some(ClusterLoadAssignment { priorities, drops })
 }
 
-/// A27-100: endpoints of any other health are not looked at.
+/// A27-100: endpoints of any other health are ignored.
 fn health(proto: &wire::LbEndpoint) -> Option<EndpointHealth> {
     match HealthStatus::try_from(proto.health_status) {
         Ok(HealthStatus::Unknown) => Some(EndpointHealth::Unknown),

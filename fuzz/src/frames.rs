@@ -1,4 +1,4 @@
-//! The frame tap: what it finds in the bytes of either side of an HTTP/2 connection.
+//! The frame tap: the frames that it finds in the bytes of either side of an HTTP/2 connection.
 
 use bytes::Bytes;
 use proxyless_sans_io::Rng;
@@ -6,12 +6,12 @@ use proxyless_transport::fuzzing::{Received, received, sent};
 
 /// The length of the client's connection preface.
 const PREFACE: usize = 24;
-/// What is kept of the debug data of a GOAWAY.
+/// The maximum length of the stored debug data of a GOAWAY.
 const DEBUG_DATA: usize = 1024;
 
-/// A seed (one byte), then what a server sends, or what the client sends after its preface.
+/// A seed (one byte), then the bytes that a server sends, or that the client sends after its preface.
 ///
-/// Oracle: no panic; whole, cut at random and byte by byte it is the same, and the same as a direct reading finds.
+/// Properties: no panic; whole, split at random and byte by byte the tap finds the same frames as a direct parser.
 pub fn frame_tap(data: &[u8]) {
     let Some((&seed, data)) = data.split_first() else { return };
     let mut expected = read_received(data);
@@ -66,12 +66,12 @@ fn found(received: Vec<Received>) -> Vec<Found> {
     received.into_iter().map(found).collect()
 }
 
-/// A frame (RFC 9113, section 4.1), whose payload may be incomplete, and what follows it.
+/// A frame (RFC 9113, section 4.1), whose payload may be incomplete, and the bytes after it.
 struct Frame<'a> {
     kind: u8,
     flags: u8,
     stream: u32,
-    /// `None` if not all of it is there.
+    /// `None` if it is incomplete.
     payload: Option<&'a [u8]>,
     rest: &'a [u8],
 }
@@ -88,7 +88,7 @@ fn frame(data: &[u8]) -> Option<Frame<'_>> {
     })
 }
 
-/// What there is in the bytes of a server, by looking at them as a whole.
+/// The frames of a server, parsed from all bytes at once.
 fn read_received(mut data: &[u8]) -> Vec<Found> {
     // A TLS alert.
     if data.starts_with(&[0x15, 0x03]) {
@@ -122,7 +122,7 @@ fn read_received(mut data: &[u8]) -> Vec<Found> {
     found
 }
 
-/// The greatest stream with whole HEADERS, and every stream whose RST_STREAM has begun.
+/// The highest stream with complete HEADERS, and every stream whose RST_STREAM has begun.
 fn read_sent(data: &[u8]) -> (Option<u32>, Vec<u32>) {
     let (mut begun, mut reset) = (None, Vec::new());
     let mut data = &data[PREFACE..];

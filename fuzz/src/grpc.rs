@@ -11,10 +11,10 @@ use proxyless_sans_io::Rng;
 use proxyless_transport::BodyError;
 use proxyless_transport::grpc::{MessageReader, Status, frame};
 
-/// The body of a response as a stream of messages; the first byte seeds how it is cut.
+/// The body of a response as a stream of messages; the first byte seeds how it is split.
 ///
-/// Oracle: no panic; whole, cut at random or byte by byte, the bytes give the same messages and the same end; they are
-/// the messages that a direct reading of the bytes finds; a framed message is read as it was.
+/// Properties: no panic; whole, split at random or byte by byte, the bytes give the same messages and the same end,
+/// equal to those of a direct parser; a framed message is decoded unchanged.
 pub fn grpc_framing(data: &[u8]) {
     let Some((&seed, data)) = data.split_first() else { return };
     let whole = read(vec![Bytes::copy_from_slice(data)]);
@@ -32,7 +32,7 @@ pub fn grpc_framing(data: &[u8]) {
 
 /// `grpc-status` and `grpc-message`, on two lines.
 ///
-/// Oracle: no panic; a message without escapes and of printable ASCII stays as it is, and no message grows.
+/// Properties: no panic; a message of printable ASCII without escapes does not change, and no message grows.
 pub fn grpc_status(data: &[u8]) {
     let mut lines = data.splitn(2, |&byte| byte == b'\n');
     let mut headers = HeaderMap::new();
@@ -60,7 +60,7 @@ pub fn grpc_status(data: &[u8]) {
 /// Longer than any input.
 const MAX_MESSAGE: usize = 1 << 20;
 
-/// What a response with this body is read as.
+/// The messages and the end of a response with this body.
 fn read(chunks: Vec<Bytes>) -> (Vec<Bytes>, Result<(), Status>) {
     let mut reader = MessageReader::new(Response::new(Chunks(Some(chunks.into()))), MAX_MESSAGE)
         .expect("no headers to refuse");

@@ -1,4 +1,4 @@
-//! A whole HTTP/2 connection, h2 included, against a server that sends any bytes.
+//! A complete HTTP/2 connection, including h2, against a server that sends arbitrary bytes.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -19,21 +19,21 @@ use proxyless_transport::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep, timeout};
 
-/// No wait of a client on a connection that the server has closed is longer than this, in virtual time.
+/// The longest wait of a client on a connection that the server has closed, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long the server waits for a request before it sends what follows its first frame.
+/// The time that the server waits for a request before it sends the bytes after its first frame.
 const HOLD: Duration = Duration::from_secs(1);
 /// The length of the client's connection preface.
 const PREFACE: usize = 24;
 /// The type of a frame that begins a request.
 const HEADERS: u8 = 1;
 
-/// What a server sends on a connection that it then closes; the first byte seeds how it is cut. The client connects,
-/// sends one request and reads what comes.
+/// The bytes that a server sends on a connection that it then closes; the first byte seeds how they are split. The
+/// client connects, sends one request and reads the response.
 ///
-/// Oracle: no panic, also in the connection's own task; every wait ends; no task is left over. Bytes that begin with
-/// SETTINGS make the connection ready however they are cut, unless something after them in the same bytes ends it.
+/// Properties: no panic, also in the connection's own task; every wait ends; no task is left. Bytes that begin with
+/// SETTINGS make the connection ready however they are split, unless later bytes end it.
 pub fn http2(data: &[u8]) {
     let Some((&seed, data)) = data.split_first() else { return };
     let data = Bytes::copy_from_slice(data);
@@ -44,7 +44,8 @@ pub fn http2(data: &[u8]) {
     }
     let whole = connection(VecDeque::from([data]));
     let parts = connection(cut);
-    // A connection that was ready in one piece is so in parts: then less has arrived when its SETTINGS are seen.
+    // A connection that becomes ready in one piece does so in parts: fewer bytes have arrived when its SETTINGS are
+    // read.
     if let Some(go_away) = whole {
         assert!(parts.is_some(), "ready in one piece, and not in parts (GOAWAY: {go_away:?})");
     }
@@ -54,7 +55,7 @@ pub fn http2(data: &[u8]) {
 fn connection(chunks: VecDeque<Bytes>) -> Option<Option<GoAway>> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        // tokio keeps the panic of a task to itself.
+        // tokio catches the panic of a task.
         let next = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             PANICKED.set(true);
@@ -105,12 +106,12 @@ fn connection(chunks: VecDeque<Bytes>) -> Option<Option<GoAway>> {
 }
 
 thread_local! {
-    /// Whether something panicked on this thread, which also runs the connection's tasks.
+    /// Whether a panic occurred on this thread, which also runs the connection's tasks.
     static PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sends its chunks, one for each read, and closes; what follows the first frame when a request has come, or after a
-/// second. Takes whatever is written.
+/// Sends its chunks, one per read, and closes; the bytes after the first frame follow when a request has arrived, or
+/// after a second. Accepts all writes.
 struct Server(VecDeque<Bytes>);
 
 impl Connector for Server {
@@ -121,10 +122,10 @@ impl Connector for Server {
 
 struct Stream {
     chunks: VecDeque<Bytes>,
-    /// How much of the first frame is still to be sent.
+    /// The remaining length of the first frame.
     first: usize,
     written: Vec<u8>,
-    /// What follows the first frame waits for the request so long.
+    /// The time limit for the request.
     hold: Option<Pin<Box<Sleep>>>,
 }
 
@@ -155,7 +156,7 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // An answer to a request that was not sent yet is an error of the protocol: everything after it would be lost.
+        // A response to a request that was not sent yet is a protocol error: everything after it would be lost.
         if self.first == 0 && !self.has_request() {
             if let Some(hold) = &mut self.hold {
                 ready!(hold.as_mut().poll(cx));

@@ -1,6 +1,6 @@
 //! Bytes as a source of decisions.
 
-/// Hands out an input from its beginning; zeros after its end.
+/// Reads an input from its start; returns zeros after its end.
 #[derive(Debug)]
 pub(crate) struct Input<'a>(&'a [u8]);
 
@@ -28,7 +28,7 @@ impl<'a> Input<'a> {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    /// A length in two bytes, and as much of it as there is.
+    /// A length in two bytes, and as many bytes as are available.
     pub(crate) fn block(&mut self) -> &'a [u8] {
         let length = usize::from(self.u16()).min(self.0.len());
         let (block, rest) = self.0.split_at(length);

@@ -1,7 +1,7 @@
-//! Fuzz targets: functions that take any bytes, and panic if what they test breaks its promise.
+//! Fuzz targets: functions that take arbitrary bytes, and panic if the code under test violates a property.
 //!
-//! Each target names its oracle. `tests/targets.rs` runs all of them on stable Rust, over their corpus and over seeded
-//! mutations of it; `libfuzzer/` runs the same functions under cargo-fuzz.
+//! Each target documents its properties. `tests/targets.rs` runs all of them on stable Rust, over their corpus and over
+//! seeded mutations of it; `libfuzzer/` runs the same functions under cargo-fuzz.
 #![forbid(unsafe_code)]
 
 pub mod ads;

@@ -1,4 +1,4 @@
-//! Load reports: sequences of events into their state machine, and the metrics that backends send.
+//! Load reports: sequences of events for the LRS state machine, and the metrics of backends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 /// Longest sequence of events.
 const STEPS: usize = 300;
 
-/// Stores, calls, streams that come and go, responses (changed and raw), and time.
+/// Stores, calls, streams that open and end, responses (modified and raw), and time.
 ///
-/// The driver keeps its side, as with ADS. Oracle: no panic; few effects of one event; one stream at a time, on it one
-/// request on its way and one read at a time; requests decode, the first has the node and nothing else; no report has
-/// an empty interval; in sum no more is reported as issued, succeeded, failed or dropped than was; time never stands
-/// still at a deadline.
+/// The driver follows the contract, as with ADS. Properties: no panic; few effects of one event; there is one stream at
+/// a time, with one request in transit and one read at a time; requests decode, and the first has only the node; no
+/// report has an empty interval; the sums of issued, succeeded, failed and dropped calls do not exceed the truth; time
+/// advances at every deadline.
 pub fn lrs(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World {
@@ -50,7 +50,7 @@ pub fn lrs(data: &[u8]) {
 
 /// The report that a backend sends in its trailers (gRFC A51, A64), after Base64.
 ///
-/// Oracle: no panic; what was decoded is counted, whatever its numbers are, and the next load report still decodes.
+/// Properties: no panic; a decoded report is counted, whatever its numbers are, and the next load report still decodes.
 pub fn orca(data: &[u8]) {
     let Ok(report) = OrcaLoadReport::decode(data) else { return };
     let listed = ListedMetrics {
@@ -109,7 +109,7 @@ struct Stream {
     up: bool,
     reading: bool,
     requests: usize,
-    /// The request on its way.
+    /// The request in transit.
     sending: Option<LoadStatsRequest>,
 }
 
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// A call begins or ends, or is dropped.
+    /// A call begins, ends or is dropped.
     fn call(&mut self, input: &mut Input<'_>) {
         let store = &mut self.stores[input.below(CLUSTERS.len())];
         if !store.registered {

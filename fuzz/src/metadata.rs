@@ -1,4 +1,4 @@
-//! What callers and backends put into the headers and trailers of a call.
+//! The headers and trailers of callers and backends.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,10 +22,9 @@ use proxyless_xds::resource::{
 };
 
 /// The trailer with a backend's report (gRFC A51): a byte that says whether the rest is the trailer's value (even) or a
-/// report to be written as Base64 (odd), with padding or without.
+/// report to encode as Base64 (odd), with or without padding.
 ///
-/// Oracle: no panic; the same value gives the same report; of a report that is written as Base64 the same is read as
-/// from its bytes.
+/// Properties: no panic; the same value gives the same report; an encoded report decodes to the same as its bytes.
 pub fn orca_trailer(data: &[u8]) {
     let Some((&mode, data)) = data.split_first() else { return };
     let text = match mode & 3 {
@@ -57,8 +56,8 @@ pub fn orca_trailer(data: &[u8]) {
 /// The cookies of a call (gRFC A55, A60, A61): a byte of choices, then the lines of its `cookie` headers, or the text
 /// inside its session cookie.
 ///
-/// Oracle: no panic; the cluster is one of the route's; what a cookie names goes to the pick, in its order; without a
-/// new cookie the call went where its cookie said; a new one leads there, and needs no other.
+/// Properties: no panic; the cluster is one of the route's; the addresses of a cookie reach the pick, in order; without
+/// a new cookie the call went to the host in its cookie; a new cookie leads to the host of the call, without any other.
 pub fn session_cookie(data: &[u8]) {
     let Some((&mode, data)) = data.split_first() else { return };
     let table = table();
@@ -115,7 +114,7 @@ fn begin(table: &RouteTable, headers: &HeaderMap) -> Session {
     Session::begin(&selection, "/s/m", headers).expect("the route has sessions")
 }
 
-/// What a caller sends back of the cookie that the answer brings, if it brings one.
+/// The cookie that a caller returns after this response, if it sets one.
 fn answer(session: &Session, actual: &ActualHost) -> Option<HeaderValue> {
     let mut headers = HeaderMap::new();
     session.answered(actual, &mut headers);

@@ -1,8 +1,8 @@
 //! Resources through the real decoder.
 //!
-//! Oracle of all: no panic; the same bytes give the same outcome; a rejected resource has at least one violation, and
-//! a good one has a name and the expected type. Bytes that envoy's own messages refuse are refused. Bytes that they
-//! read mean the same after being written again by them: neither unknown fields nor the order of fields matter.
+//! Properties of all targets: no panic; the same bytes give the same outcome; a rejected resource has at least one
+//! violation, and a valid one has a name and the expected type. Bytes that envoy's own messages reject are rejected.
+//! Re-encoded bytes have the same meaning: unknown fields and the order of fields do not matter.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub fn cluster(data: &[u8]) {
 
 /// A ClusterLoadAssignment (EDS), which is read in place, without envoy's messages.
 ///
-/// Oracle, too: what envoy's messages and a model of the rules make of the bytes, the same resource or none.
+/// Also: envoy's messages and a model of the rules give the same resource, or also reject it.
 pub fn endpoints(data: &[u8]) {
     let kind = ResourceType::ClusterLoadAssignment;
     resource::<ClusterLoadAssignment>(kind, data);
@@ -49,7 +49,7 @@ pub fn endpoints(data: &[u8]) {
     }
 }
 
-/// The ClusterConfig of an aggregate cluster (gRFC A99). It has no name of its own, so it comes in a wrapper.
+/// The ClusterConfig of an aggregate cluster (gRFC A99). The message has no name, so it is wrapped.
 pub fn aggregate_cluster(data: &[u8]) {
     let wrapped = wrap("a", Any { type_url: ClusterConfig::type_url(), value: data.to_vec() });
     for cx in contexts() {
@@ -87,7 +87,7 @@ fn resource<M: Message + Name + Default>(kind: ResourceType, data: &[u8]) {
     }
 }
 
-/// With every gate closed, and with every gate open.
+/// Once with every gate closed, and once with every gate open.
 fn contexts() -> [DecodeContext; 2] {
     let open = Gates::from_variables(|_| Some("true".to_owned()));
     [
@@ -112,7 +112,7 @@ fn checked(kind: ResourceType, type_url: &str, data: &[u8], cx: &DecodeContext) 
     decoded
 }
 
-/// Compares what is printed, too: a NaN is not equal to itself.
+/// Compares the debug output, too: a NaN is not equal to itself.
 #[track_caller]
 fn assert_same(a: &Decoded, b: &Decoded, when: &str) {
     assert_eq!(a.name, b.name, "{when}");

@@ -1,4 +1,4 @@
-//! What people write: bootstraps and targets.
+//! Text written by users: bootstraps and targets.
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use prost::Message as _;
@@ -9,8 +9,8 @@ use proxyless_xds::lrs::{LrsCore, LrsCoreConfig};
 
 /// The JSON of a bootstrap.
 ///
-/// Oracle: no panic; the same text gives the same outcome; an error has at least one problem; a good bootstrap has a
-/// server, its node survives encoding, and the cores can be made from it.
+/// Properties: no panic; the same text gives the same outcome; an error has at least one problem; a valid bootstrap has
+/// a server, its node survives encoding, and cores can be created from it.
 pub fn bootstrap(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let parsed = Bootstrap::from_json(text);
@@ -33,7 +33,7 @@ pub fn bootstrap(data: &[u8]) {
 
 /// The target of a channel.
 ///
-/// Oracle: no panic; a good target has a name, and what it prints is a target with the same name, which prints the same.
+/// Properties: no panic; a valid target has a name, and its text parses to a target with the same name and text.
 pub fn target_uri(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match XdsTarget::parse(text) {

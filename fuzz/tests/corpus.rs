@@ -1,4 +1,4 @@
-//! The checked-in corpus: the resources in it are good ones. `FUZZ_WRITE_CORPUS=1` writes it again.
+//! The checked-in corpus: its resources are valid. `FUZZ_WRITE_CORPUS=1` rewrites it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -105,7 +105,7 @@ fn assignment_of_two() -> Vec<u8> {
     priorities("a", [vec![address(1), address(2)], vec![address(3)]]).encode_to_vec()
 }
 
-/// An assignment with fields that are read only to see whether they are well-formed.
+/// An assignment with fields that are only checked for well-formedness.
 #[allow(deprecated)] // `load_balancer_endpoints` is decoded all the same
 fn rare_endpoints() -> Vec<u8> {
     let key = Value { kind: Some(Kind::StringValue("key".into())) };

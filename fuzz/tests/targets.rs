@@ -1,7 +1,7 @@
 //! Runs every target over its corpus and over seeded mutations of it.
 //!
-//! `FUZZ_RUNS` sets the number of mutations of each target, `FUZZ_SEED` where their seeds begin. With `FUZZ_SECONDS` each
-//! target runs for so long instead.
+//! `FUZZ_RUNS` sets the number of mutations of each target, `FUZZ_SEED` their first seed. With `FUZZ_SECONDS` each
+//! target runs for that long instead.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use proxyless_sans_io::Rng;
 mod mutate;
 mod support;
 
-/// Mutations of each target, unless `FUZZ_RUNS` says otherwise: a second or less, without optimisation.
+/// The default number of mutations per target: a second or less, without optimisation.
 const RUNS: u64 = 1000;
 
 fn variable(name: &str, default: u64) -> u64 {
@@ -20,7 +20,7 @@ fn variable(name: &str, default: u64) -> u64 {
         .map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
 }
 
-/// Runs one input; a failure says how to repeat it.
+/// Runs one input; a failure prints how to repeat it.
 #[allow(clippy::print_stderr)] // the output of a failing test
 fn run(target: Target, origin: &str, data: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(data))) {

@@ -1,4 +1,4 @@
-//! The descriptor set with which `proxyless status` prints any xDS resource as JSON.
+//! The descriptor set that `proxyless status` uses to print any xDS resource as JSON.
 //!
 //! Input: the `.proto` files of the package envoy-types, compiled without protoc. Output: a compressed
 //! `FileDescriptorSet`, checked in beside the command that includes it.
@@ -15,7 +15,7 @@ use std::process::Command;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-/// The parts of the package that a resource can be made of, or that those import.
+/// The parts of the package that resources consist of, or that those import.
 const ROOTS: [&str; 9] = [
     "cel-spec/proto",
     "client_model",
@@ -57,16 +57,16 @@ fn descriptor_set() -> Result<FileDescriptorSet, Box<dyn Error>> {
     for folder in WANTED {
         list(&api.join(folder), &mut files)?;
     }
-    // The order in which a folder lists its files differs between machines, and the result must not.
+    // The order of files in a folder differs between machines; the result must not.
     files.sort();
     compile(files, &includes)
 }
 
 /// Compiles files, together where that works.
 ///
-/// protox finds relative names also in packages that a file does not import: `config.core.v3.Address` inside
-/// `envoy.extensions` fails once some file has made `envoy.extensions.config` known. Such a file gets another turn among
-/// fewer others, in the end alone.
+/// protox also finds relative names in packages that a file does not import: `config.core.v3.Address` inside
+/// `envoy.extensions` fails once some file has declared `envoy.extensions.config`. Such a file is compiled again with
+/// fewer others, and finally alone.
 fn compile(mut files: Vec<PathBuf>, includes: &[PathBuf]) -> Result<FileDescriptorSet, Box<dyn Error>> {
     let mut compiled = BTreeMap::new();
     while !files.is_empty() {
@@ -76,8 +76,8 @@ fn compile(mut files: Vec<PathBuf>, includes: &[PathBuf]) -> Result<FileDescript
         for (at, file) in files.iter().enumerate() {
             match compiler.open_file(file) {
                 Ok(_) => {}
-                // Confused by its own imports (one file, of a kind of cluster that gRPC does not have): left out, so that
-                // messages of its types are shown as base64.
+                // Ambiguous because of its own imports (one file, for a kind of cluster that gRPC does not support): it
+                // is left out, so that messages of its types are shown as base64.
                 Err(_) if at == 0 => {}
                 Err(_) => failed.push(file.clone()),
             }
@@ -86,7 +86,7 @@ fn compile(mut files: Vec<PathBuf>, includes: &[PathBuf]) -> Result<FileDescript
         compiled.extend(set.file.into_iter().map(|file| (file.name().to_owned(), file)));
         files = failed;
     }
-    // Each file comes after its imports.
+    // Each file follows its imports.
     let mut ordered = FileDescriptorSet::default();
     let mut waiting: Vec<String> = compiled.keys().cloned().collect();
     while let Some(name) = waiting.pop() {
@@ -105,7 +105,7 @@ fn compile(mut files: Vec<PathBuf>, includes: &[PathBuf]) -> Result<FileDescript
 
 /// The folder of a package of the workspace's lock file.
 ///
-/// `--filter-platform` keeps cargo from asking for packages of other platforms, which it may not have downloaded.
+/// `--filter-platform` keeps cargo from requesting packages of other platforms, which may not be downloaded.
 fn package(name: &str) -> Result<PathBuf, Box<dyn Error>> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let host = host(&cargo)?;

@@ -1,5 +1,5 @@
-//! `cargo xtask`: makes the generated files that the repository checks in, so that no build script needs more than its
-//! own package.
+//! `cargo xtask`: writes the generated files in the repository, so that no build script needs more than its own
+//! package.
 //!
 //! - `cargo xtask descriptors` writes `crates/cli/descriptors.bin.gz`. A test fails while that file is out of date.
 

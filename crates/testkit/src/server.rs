@@ -37,7 +37,7 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Port {
     address: SocketAddr,
-    // Bound, but not listening: the kernel assigns the port to nobody else, and we may listen on it.
+    // Bound, but not listening: the kernel does not assign the port to another socket, and we may listen on it.
     _reservation: TcpSocket,
 }
 

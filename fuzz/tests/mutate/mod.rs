@@ -8,7 +8,7 @@ use crate::support::path;
 
 mod wire;
 
-/// The longest input that mutations make.
+/// The longest mutated input.
 const LONGEST: usize = 4096;
 
 /// The tokens of a dictionary, in libFuzzer's format.
@@ -48,7 +48,7 @@ pub(crate) fn mutated(seeds: &[(String, Vec<u8>)], tokens: &[Vec<u8>], rng: &mut
     for _ in 0..=rng.below(5) {
         let at = rng.below(data.len() as u64 + 1) as usize;
         match rng.below(12) {
-            // As a protobuf message, which keeps lengths right.
+            // As a protobuf message, with valid lengths.
             0..=4 => {
                 // Some targets take a byte before the message.
                 let skip = (rng.below(4) == 0 && !data.is_empty()) as usize;
@@ -75,7 +75,7 @@ pub(crate) fn mutated(seeds: &[(String, Vec<u8>)], tokens: &[Vec<u8>], rng: &mut
     data
 }
 
-/// A change at a place that knows nothing of the format.
+/// A change that ignores the format.
 fn bytes(data: &mut Vec<u8>, at: usize, rng: &mut Rng) {
     let length = (1 + rng.below(8) as usize).min(data.len() - at);
     match rng.below(6) {

@@ -1,9 +1,9 @@
-//! Mutations of protobuf messages that keep the lengths of the messages around them right.
+//! Mutations of protobuf messages that keep the enclosing lengths valid.
 
 use prost::encoding::{decode_varint, encode_varint};
 use proxyless_sans_io::Rng;
 
-/// One field, its key included.
+/// One field, including its key.
 #[derive(Clone)]
 struct Field {
     key: u64,
@@ -24,7 +24,7 @@ pub(crate) fn mutated(data: &[u8], tokens: &[Vec<u8>], rng: &mut Rng) -> Option<
         return None;
     }
     let at = rng.below(fields.len() as u64) as usize;
-    // Down, most of the time: the interesting fields are deep.
+    // Descends most of the time: the interesting fields are deep.
     if let Value::Bytes(inner) = &mut fields[at].value
         && rng.below(5) != 0
         && let Some(changed) = mutated(inner, tokens, rng)
@@ -42,7 +42,7 @@ pub(crate) fn mutated(data: &[u8], tokens: &[Vec<u8>], rng: &mut Rng) -> Option<
         3 => fields[at].key = (1 + rng.below(40)) << 3 | fields[at].key & 7,
         4 if !tokens.is_empty() => {
             let token = tokens[rng.below(tokens.len() as u64) as usize].clone();
-            // A string that means something, in the place of another value.
+            // A token of the dictionary in the place of a value.
             fields[at] = Field { key: fields[at].key & !7 | 2, value: Value::Bytes(token) };
         }
         _ => change(&mut fields[at].value, rng),

@@ -369,7 +369,7 @@ async fn load_reports_are_asked_for_added_up_and_cut() {
     assert!(wishes.send_all_clusters && wishes.clusters.is_empty());
     let interval = wishes.load_reporting_interval.unwrap();
     assert_eq!((interval.seconds, interval.nanos), (2, 500_000_000));
-    // New wishes reach open streams.
+    // New requests reach open streams.
     control_plane.set_load_clusters(Some(&["c"]));
     let wishes = responses.message().await.unwrap().unwrap();
     assert!(!wishes.send_all_clusters);

@@ -1,3 +1,5 @@
+//! The client of the echo service.
+
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use tonic::body::Body;

@@ -1,3 +1,5 @@
+//! The echo service.
+
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;

@@ -1,3 +1,5 @@
+//! Clusters: EDS, LOGICAL_DNS and aggregates.
+
 use envoy_types::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig,

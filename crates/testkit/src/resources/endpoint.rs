@@ -1,3 +1,5 @@
+//! Endpoint assignments, localities and endpoints.
+
 use std::net::SocketAddr;
 
 use envoy_types::pb::envoy::config::core::v3::address::Address as AddressKind;

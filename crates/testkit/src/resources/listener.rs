@@ -1,3 +1,5 @@
+//! Listeners, connection managers and HTTP filters.
+
 use envoy_types::pb::envoy::{
     config::{
         listener::v3::{ApiListener, Listener},

@@ -1,3 +1,5 @@
+//! Load balancing policies and outlier detection.
+
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::cluster::v3::OutlierDetection;

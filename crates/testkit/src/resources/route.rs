@@ -1,3 +1,5 @@
+//! Route configurations, virtual hosts, routes and header matchers.
+
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use envoy_types::pb::envoy::config::route::v3::route::Action;

@@ -1,3 +1,5 @@
+//! The session filter (A55).
+
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
