@@ -1,4 +1,4 @@
-//! gRFC A27 over real sockets: what is asked for, by which names, and where the RPCs go.
+//! gRFC A27 over real sockets: the requested resources and their names, and the destinations of RPCs.
 
 mod common;
 
@@ -17,7 +17,7 @@ use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, CDS, ControlPlane, EDS, LDS, RDS, Resource, dead_address};
 use tonic::Code;
 
-/// Every way of getting resources that is not the stream in use.
+/// Every config source other than the stream in use.
 fn other_sources() -> Vec<ConfigSource> {
     let api = |api_type: ApiType| {
         let source = ApiConfigSource { api_type: api_type.into(), ..Default::default() };
@@ -65,7 +65,7 @@ async fn a27_06_routes_clusters_and_endpoints_share_one_client() -> TestResult {
     let plane = mesh(&[&a]).await;
     let channel = channel(&plane);
     assert_eq!(ask(&channel).await?, "a");
-    // A second cluster, found by a new route: still the same client.
+    // A second cluster, from a new route: still the same client.
     plane.set_all([
         eds_cluster("second").into(),
         priorities("second", [[&b]]).into(),
@@ -90,7 +90,7 @@ async fn a27_37_routes_are_asked_for_when_the_listener_only_names_them() -> Test
     let channel = channel(&plane);
     assert_eq!(ask(&channel).await?, "a");
     assert_eq!(plane.subscriptions(RDS), ["route".to_owned()].into());
-    // Named anew, then not named at all.
+    // Renamed, then without a name.
     plane.set(listener(SERVICE, "other-route"));
     until_only(&channel, &["b"]).await;
     plane.wait_subscriptions(RDS, &["other-route"]).await?;
@@ -154,7 +154,7 @@ async fn a27_53_a27_97_a42_localities_of_ring_hash_share_by_weight() -> TestResu
             .into(),
     ]);
     let channel = channel(&plane);
-    // Each connects when the first RPC is drawn for it.
+    // Each connects when the first RPC picks it.
     until_only(&channel, &["heavy", "light"]).await;
     let share = spread(&channel, 600).await["heavy"];
     // 450 expected; the deviation is 10.6.
@@ -206,7 +206,7 @@ async fn a27_55_a27_107_nothing_spills_over_whatever_the_overprovisioning_factor
     let plane = mesh(&[]).await;
     let half_dead = locality("near", [endpoint(&near), endpoint(&dead)]);
     let mut endpoints = assignment("cluster", [half_dead, locality("far", [&far]).priority(1)]);
-    // By Envoy's reckoning half of the traffic would have to go to the next priority.
+    // By Envoy's rule half of the traffic would go to the next priority.
     endpoints.policy.get_or_insert_default().overprovisioning_factor.get_or_insert_default().value = 100;
     plane.set(endpoints);
     let channel = channel(&plane);
@@ -272,7 +272,7 @@ async fn a27_60_unsupported_and_unknown_fields_are_ignored() -> TestResult {
     Ok(())
 }
 
-/// Instead of the resource that the channel asks for come some of similar names: they are accepted, and not used.
+/// The control plane sends resources of similar names only: they are accepted, and not used.
 async fn with_similar_names(plane: &ControlPlane, type_url: &str, similar: &[Resource]) -> TestResult {
     let channel = builder(plane).resource_timeout(Duration::from_millis(300)).build()?;
     let mut call = hold(&channel, 1);
@@ -341,7 +341,7 @@ async fn a27_98_the_priority_is_read_and_absent_means_the_highest() -> TestResul
         assert_eq!(locality.priority, 0, "what proto3 leaves out");
         locality
     };
-    // The number decides, not the order in the message.
+    // The number counts, not the order in the message.
     plane.set(assignment("cluster", [locality("a", [&a]).priority(1), unset("b", &b)]));
     let channel = channel(&plane);
     assert_eq!(spread(&channel, 20).await, [("b".to_owned(), 20)].into());

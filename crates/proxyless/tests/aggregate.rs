@@ -94,7 +94,7 @@ async fn a37_04_the_dns_name_is_host_and_port_of_the_one_endpoint() -> TestResul
     let plane = plane([logical_dns_cluster("root", "127.0.0.1", a.address().port()).into()]).await;
     let channel = channel(&plane);
     assert_eq!(ask(&channel).await?, "a");
-    // Another port, then another host: one that does not resolve.
+    // A different port, then a different host that does not resolve.
     plane.set(logical_dns_cluster("root", "127.0.0.1", b.address().port()));
     until_only(&channel, &["b"]).await;
     plane.set(logical_dns_cluster("root", "no such host", b.address().port()));
@@ -239,7 +239,7 @@ async fn a37_28_a_dead_eds_leaf_asks_for_nothing_again() -> TestResult {
         until_failure(&channel, "refused").await;
         channel.reset_connect_backoff();
     }
-    // What comes after all that is this ACK and nothing else.
+    // Only this ACK follows.
     plane.set(priorities("leaf", [[&backend]]).drops("none", 0));
     plane.wait_ack(EDS).await?;
     assert_eq!(plane.requests().len(), before + 1);
@@ -262,7 +262,7 @@ async fn a37_40_the_next_leaf_serves_for_one_that_has_no_endpoints() -> TestResu
         plane.set_all(resources);
         let channel = builder(&plane).resource_timeout(Duration::from_millis(300)).build()?;
         assert_eq!(ask(&channel).await.map_err(|status| format!("{what}: {status}"))?, "next");
-        // Once it has endpoints, the leaf has its old place.
+        // Once it has endpoints, the leaf has its old position.
         let first = Backend::start("first").await?;
         plane.set_all(leaf("leaf", &first));
         until_only(&channel, &["first"]).await;
@@ -289,7 +289,7 @@ async fn a37_41_the_circuit_breaker_lets_exactly_the_limit_pass() -> TestResult 
         assert_eq!(calls.next().await?, "a");
     }
     assert_eq!(backend.count(), 4, "what is over the limit reaches nobody");
-    // A new limit counts at once.
+    // A new limit applies at once.
     plane.set(eds_cluster("a37-41").max_requests(0));
     until_failure(&channel, "max_requests 0").await;
     Ok(())
@@ -337,7 +337,7 @@ async fn a37_45_a37_54_each_leaf_has_its_own_limit_under_its_own_name() -> TestR
 
     // Exceeding the limit does not cause failover.
     assert_eq!(far.count(), 0);
-    // What is in flight to one leaf takes no place of the other.
+    // RPCs in flight to one leaf do not count for the other.
     plane.set(aggregate_cluster("root", ["a37-45-far", "a37-45-near"]).max_requests(0));
     until_only(&channel, &["far"]).await;
     far.hang();
@@ -394,7 +394,7 @@ async fn a37_50_the_limit_is_1024_unless_told() -> TestResult {
     until_only(&channel, &names).await;
     backends.iter().for_each(Backend::hang);
     let _held = hold(&channel, 1024);
-    // Calls that start at the same time may take their turns unevenly, so only the sum is certain.
+    // Calls that start at the same time may be distributed unevenly, so only the sum is certain.
     let all = async {
         while backends.iter().map(Backend::in_flight).sum::<usize>() < 1024 {
             tokio::task::yield_now().await;
@@ -458,7 +458,7 @@ async fn a75_12_an_aggregate_may_have_any_policy() -> TestResult {
     plane.set_all(leaf("leaf", &backend));
     let channel = channel(&plane);
     assert_eq!(ask(&channel).await?, "a", "ROUND_ROBIN, as it is unset");
-    // MAGLEV, CLUSTER_PROVIDED, and what no version of Envoy has.
+    // MAGLEV, CLUSTER_PROVIDED, and a value that no version of Envoy has.
     for policy in [5, 6, 99] {
         let mut root = aggregate_cluster("root", ["leaf"]);
         root.lb_policy = policy;
@@ -482,7 +482,7 @@ async fn a75_17_nested_aggregates_have_one_layer_of_failover_timers() -> TestRes
     plane.set_all(leaf("leaf-2", &second));
     plane.set_all(leaf("leaf-3", &third));
     let channel = builder(&plane).failover_timeout(Duration::from_millis(300)).build()?;
-    // With a timer around the inner aggregate too, it would fire together with the inner one.
+    // With a second timer around the inner aggregate, both would fire together.
     assert_eq!(ask(&channel).await?, "second");
     assert!(silent.connections() > 0, "the first leaf was tried");
     until_only(&channel, &["second"]).await;

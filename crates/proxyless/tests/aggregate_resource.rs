@@ -1,4 +1,4 @@
-//! Aggregate clusters whose list of leaves is a resource of its own (gRFC A99), over real sockets.
+//! Aggregate clusters whose list of leaves is a separate resource (gRFC A99), over real sockets.
 
 mod common;
 
@@ -11,7 +11,7 @@ use proxyless_testkit::resources::*;
 use proxyless_testkit::{AGGREGATE, Backend, CDS, ControlPlane, Resource};
 use tonic::Code;
 
-/// A control plane whose cluster `root` has its leaves in the list `list`.
+/// A control plane whose cluster `root` has its leaves in the resource `list`.
 async fn plane(resources: impl IntoIterator<Item = Resource>) -> ControlPlane {
     plane_with_routes([route("root")], resources).await
 }
@@ -38,12 +38,12 @@ fn open() -> Gates {
     gates
 }
 
-/// A channel with the gate open.
+/// A channel with the feature enabled.
 fn gated(plane: &ControlPlane) -> XdsChannel {
     builder(plane).gates(open()).build().unwrap()
 }
 
-/// The same, for tests of resources that never come.
+/// The same, for tests of resources that never arrive.
 fn impatient(plane: &ControlPlane) -> XdsChannel {
     builder(plane).gates(open()).resource_timeout(Duration::from_millis(300)).build().unwrap()
 }
@@ -101,7 +101,7 @@ async fn a99_04_the_list_has_its_own_timer() -> TestResult {
     let status = ask(&channel).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("list") && status.message().contains("does not exist"), "{status:?}");
-    // A99-22: late is not too late.
+    // A99-22: a late list is used.
     plane.set(aggregate_resource("list", ["a"]));
     until_only(&channel, &["a"]).await;
     Ok(())
@@ -144,7 +144,7 @@ async fn a99_10_lists_nest_with_duplicates_and_missing_children_as_inline_ones_d
         plane.set_all(leaf(name, backend));
     }
     let channel = impatient(&plane);
-    // Depth first: a, b, c. Each is left when it dies, and none is met twice.
+    // Depth first: a, b, c. Each is left when it dies, and none is visited twice.
     until_only(&channel, &["a"]).await;
     plane.wait_subscriptions(AGGREGATE, &["inner-list", "list"]).await?;
     a.kill().await;
@@ -238,7 +238,7 @@ async fn a99_24_absence_from_a_response_is_not_deletion() -> TestResult {
     let channel = gated(&plane);
     assert_eq!((ask(&channel).await?, ask_for(&channel, "other").await?), ("a".into(), "b".into()));
 
-    // A response with nothing in it, and one with the other list only.
+    // An empty response, and one with the other list only.
     let other = aggregate_resource("other-list", ["b", "a"]);
     for resources in [vec![], vec![other.value().clone()]] {
         let nonces = plane.send(AGGREGATE, &resources);
@@ -247,7 +247,7 @@ async fn a99_24_absence_from_a_response_is_not_deletion() -> TestResult {
         assert!(!answer.is_nack(), "{answer:?}");
         assert_eq!(spread(&channel, 10).await, [("a".to_owned(), 10)].into());
     }
-    // Nor is it forgotten: its second leaf is still there.
+    // Nor is it forgotten: its second leaf is still in use.
     plane.remove(AGGREGATE, "list");
     a.kill().await;
     until_only(&channel, &["b"]).await;

@@ -1,4 +1,4 @@
-//! Answers that are not what gRPC servers send: error pages, missing trailers, headers beyond the limit.
+//! Responses that gRPC servers do not send: error pages, missing trailers, headers beyond the limit.
 
 mod common;
 
@@ -14,7 +14,7 @@ use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, ControlPlane};
 use tonic::{Code, Status};
 
-/// A mesh that reports load, with one endpoint, which answers like this.
+/// A mesh that reports load, with one endpoint that answers like this.
 async fn answering(
     reply: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static,
 ) -> std::io::Result<(RawServer, ControlPlane, XdsChannel)> {
@@ -25,7 +25,7 @@ async fn answering(
     Ok((server, plane, channel))
 }
 
-/// What an RPC that is answered like this fails with. The load report must call it a failure, too.
+/// The error of an RPC with this response. The load report must count it as a failure, too.
 async fn failure(
     reply: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static,
 ) -> Result<Status, Box<dyn std::error::Error>> {
@@ -85,7 +85,7 @@ async fn a_missing_status_is_the_same_error_for_callers_and_load_reports() -> Te
     Ok(())
 }
 
-/// A successful answer whose headers take a little more than 16 KiB.
+/// A successful response with headers of a little more than 16 KiB.
 fn large_headers(stream: u32) -> Vec<u8> {
     let names: Vec<_> = (100..230).map(|number| format!("x-{number}")).collect();
     let value = "v".repeat(100);
@@ -142,7 +142,7 @@ async fn cancelled_after_the_deadline_is_deadline_exceeded() -> TestResult {
         let timeout = Duration::from_millis(200);
         let well_past = tokio::time::Instant::now() + 2 * timeout;
         let mut call = pin!(ask_within(&channel, timeout));
-        // The answer is there when the deadline has passed, and nobody has looked at either before.
+        // The response arrives before the deadline, but is polled after it.
         while server.received().is_empty() {
             assert!(poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await.is_pending());
             tokio::task::yield_now().await;

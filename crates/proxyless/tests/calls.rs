@@ -33,7 +33,7 @@ async fn streaming_calls_work_both_ways() -> TestResult {
     let answers: Vec<_> = client.repeat(request).await?.into_inner().collect::<Result<_, _>>().await?;
     assert_eq!(answers.len(), 5);
 
-    // Requests that are sent only after an answer to the one before: both directions are live at once.
+    // Each request follows the response to the one before: both directions are active at once.
     let (sender, requests) = tokio::sync::mpsc::channel(1);
     sender.send(EchoRequest::new("0")).await?;
     let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
@@ -126,7 +126,7 @@ async fn responses_carry_the_address_of_their_backend() -> TestResult {
         let backend = if response.get_ref().backend == "a" { &a } else { &b };
         assert_eq!(peer, backend.address());
     }
-    // Errors that a server sent, and those that the channel made of a lost connection.
+    // Errors sent by the server, and errors made by the channel for a lost connection.
     a.fail_with(Code::NotFound);
     b.fail_with(Code::NotFound);
     let peer_of_failure = async || -> Result<std::net::SocketAddr, Box<dyn std::error::Error>> {
@@ -151,7 +151,7 @@ async fn responses_carry_the_address_of_their_backend() -> TestResult {
 
 #[tokio::test]
 async fn a_deadline_covers_waiting_headers_and_body() -> TestResult {
-    // Waiting: the control plane never answers.
+    // Waiting: the control plane never responds.
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
     plane.withhold(LDS);
@@ -174,7 +174,7 @@ async fn a_deadline_covers_waiting_headers_and_body() -> TestResult {
     assert!(!hanging.message().contains(&plane.address().to_string()), "{hanging:?}");
     backend.resume();
 
-    // Body: a stream that is open both ways and says nothing more.
+    // Body: an open stream without further messages.
     let (sender, requests) = tokio::sync::mpsc::channel(1);
     sender.send(EchoRequest::new("0")).await?;
     let mut request = Request::new(tokio_stream::wrappers::ReceiverStream::new(requests));
@@ -189,7 +189,7 @@ async fn a_deadline_covers_waiting_headers_and_body() -> TestResult {
 
 #[tokio::test]
 async fn a_deadline_while_connecting_names_the_addresses_and_the_last_error() -> TestResult {
-    // A socket that is never accepted from: the connection is made, and SETTINGS do not come.
+    // A listener that never accepts: the TCP connection succeeds, and SETTINGS never arrive.
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
     let plane = mesh_of(&[silent.local_addr()?]).await;
     let channel_to_silent = channel(&plane);
@@ -203,7 +203,7 @@ async fn a_deadline_while_connecting_names_the_addresses_and_the_last_error() ->
     };
     tokio::time::timeout(Duration::from_secs(15), named).await?;
 
-    // What fails fast without WaitForReady is the last error with it.
+    // The error that fails fast without WaitForReady is the last error with it.
     let dead = proxyless_testkit::dead_address()?;
     plane.set(priorities("cluster", [[&dead]]));
     let channel = channel(&plane);
@@ -242,7 +242,7 @@ async fn a_deadline_while_connecting_does_not_name_an_error_of_the_past() -> Tes
 async fn a_deadline_ends_a_stream_whose_reader_never_waits() -> TestResult {
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
-    // More than fits between reader and backend: the stream cannot be over.
+    // More than the buffers hold: the stream cannot be complete.
     let mut request = Request::new(EchoRequest { message: "x".repeat(100_000), repeat: 1000 });
     let deadline = tokio::time::Instant::now() + Duration::from_millis(300);
     request.set_timeout(Duration::from_millis(300));
@@ -314,7 +314,7 @@ async fn a_status_of_the_server_comes_through_as_it_is() -> TestResult {
     let plane = mesh(&[&backend]).await;
     let channel = channel(&plane);
     backend.fail_with(Code::NotFound);
-    // A54 restricts what the control plane says, not what servers say.
+    // A54 restricts the statuses of the control plane, not those of servers.
     assert_eq!(ask(&channel).await.unwrap_err().code(), Code::NotFound);
     backend.succeed();
     assert_eq!(ask(&channel).await?, "a");

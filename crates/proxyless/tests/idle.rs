@@ -1,4 +1,4 @@
-//! Channels that nobody uses, and how they come back.
+//! Idle channels, and how they become active.
 
 mod common;
 
@@ -44,7 +44,7 @@ async fn a_channel_without_rpcs_gives_up_all_and_the_next_rpc_brings_it_back() -
         let shown = report.tree.to_string();
         assert!(shown.contains("the next RPC connects"), "{shown}");
     }
-    // What changed meanwhile counts.
+    // Changes made meanwhile apply.
     let other = Backend::start("b").await?;
     plane.set(priorities("cluster", [[&other]]));
     assert_eq!(ask(&channel).await?, "b");
@@ -83,7 +83,7 @@ async fn a_stream_in_flight_keeps_its_channel_from_going_idle() -> TestResult {
     let mut client = EchoClient::new(busy.clone());
     let mut answers = client.chat(ReceiverStream::new(requests)).await?.into_inner();
     assert!(answers.message().await?.is_some());
-    // Another channel shows how much time has passed.
+    // A different channel shows how much time has passed.
     for _ in 0..5 {
         ask(&clock).await?;
         until_idle(&clock).await;
@@ -110,7 +110,7 @@ async fn an_rpc_that_waits_keeps_its_channel_from_going_idle() -> TestResult {
     });
     for _ in 0..3 {
         let mut states = clock.watch_state();
-        // It connects while someone waits for it, and goes IDLE when nobody does.
+        // It connects while a call waits for it, and goes IDLE when none does.
         tokio::select! {
             _ = clock.ready() => return Err("there are no endpoints".into()),
             found = states.wait_for(|state| *state == ChannelState::Connecting) => drop(found?),
@@ -123,7 +123,7 @@ async fn an_rpc_that_waits_keeps_its_channel_from_going_idle() -> TestResult {
     Ok(())
 }
 
-/// RPCs that begin while the channel goes IDLE: all end well.
+/// RPCs that begin while the channel goes IDLE: all succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_rpc_is_lost_or_fails_because_its_channel_goes_idle() -> TestResult {
     let backend = Backend::start("a").await?;
@@ -133,7 +133,7 @@ async fn no_rpc_is_lost_or_fails_because_its_channel_goes_idle() -> TestResult {
         let channel = short_lived(&plane);
         users.spawn(async move {
             for _ in 0..6 {
-                // At the very moment, and from several tasks.
+                // At the same moment, and from several tasks.
                 let calls: Vec<_> = (0..4)
                     .map(|_| {
                         let channel = channel.clone();

@@ -1,4 +1,4 @@
-//! What can be seen of running channels.
+//! Inspection of running channels.
 
 mod common;
 
@@ -124,7 +124,7 @@ async fn a_pool_lists_its_channels_and_keeps_none_alive() -> TestResult {
     Ok(())
 }
 
-/// A runtime that nobody runs, as a synchronous program has it between two calls, does not hold the others up.
+/// A runtime that is not being run, as in a synchronous program between two calls, does not block the others.
 #[test]
 fn a_channel_that_cannot_answer_is_left_out() -> TestResult {
     let servers = tokio::runtime::Runtime::new()?;

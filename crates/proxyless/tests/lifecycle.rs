@@ -1,4 +1,4 @@
-//! Who shares what, and that everything ends.
+//! Sharing between channels, and cleanup.
 
 mod common;
 
@@ -85,7 +85,7 @@ async fn a_response_that_is_still_coming_outlives_its_channel() -> TestResult {
     Ok(())
 }
 
-/// A31: an RPC that has its response headers is not picked for again, so it holds its cluster no longer.
+/// A31: an RPC with response headers is not picked for again, so it releases its cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a31_a_stream_that_has_begun_does_not_keep_its_cluster_subscribed() -> TestResult {
     let (old, new) = (Backend::start("old").await?, Backend::start("new").await?);
@@ -102,7 +102,7 @@ async fn a31_a_stream_that_has_begun_does_not_keep_its_cluster_subscribed() -> T
     plane.wait_subscriptions(CDS, &["next"]).await?;
     plane.wait_subscriptions(EDS, &["next"]).await?;
     until_only(&channel, &["new"]).await;
-    // The stream goes on where it is.
+    // The stream continues.
     sender.send(proxyless_testkit::echo::EchoRequest::new("1")).await?;
     assert_eq!(answers.message().await?.ok_or("the stream ended")?.message, "1");
     drop(sender);
@@ -111,7 +111,7 @@ async fn a31_a_stream_that_has_begun_does_not_keep_its_cluster_subscribed() -> T
     Ok(())
 }
 
-/// Two runtimes share a client; one ends; the other's channels go on.
+/// Two runtimes share a client; one ends; the other's channels continue.
 #[test]
 fn a_client_outlives_the_runtime_that_started_it() -> TestResult {
     let servers = tokio::runtime::Runtime::new()?;
@@ -143,7 +143,7 @@ fn a_client_outlives_the_runtime_that_started_it() -> TestResult {
     Ok(())
 }
 
-/// A channel that is used after the runtime of its tasks is gone says so; it does not wait for them.
+/// A channel that is used after its runtime has ended fails with that reason; it does not wait.
 #[test]
 fn rpcs_fail_when_the_runtime_of_their_channel_has_ended() -> TestResult {
     let servers = tokio::runtime::Runtime::new()?;
@@ -164,7 +164,7 @@ fn rpcs_fail_when_the_runtime_of_their_channel_has_ended() -> TestResult {
     Ok(())
 }
 
-/// A channel on a runtime that nobody runs any more does not hold up the others of its client.
+/// A channel on a runtime that is not being run does not block the others of its client.
 #[test]
 fn an_idle_runtime_does_not_stall_other_channels() -> TestResult {
     let servers = tokio::runtime::Runtime::new()?;
@@ -188,10 +188,10 @@ fn an_idle_runtime_does_not_stall_other_channels() -> TestResult {
     let live = tokio::runtime::Runtime::new()?;
     let other = live.block_on(async { build() });
     assert_eq!(live.block_on(ask(&other))?, "a");
-    // From here on nobody runs the first runtime: its channel acts on nothing.
+    // From here on the first runtime is not run: its channel processes nothing.
     plane.set(priorities("cluster", [[b]]));
     live.block_on(until_only(&other, &["b"]));
-    // It was waited for once; later updates do not wait at all.
+    // The client waited for it once; later updates do not wait at all.
     let updates = async {
         for _ in 0..6 {
             for (name, backend) in [("a", a), ("b", b), ("c", c)] {
@@ -201,7 +201,7 @@ fn an_idle_runtime_does_not_stall_other_channels() -> TestResult {
         }
     };
     live.block_on(async { tokio::time::timeout(PATIENCE, updates).await })?;
-    // Run again, it catches up.
+    // When it runs again, it catches up.
     idle.block_on(until_only(&stalled, &["c"]));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Load reports over real sockets: what the control plane hears is what happened.
+//! Load reports over real sockets: the reports match the calls.
 
 mod common;
 
@@ -75,7 +75,7 @@ async fn a27_47_a27_94_a37_51_the_stream_comes_and_goes_with_the_wish() -> TestR
     plane.set(eds_cluster("cluster"));
     plane.wait_open_load_streams(0).await?;
     ask_times(&channel, 3).await;
-    // And back again: what came in between is not reported.
+    // And back again: the load in between is not reported.
     plane.set(eds_cluster("cluster").report_load());
     plane.wait_open_load_streams(1).await?;
     ask_times(&channel, 2).await;
@@ -103,7 +103,7 @@ async fn calls_in_progress_are_reported_and_those_given_up_are_errors() -> TestR
     assert_eq!((load.issued, load.succeeded, load.failed), (5, 1, 0));
     let reports = load.reports;
     plane.wait_load("cluster", |load| load.reports >= reports + 2).await?;
-    // One is given up, the others end well; each was issued once.
+    // One is cancelled, the others succeed; each was issued once.
     calls[0].abort();
     plane.wait_load("cluster", |load| load.failed == 1).await?;
     backend.resume();
@@ -131,7 +131,7 @@ async fn x_13_a27_106_drops_are_reported_by_category_and_in_total() -> TestResul
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
     plane.set_all([
-        // A name of its own: all channels of the process count together.
+        // A unique name: all channels of the process count together.
         simple_route_config("route", "limited").into(),
         eds_cluster("limited").max_requests(1).report_load().into(),
         priorities("limited", [[&backend]]).drops("lottery", 500_000).into(),
@@ -186,7 +186,7 @@ async fn only_the_clusters_that_the_server_names_are_reported() -> TestResult {
     until_only(&channel, &["a", "b"]).await;
     plane.wait_load("two", |load| load.succeeded == b.count()).await?;
     assert_eq!(plane.load("one").reports, 0);
-    // The server changes its mind on the same stream.
+    // The server changes its request on the same stream.
     plane.set_load_clusters(None);
     until_only(&channel, &["a", "b"]).await;
     plane.wait_load("one", |load| load.succeeded > 0).await?;
@@ -202,7 +202,7 @@ async fn nothing_is_lost_or_counted_twice_when_streams_end() -> TestResult {
     let load = Load::start(&channel, 4);
     for _ in 0..2 {
         let (opened, before) = (plane.load_streams_opened(), plane.load("cluster").reports);
-        // Right after a report nothing is on its way that the end of the stream could swallow.
+        // Right after a report nothing is in transit that the end of the stream could lose.
         plane.wait_load("cluster", |load| load.reports > before).await?;
         plane.close_load_streams();
         plane.wait_load_report(|report| report.stream() > opened).await?;
@@ -231,7 +231,7 @@ async fn a27_41_channels_that_share_a_client_share_its_reports() -> TestResult {
     ask_times(&one, 3).await;
     ask_times(&two, 4).await;
     plane.wait_load("cluster", |load| load.succeeded == 7).await?;
-    // The numbers of a channel that is gone are not.
+    // The numbers of a dropped channel are kept.
     ask_times(&one, 5).await;
     drop(one);
     let load = plane.wait_load("cluster", |load| load.succeeded == 12).await?;
@@ -284,7 +284,7 @@ async fn a85_behind_its_gate_only_listed_metrics_are_reported() -> TestResult {
     let mut cluster = eds_cluster("cluster").report_load();
     cluster.lrs_report_endpoint_metrics = vec!["named_metrics.k".into()];
     plane.set(cluster);
-    // Calls that use the new configuration are those whose metrics come.
+    // Calls that use the new configuration are those with metrics.
     let mut calls = 0;
     tokio::time::timeout(PATIENCE, async {
         while plane.load("cluster").metrics.is_empty() {

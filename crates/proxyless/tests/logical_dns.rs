@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 const HOST: &str = "db.test";
 
-/// A resolver that knows what the test tells it. A name without an entry does not exist.
+/// A resolver with the entries of the test. A name without an entry does not exist.
 #[derive(Clone, Default)]
 struct Names {
     known: Arc<Mutex<BTreeMap<String, Vec<SocketAddr>>>>,
@@ -141,7 +141,7 @@ async fn a37_40_an_aggregate_falls_from_eds_to_dns_and_back() -> TestResult {
     until_only(&channel, &["near"]).await;
     near.kill().await;
     until_only(&channel, &["far"]).await;
-    // A37-61: the attempts to reach the EDS leaf are none of the resolver's business.
+    // A37-61: the connection attempts of the EDS leaf do not trigger the resolver.
     let asked = names.asked();
     for _ in 0..5 {
         channel.reset_connect_backoff();
@@ -165,7 +165,7 @@ async fn a37_37_a_name_that_does_not_exist_is_named_in_the_error() -> TestResult
     for part in ["db.test:443", "NXDOMAIN"] {
         assert!(status.message().contains(part), "{part} is not in {:?}", status.message());
     }
-    // It is asked for again, by itself or at once.
+    // It is queried again, by itself or at once.
     names.set(HOST, &[&a]);
     channel.reset_connect_backoff();
     until_only(&channel, &["a"]).await;
@@ -180,7 +180,7 @@ async fn a37_39_a_lost_name_does_not_cost_its_addresses() -> TestResult {
     let channel = with_names(&plane, &names).build()?;
     ask(&channel).await?;
     names.known.lock().unwrap().clear();
-    // The connection goes, the name is asked for and not found, and the old address serves again.
+    // The connection is lost, the query fails, and the old address serves again.
     a.goaway();
     names.wait_asked(2).await;
     a.wait_connections_accepted(2).await?;

@@ -9,7 +9,7 @@ use proxyless_testkit::Backend;
 use proxyless_testkit::resources::*;
 use tonic::Code;
 
-/// A cluster that looks twice a second, and ejects what fails more than half of its RPCs for this long.
+/// A cluster that sweeps twice a second, and ejects endpoints that fail more than half of their RPCs for this long.
 fn detecting(ejection: Duration) -> impl Into<proxyless_testkit::Resource> {
     let detection = outlier_detection(Duration::from_millis(500), ejection);
     let detection = detection.failure_percentage(50, 2, 3).max_ejection_percent(50);

@@ -1,4 +1,4 @@
-//! RPCs that are polled outside of any tokio runtime: their timers run in the channel's.
+//! RPCs that are polled outside of any tokio runtime: their timers run in the channel's runtime.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Runs this on a thread of its own, and waits for it.
+/// Runs this on a separate thread, and waits for it.
 async fn elsewhere<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = tokio::sync::oneshot::channel();
     let thread = std::thread::spawn(move || drop(done.send(run())));
@@ -156,7 +156,7 @@ async fn channels_are_reported_outside_of_tokio() -> TestResult {
     Ok(())
 }
 
-/// The channel's runtime ends while an RPC of another thread waits for its deadline.
+/// The channel's runtime ends while an RPC of a different thread waits for its deadline.
 #[test]
 fn a_runtime_that_ends_ends_rpcs_with_a_status() -> TestResult {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -1,4 +1,4 @@
-//! Bugs in what a program plugs in: a tracing subscriber that panics inside the drivers.
+//! Bugs in plugged-in code: a tracing subscriber that panics inside the drivers.
 
 mod common;
 
@@ -10,7 +10,7 @@ use proxyless_testkit::Backend;
 use proxyless_testkit::resources::*;
 use tracing::span;
 
-/// Set: the next event of this kind panics.
+/// When set, the next event of this kind panics.
 static STREAM: AtomicBool = AtomicBool::new(false);
 static XDS_CLIENT: AtomicBool = AtomicBool::new(false);
 static CHANNEL: AtomicBool = AtomicBool::new(false);
@@ -48,7 +48,7 @@ impl tracing::Subscriber for Clumsy {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// One test: the subscriber is that of the process.
+/// One test: the subscriber is global.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_in_a_driver_is_neither_silent_nor_for_ever() -> TestResult {
     tracing::subscriber::set_global_default(Clumsy)?;
@@ -62,13 +62,13 @@ async fn a_panic_in_a_driver_is_neither_silent_nor_for_ever() -> TestResult {
     let channel = build();
     until_only(&channel, &["a"]).await;
 
-    // The task of a stream or of its connection: another stream is opened.
+    // The task of a stream or of its connection: a new stream is opened.
     STREAM.store(true, Ordering::Relaxed);
     plane.set(priorities("cluster", [[&c]]));
     until_only(&channel, &["c"]).await;
     assert!(!STREAM.load(Ordering::Relaxed), "it panicked");
 
-    // The xDS client: its channels go on with what they have, and find another one.
+    // The xDS client: its channels keep their configuration, and get a new client.
     XDS_CLIENT.store(true, Ordering::Relaxed);
     plane.set(priorities("cluster", [[&b]]));
     until_only(&channel, &["b"]).await;

@@ -1,4 +1,4 @@
-//! Servers that do exactly what a test says, byte by byte: control planes and backends that end at a bad moment.
+//! Servers scripted byte by byte: control planes and backends that end at a bad moment.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Reads to the next frame of a kind: its stream. `None` at the end of the connection.
+/// Reads to the next frame of a kind; returns its stream. `None` at the end of the connection.
 async fn read_to(io: &mut TcpStream, kind: u8) -> Option<u32> {
     loop {
         let mut header = [0; 9];
@@ -66,7 +66,7 @@ fn channel_of(servers: &[SocketAddr]) -> XdsChannel {
     builder.bootstrap(bootstrap).client_pool(ClientPool::new()).build().unwrap()
 }
 
-/// The messages of so many responses, each with another version of one Listener, in DATA frames of a stream.
+/// The messages of several responses, each with a different version of one Listener, in DATA frames of a stream.
 fn responses(count: usize, stream: u32) -> Vec<u8> {
     let resource = Resource::from(listener(SERVICE, "route"));
     let response = |version: usize| {
@@ -84,7 +84,7 @@ fn responses(count: usize, stream: u32) -> Vec<u8> {
     (1..=count).flat_map(response).collect()
 }
 
-/// A control plane that has sent many responses in one go.
+/// A control plane that has sent many responses at once.
 struct Burst {
     server: TcpListener,
     io: TcpStream,
@@ -92,12 +92,12 @@ struct Burst {
     _channel: (XdsChannel, Held),
 }
 
-/// The client's ACKs have nowhere to go once the stream has ended, and it stops reading while many wait: what was not
-/// read must not keep it from noticing the end, which `end` sends right behind the responses.
+/// The client's ACKs cannot be sent once the stream has ended, and it stops reading while many wait: unread responses
+/// must not keep it from noticing the end, which `end` sends right after them.
 async fn burst(end: impl FnOnce(u32) -> Vec<u8>) -> Burst {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let channel = channel_of(&[server.local_addr().unwrap()]);
-    // The RPC may fail in between; the channel lives on.
+    // The RPC may fail in between; the channel stays usable.
     let held = hold(&channel, 1);
     let mut io = accept(&server).await;
     let stream = read_to(&mut io, HEADERS).await.unwrap();
@@ -137,14 +137,14 @@ async fn a61_a_silent_address_of_the_control_plane_does_not_hold_up_the_others()
     Ok(())
 }
 
-/// What a backend does with a connection after its SETTINGS.
+/// The behaviour of a backend on a connection after its SETTINGS.
 #[derive(Clone, Copy)]
 enum End {
     Close,
     GoAway,
 }
 
-/// A backend that ends each connection at once; when it was connected to.
+/// A backend that ends each connection at once; returns the times of its connections.
 async fn fickle(end: End) -> (SocketAddr, UnboundedReceiver<Instant>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -184,7 +184,7 @@ async fn is_not_stormed(end: End) -> TestResult {
     while connected.len() < 4 {
         connected.push(tokio::time::timeout(PATIENCE, times.recv()).await?.unwrap());
     }
-    // The first loss is followed at once; then 1.6 and 2.56 seconds pass, give or take 20 %.
+    // The first loss is followed at once; then 1.6 and 2.56 seconds pass, plus or minus 20 %.
     let waited = connected[3].duration_since(connected[1]);
     assert!(waited > Duration::from_secs(2), "{waited:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! `XdsChannel::ready` and why it is not.
+//! `XdsChannel::ready` and its errors.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What must not be noticed: restarts of the control plane, repeated updates, backends that end connections politely.
+//! Events that must not disturb RPCs: restarts of the control plane, repeated updates, graceful closes by backends.
 
 mod common;
 
@@ -94,7 +94,7 @@ async fn backends_that_end_connections_by_goaway_fail_no_call() -> TestResult {
         let backend = if round % 2 == 0 { &a } else { &b };
         let connected = backend.connections_accepted();
         backend.goaway();
-        // The next GOAWAY waits until the client has come back.
+        // The next GOAWAY waits until the client has reconnected.
         backend.wait_connections_accepted(connected + 1).await?;
     }
     let (succeeded, failed) = load.stop().await;
@@ -112,7 +112,7 @@ async fn a27_52_a_lost_region_is_left_and_returned_to() -> TestResult {
     near.kill().await;
     until_only(&channel, &["far"]).await;
     near.restart().await?;
-    // By itself: RPCs go elsewhere meanwhile, and nobody resets the backoff.
+    // By itself: RPCs go elsewhere meanwhile, and the backoff is not reset.
     until_only(&channel, &["near"]).await;
     Ok(())
 }
@@ -180,7 +180,7 @@ async fn limits_of_a_channel_bound_messages_and_resources() -> TestResult {
     limits.endpoints_per_assignment = 1;
     let refused = builder(&plane).limits(limits).build()?;
     until_failure(&refused, "more than 1 endpoints, the limit").await;
-    // Others are not concerned.
+    // Other resources are not affected.
     assert_eq!(ask(&channel(&plane)).await?, "a");
     Ok(())
 }

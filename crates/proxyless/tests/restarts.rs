@@ -1,5 +1,5 @@
-//! What panics is started again, and takes nothing else with it: drivers of channels (a tracing subscriber panics in
-//! them), connectors, byte streams, resolvers and request bodies.
+//! Components that panic are restarted, and affect nothing else: channel drivers (in which a tracing subscriber
+//! panics), connectors, byte streams, resolvers and request bodies.
 
 mod common;
 
@@ -29,7 +29,7 @@ use tonic::{Code, Request, Status};
 use tracing::field::{Field, Visit};
 use tracing::span;
 
-/// Panics at the next `left` events that have all these parts. Tests of one process have parts of their own.
+/// Panics at the next `left` events that contain all these parts. Each test uses different parts.
 struct Trap {
     parts: Vec<String>,
     left: usize,
@@ -44,7 +44,7 @@ fn trap(parts: &[&str], times: usize) {
     TRAPS.lock().unwrap().push(Trap { parts, left: times });
 }
 
-/// Takes the traps with this part away.
+/// Removes the traps with this part.
 fn untrap(part: &str) {
     TRAPS.lock().unwrap().retain(|trap| !trap.parts.iter().any(|known| known == part));
 }
@@ -85,7 +85,7 @@ impl Visit for Text {
     }
 }
 
-/// A control plane where everything has this name.
+/// A control plane whose resources all have this name.
 async fn plane_of(name: &str, backends: &[&Backend]) -> ControlPlane {
     let plane = ControlPlane::start().await.unwrap();
     plane.set_all([
@@ -102,7 +102,7 @@ fn builder_of(plane: &ControlPlane, name: &str) -> XdsChannelBuilder {
     builder.client_pool(ClientPool::new())
 }
 
-/// What the driver of a channel says when it has new pickers.
+/// The log message of a channel driver with new pickers.
 fn published(name: &str) -> [String; 2] {
     ["=published".to_owned(), format!("target_uri=xds:///{name} ")]
 }
@@ -161,7 +161,7 @@ async fn a_channel_whose_driver_panics_is_rebuilt() -> TestResult {
     assert!(stream.message().await?.is_some());
     assert!(circuits() >= 1);
 
-    // RPCs fail, and say which channel it is and what panicked; those that wait for READY wait for the next driver.
+    // RPCs fail with the channel and the panic in the error; wait-for-ready RPCs wait for the next driver.
     trap_driver(NAME, usize::MAX);
     plane.set(priorities(NAME, [[&b]]));
     let failed = until_failure(&channel, "panicked").await;
@@ -175,7 +175,7 @@ async fn a_channel_whose_driver_panics_is_rebuilt() -> TestResult {
     assert_eq!(waiting.await??.into_inner().backend, "b");
     until_only(&channel, &["b"]).await;
 
-    // What was on a connection of the old driver goes on there; the connection goes with it.
+    // An RPC on a connection of the old driver continues there; the connection is closed afterwards.
     sender.send(EchoRequest::new("1"))?;
     assert_eq!(stream.message().await?.ok_or("the stream ended")?.message, "1");
     drop(sender);
@@ -213,12 +213,12 @@ async fn a_driver_that_panics_again_and_again_pauses_longer() -> TestResult {
     let plane = plane_of(NAME, &[&backend]).await;
     let channel = builder_of(&plane, NAME).build()?;
     trap_driver(NAME, 2);
-    // What logs a panic may panic too.
+    // Logging a panic may panic too.
     trap(&["a task panicked", &format!("who=channel xds:///{NAME}")], 1);
     let begin = Instant::now();
     let answer = EchoClient::new(channel.clone()).unary(patient("hello")).await?;
     assert_eq!(answer.into_inner().backend, "a");
-    // One second and two, each 20 percent less at most.
+    // One second and two, minus 20 percent at most.
     assert!(begin.elapsed() >= Duration::from_millis(2400), "{:?}", begin.elapsed());
     assert_eq!(until_report(&channel, |_| true).await.restarts, 2);
     Ok(())
@@ -244,7 +244,7 @@ async fn a_channel_that_pauses_after_a_panic_answers_and_ends() -> TestResult {
     Ok(())
 }
 
-/// The next driver numbers clusters in its own way: a call that was routed by the old one must not go by its number.
+/// The next driver numbers clusters differently: a call that was routed by the old one must not use its number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_waits_over_a_restart_goes_to_its_own_cluster() -> TestResult {
     const NAME: &str = "numbers.example";
@@ -267,7 +267,7 @@ async fn a_call_that_waits_over_a_restart_goes_to_its_own_cluster() -> TestResul
     request.metadata_mut().insert("x-choice", "b".parse()?);
     let mut client = EchoClient::new(channel.clone());
     let mut call = Box::pin(async move { client.unary(request).await });
-    // One poll brings it to where it waits for a connection of its cluster.
+    // One poll makes it wait for a connection of its cluster.
     assert!(std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_pending())).await);
     let call = tokio::spawn(call);
     trap_driver(NAME, 1);
@@ -288,7 +288,7 @@ async fn load_of_both_drivers_is_reported() -> TestResult {
     plane.set(listener("keeper.example", NAME));
     let pool = ClientPool::new();
     let channel = builder_of(&plane, NAME).client_pool(pool.clone()).build()?;
-    // The xDS client stays, and with it what the first driver has not reported.
+    // The xDS client stays, and with it the unreported load of the first driver.
     let keeper = builder_of(&plane, "keeper.example").client_pool(pool.clone()).build()?;
     ask(&keeper).await?;
     for _ in 0..5 {
@@ -305,7 +305,7 @@ async fn load_of_both_drivers_is_reported() -> TestResult {
     Ok(())
 }
 
-/// Panics inside the resolver, before and after it has returned its future.
+/// Panics in the resolver, before and after it has returned its future.
 struct Names {
     asked: AtomicUsize,
     backend: std::net::SocketAddr,
@@ -330,7 +330,7 @@ async fn a_resolver_that_panics_is_a_failed_query() -> TestResult {
     plane.set(logical_dns_cluster(NAME, "db.test", 443));
     let names = Names { asked: AtomicUsize::new(0), backend: backend.address() };
     let channel = builder_of(&plane, NAME).dns_resolver(names).build()?;
-    // Far before the deadline that queries have.
+    // Long before the deadline of queries.
     let failed = tokio::time::timeout(Duration::from_secs(5), ask(&channel)).await?.unwrap_err();
     assert!(failed.message().contains("the resolver panicked: no names today"), "{failed:?}");
     channel.reset_connect_backoff();
@@ -418,7 +418,7 @@ async fn a_byte_stream_that_panics_is_a_lost_connection() -> TestResult {
     let mut held = hold(&channel, 3);
     backend.wait_in_flight(3).await?;
     fuse.0.store(true, Ordering::Relaxed);
-    // Its request is what is written next.
+    // Its request is written next.
     until_failure(&channel, "the byte stream panicked: writing blew the fuse").await;
     until_failure(&channel, "the connector panicked: connecting blew the fuse").await;
     for _ in 0..3 {
@@ -456,7 +456,7 @@ async fn a_request_body_that_panics_ends_its_own_call_only() -> TestResult {
     good.send("0")?;
     let mut goes_on = chat(requests).await?;
     assert!(ends.message().await?.is_some() && goes_on.message().await?.is_some());
-    // The task that uploads the rest of the stream asks for it.
+    // The task that uploads the rest of the stream polls it.
     bad.send("panic")?;
     let failed = tokio::time::timeout(PATIENCE, ends.message()).await?.unwrap_err();
     assert_eq!(failed.code(), Code::Internal, "{failed:?}");
@@ -473,7 +473,7 @@ async fn a_connection_whose_task_panics_is_made_again() -> TestResult {
     const NAME: &str = "task.example";
     let backend = Backend::start("a").await?;
     let plane = plane_of(NAME, &[&backend]).await;
-    // After the handshake, and before the channel is told; then when it is lost.
+    // After the handshake and before the channel is notified; then when it is lost.
     let address = format!("address=ipv4:{} ", backend.address());
     trap(&["=connected", address.trim_end()], 1);
     trap(&["=connection lost", address.trim_end()], 1);
@@ -582,7 +582,7 @@ fn restarts_leave_no_tasks_behind() -> TestResult {
     Ok(())
 }
 
-/// Without timers a channel cannot even pause; it says so.
+/// A channel cannot even pause without timers; the error says so.
 #[test]
 fn a_runtime_without_timers_is_named() -> TestResult {
     const NAME: &str = "timers.example";
@@ -602,7 +602,7 @@ fn a_runtime_without_timers_is_named() -> TestResult {
     Ok(())
 }
 
-/// A panic of the program that takes the runtime along is not a panic of the channel.
+/// A panic of the program that ends the runtime is not a panic of the channel.
 #[test]
 fn a_runtime_that_ends_while_a_panic_unwinds_has_ended() -> TestResult {
     const NAME: &str = "unwinding.example";

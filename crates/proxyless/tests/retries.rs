@@ -1,5 +1,5 @@
-//! What is tried again over real sockets: attempts that failed (gRFC A44), requests that no server processed (A6), and
-//! connections whose connector panicked.
+//! Retries over real sockets: failed attempts (gRFC A44), requests that no server processed (A6), and connections whose
+//! connector panicked.
 
 mod common;
 
@@ -13,7 +13,7 @@ use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use proxyless_testkit::{Backend, ControlPlane, RDS};
 use tonic::{Code, Request};
 
-/// A mesh whose one route retries UNAVAILABLE up to four times, `interval` apart.
+/// A mesh whose only route retries UNAVAILABLE up to four times, with this interval.
 async fn retrying_mesh(backend: &Backend, interval: Duration) -> ControlPlane {
     let plane = mesh(&[backend]).await;
     retry(&plane, "unavailable", interval);
@@ -78,7 +78,7 @@ async fn a6_throttled_retries_resume_with_successes() -> TestResult {
     let plane = retrying_mesh(&backend, Duration::from_millis(1)).await;
     let channel = builder(&plane).retry_throttling(6, 1.0).build()?;
     backend.fail_with(Code::Unavailable);
-    // Of six tokens, the third failure takes the one that leaves half of them; the fourth none is retried.
+    // Of six tokens, the third failure takes the one that leaves half of them; after the fourth there is no retry.
     for attempts in [3, 4, 5] {
         assert_eq!(ask(&channel).await.unwrap_err().code(), Code::Unavailable);
         assert_eq!(backend.count(), attempts);
@@ -104,14 +104,14 @@ async fn failing_first(
     .await
 }
 
-/// One RPC with a message of about this size, through its route's policy for this code.
+/// One RPC with a message of about this size, with its route's retry policy for this code.
 async fn ask_with(server: &RawServer, retry_on: &str, size: usize) -> Result<(), tonic::Status> {
     let plane = mesh_of(&[server.address()]).await;
     retry(&plane, retry_on, Duration::from_millis(1));
     ask_sized(&channel(&plane), size).await
 }
 
-/// Waits for connections, however long the channel takes to make new ones.
+/// Waits for connections, however long the channel takes to make them.
 async fn ask_sized(channel: &XdsChannel, size: usize) -> Result<(), tonic::Status> {
     let mut request = Request::new(EchoRequest::new("x".repeat(size)));
     request.extensions_mut().insert(WaitForReady);

@@ -19,7 +19,7 @@ async fn session_mesh(backends: &[&Backend]) -> ControlPlane {
     plane
 }
 
-/// One RPC with a cookie: who answered, and the cookie that came with it (`name=value` only).
+/// Sends one RPC with a cookie; returns the backend, and the cookie that it set (`name=value` only).
 async fn ask_with(channel: &XdsChannel, cookie: Option<&str>) -> Result<(String, Option<String>), Status> {
     let mut request = Request::new(EchoRequest::new("hello"));
     request.set_timeout(PATIENCE);
@@ -33,7 +33,7 @@ async fn ask_with(channel: &XdsChannel, cookie: Option<&str>) -> Result<(String,
     Ok((response.into_inner().backend, set))
 }
 
-/// Sends RPCs without a cookie until this backend answers; gives its cookie.
+/// Sends RPCs without a cookie until this backend answers; returns its cookie.
 async fn cookie_of(channel: &XdsChannel, backend: &str) -> String {
     let found = async {
         loop {
@@ -47,7 +47,7 @@ async fn cookie_of(channel: &XdsChannel, backend: &str) -> String {
     tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("no cookie of {backend}"))
 }
 
-/// Sends RPCs with a cookie until one does what is expected.
+/// Sends RPCs with a cookie until one has the expected result.
 async fn until(channel: &XdsChannel, cookie: &str, expected: impl Fn(&str, Option<&str>) -> bool) {
     let reached = async {
         loop {
@@ -62,7 +62,7 @@ async fn until(channel: &XdsChannel, cookie: &str, expected: impl Fn(&str, Optio
     tokio::time::timeout(PATIENCE, reached).await.expect("RPCs with the cookie never did what was expected");
 }
 
-/// All of a run of RPCs stay where their cookie says, and none brings a new one.
+/// All of a series of RPCs go to the host in their cookie, and none sets a new one.
 async fn sticks(channel: &XdsChannel, cookie: &str, backend: &str) -> TestResult {
     for _ in 0..12 {
         assert_eq!(ask_with(channel, Some(cookie)).await?, (backend.to_owned(), None));
@@ -98,7 +98,7 @@ async fn a55_without_the_filter_there_are_no_cookies() -> TestResult {
         Ok::<_, Status>(())
     };
     tokio::time::timeout(PATIENCE, none).await??;
-    // With the route back, the cookie of before still counts.
+    // With the route restored, the old cookie is valid again.
     plane.set(simple_route_config("route", "cluster"));
     cookie_of(&channel, "a").await;
     sticks(&channel, &cookie, "a").await
@@ -144,7 +144,7 @@ async fn a55_a75_20_a_draining_endpoint_keeps_its_sessions_only() -> TestResult 
     until_only(&channel, &["a"]).await;
     sticks(&channel, &cookie, "b").await?;
     assert_eq!(b.connections_accepted(), 1, "on the connection that was there");
-    // Not listed any more: the session moves on.
+    // No longer listed: the session moves.
     plane.set(priorities("cluster", [[&a]]));
     until(&channel, &cookie, |name, set| name == "a" && set.is_some()).await;
     Ok(())
@@ -190,7 +190,7 @@ async fn a75_51_many_waiting_rpcs_have_one_connection_made_to_a_lower_priority()
     let plane = session_mesh(&[&b]).await;
     let cookie = cookie_of(&channel(&plane), "b").await;
     plane.set(priorities("cluster", [[&a], [&b]]));
-    // A channel that has never seen b serve.
+    // A channel on which b has never served.
     let channel = channel(&plane);
     until_only(&channel, &["a"]).await;
     let before = b.connections_accepted();
@@ -218,7 +218,7 @@ async fn a75_52_rpcs_leave_a_host_that_never_answers() -> TestResult {
     b.kill().await;
     let silent = tokio::net::TcpListener::bind(b.address()).await?;
     let mut held = vec![silent.accept().await?];
-    // While one attempt after another gets no answer, each RPC waits for one of them at most.
+    // While attempts get no response, each RPC waits for at most one of them.
     while held.len() < 3 {
         let rpcs: Vec<_> = (0..40)
             .map(|_| {

@@ -1,4 +1,4 @@
-//! A small mesh for tests: a control plane, backends, and a channel of their own xDS client.
+//! A small mesh for tests: a control plane, backends, and a channel with its own xDS client.
 #![allow(dead_code)] // each test binary uses a part
 
 pub(crate) mod raw;
@@ -18,7 +18,7 @@ use proxyless_testkit::{Backend, ControlPlane};
 use tonic::{Request, Status};
 
 pub(crate) const SERVICE: &str = "greeter.example:50051";
-/// Far beyond anything a healthy test needs.
+/// Far longer than a healthy test takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
@@ -35,14 +35,14 @@ pub(crate) async fn mesh(backends: &[&Backend]) -> ControlPlane {
     plane
 }
 
-/// A mesh as [`mesh`] makes it, with endpoints that are not [`Backend`]s.
+/// A mesh like that of [`mesh`], with endpoints that are not [`Backend`]s.
 pub(crate) async fn mesh_of(addresses: &[SocketAddr]) -> ControlPlane {
     let plane = mesh(&[]).await;
     plane.set(priorities("cluster", [addresses.to_vec()]));
     plane
 }
 
-/// Makes the one route retry these codes up to four times, `interval` apart.
+/// Makes the only route retry these codes up to four times, with this interval.
 pub(crate) fn retry(plane: &ControlPlane, retry_on: &str, interval: Duration) {
     let interval = Some(duration(interval));
     let policy = RetryPolicy {
@@ -62,7 +62,7 @@ pub(crate) fn bootstrap(plane: &ControlPlane) -> Bootstrap {
     Bootstrap::from_json(&plane.bootstrap_json()).unwrap()
 }
 
-/// A builder whose xDS client nobody else shares.
+/// A builder of a channel with its own xDS client.
 pub(crate) fn builder(plane: &ControlPlane) -> XdsChannelBuilder {
     XdsChannel::builder(&format!("xds:///{SERVICE}"))
         .bootstrap(bootstrap(plane))
@@ -73,7 +73,7 @@ pub(crate) fn channel(plane: &ControlPlane) -> XdsChannel {
     builder(plane).build().unwrap()
 }
 
-/// One RPC; the name of the backend that answered.
+/// Sends one RPC; returns the name of the backend that answered.
 pub(crate) async fn ask(channel: &XdsChannel) -> Result<String, Status> {
     ask_within(channel, PATIENCE).await
 }
@@ -84,12 +84,12 @@ pub(crate) async fn ask_within(channel: &XdsChannel, timeout: Duration) -> Resul
     Ok(EchoClient::new(channel.clone()).unary(request).await?.into_inner().backend)
 }
 
-/// A route to this cluster, for the RPCs that [`ask_for`] makes with the same choice.
+/// A route to this cluster, for the RPCs of [`ask_for`] with the same choice.
 pub(crate) fn route_for(choice: &str, cluster: &str) -> Route {
     route(cluster).header(header("x-choice").exact(choice))
 }
 
-/// One RPC whose header chooses a route; the name of the backend that answered.
+/// Sends one RPC whose header selects a route; returns the name of the backend that answered.
 pub(crate) async fn ask_for(channel: &XdsChannel, choice: &'static str) -> Result<String, Status> {
     let mut request = Request::new(EchoRequest::new("hello"));
     request.set_timeout(PATIENCE);
@@ -107,11 +107,11 @@ pub(crate) fn hold(channel: &XdsChannel, count: usize) -> Held {
     Held(calls)
 }
 
-/// RPCs in flight, to backends that [hang](Backend::hang) as a rule. They end when this is dropped.
+/// RPCs in flight, usually to backends that [hang](Backend::hang). They end when this is dropped.
 pub(crate) struct Held(tokio::task::JoinSet<Result<String, Status>>);
 
 impl Held {
-    /// What becomes of the next RPC to end.
+    /// The result of the next RPC to end.
     pub(crate) async fn next(&mut self) -> Result<String, Status> {
         self.0.join_next().await.expect("an RPC").expect("no panic")
     }
@@ -135,7 +135,7 @@ pub(crate) async fn until_failure(channel: &XdsChannel, part: &str) -> Status {
     }
 }
 
-/// How often each backend answered `count` RPCs.
+/// The number of responses of each backend to `count` RPCs.
 pub(crate) async fn spread(channel: &XdsChannel, count: usize) -> BTreeMap<String, usize> {
     let mut answers = BTreeMap::new();
     for _ in 0..count {
@@ -144,7 +144,7 @@ pub(crate) async fn spread(channel: &XdsChannel, count: usize) -> BTreeMap<Strin
     answers
 }
 
-/// Sends RPCs until exactly these backends answer a run of them.
+/// Sends RPCs until exactly these backends answer a series of them.
 pub(crate) async fn until_only(channel: &XdsChannel, names: &[&str]) {
     let reached = async {
         let mut run: Vec<Option<String>> = Vec::new();
@@ -165,7 +165,7 @@ pub(crate) async fn until_only(channel: &XdsChannel, names: &[&str]) {
         .unwrap_or_else(|_| panic!("RPCs never settled on {names:?}"));
 }
 
-/// A steady load in the background; [`Load::stop`] tells what became of it.
+/// A steady load in the background; [`Load::stop`] returns the results.
 pub(crate) struct Load {
     stop: tokio_util::sync::CancellationToken,
     workers: Vec<tokio::task::JoinHandle<(usize, Vec<Status>)>>,

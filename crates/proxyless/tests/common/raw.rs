@@ -13,7 +13,7 @@ const END_HEADERS: u8 = 4;
 pub(crate) const INTERNAL_ERROR: u32 = 2;
 pub(crate) const REFUSED_STREAM: u32 = 7;
 
-/// What to do about one request.
+/// The response to one request.
 pub(crate) enum Reply {
     /// Writes these bytes.
     Frames(Vec<u8>),
@@ -21,10 +21,10 @@ pub(crate) enum Reply {
     Close(Vec<u8>),
 }
 
-/// A request that has come in as a whole.
+/// A complete request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
-    /// Counted from 0 over all connections.
+    /// Its index over all connections.
     pub(crate) number: usize,
     pub(crate) stream: u32,
     /// The bytes of its DATA frames.
@@ -53,7 +53,7 @@ impl RawServer {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
                 let script = Arc::clone(&script);
-                // A client that goes away is none of its business.
+                // The client may close the connection.
                 connections.spawn(async move { drop(script.serve(socket).await) });
             }
         });
@@ -77,7 +77,7 @@ struct Script {
 
 impl Script {
     async fn serve(&self, mut socket: TcpStream) -> io::Result<()> {
-        // SETTINGS with INITIAL_WINDOW_SIZE, and as much for the connection: requests of any size come at once.
+        // SETTINGS with INITIAL_WINDOW_SIZE, and the same for the connection: requests of any size arrive at once.
         let window = (1u32 << 30).to_be_bytes();
         socket.write_all(&frame(4, 0, 0, &[&[0, 4], &window[..]].concat())).await?;
         socket.write_all(&frame(8, 0, 0, &window)).await?;
@@ -126,7 +126,7 @@ pub(crate) fn headers(stream: u32, flags: u8, fields: &[(&str, &str)]) -> Vec<u8
     frame(1, flags | END_HEADERS, stream, &header_block(fields))
 }
 
-/// Literal fields without indexing. They may be anything, valid or not.
+/// Literal fields without indexing, valid or not.
 pub(crate) fn header_block<T: AsRef<[u8]>>(fields: &[(T, T)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -160,12 +160,12 @@ pub(crate) fn reset(stream: u32, code: u32) -> Vec<u8> {
     frame(3, 0, stream, &code.to_be_bytes())
 }
 
-/// GOAWAY without error: what has a higher id was not processed.
+/// GOAWAY without error: streams with a higher id were not processed.
 pub(crate) fn go_away(last_stream: u32) -> Vec<u8> {
     frame(7, 0, 0, &[last_stream.to_be_bytes(), [0; 4]].concat())
 }
 
-/// The headers of a gRPC response that goes on.
+/// The headers of a gRPC response that continues.
 pub(crate) fn grpc_headers(stream: u32) -> Vec<u8> {
     headers(stream, 0, &[(":status", "200"), ("content-type", "application/grpc")])
 }
@@ -176,7 +176,7 @@ pub(crate) fn success(stream: u32) -> Reply {
     Reply::Frames([grpc_headers(stream), data(stream, 0, &[0; 5]), trailers].concat())
 }
 
-/// An answer that is not gRPC, as proxies give it.
+/// A response of a proxy that is not gRPC.
 pub(crate) fn http_error(stream: u32, status: &str, body: &str) -> Reply {
     let fields = [(":status", status), ("content-type", "text/html")];
     Reply::Frames(match body {

@@ -1,4 +1,4 @@
-//! A backend on h2: it answers, or does not.
+//! A backend on h2 with several ways not to answer.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -21,23 +21,23 @@ pub(crate) const RPC_ID: &str = "x-rpc";
 
 const PERMISSION_DENIED: u16 = 7;
 
-/// What a backend does with requests.
+/// The behaviour of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Good,
-    /// Takes them, and never answers. PINGs are answered.
+    /// Accepts requests and never answers. PINGs are answered.
     Mute,
-    /// Resets them: they were not processed.
+    /// Resets requests as not processed.
     Refuse,
-    /// Resets them.
+    /// Resets requests.
     Fail,
-    /// Begins to answer and never goes on.
+    /// Begins a response and never continues.
     Begin,
-    /// Answers with an error before it has read anything, and never reads.
+    /// Answers with an error before reading anything, and never reads.
     Early,
 }
 
-/// A backend. Clones are the same one.
+/// A backend. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
@@ -48,12 +48,12 @@ pub(crate) struct Backend {
 
 struct State {
     manner: Manner,
-    /// How often each RPC came.
+    /// The number of copies of each RPC.
     copies: BTreeMap<String, usize>,
 }
 
 impl Backend {
-    /// Puts a good backend into the network.
+    /// Adds a healthy backend to the network.
     pub(crate) fn start(network: &Network, address: SocketAddr, name: &str) -> Self {
         let state = Arc::new(Mutex::new(State { manner: Manner::Good, copies: BTreeMap::new() }));
         let backend = Self { address, name: name.into(), state, trace: network.trace().clone() };
@@ -61,7 +61,7 @@ impl Backend {
         backend
     }
 
-    /// What serves its connections while nothing is wrong with its HTTP/2.
+    /// The service of its connections while its HTTP/2 is correct.
     pub(crate) fn server(&self) -> Serve {
         let backend = self.clone();
         Arc::new(move |io| {
@@ -69,7 +69,7 @@ impl Backend {
             Box::pin(async move {
                 let Ok(mut connection) = h2::server::handshake(io).await else { return };
                 let mut calls = JoinSet::new();
-                // A client that goes away ends it.
+                // Ends when the client closes the connection.
                 while let Some(Ok((request, respond))) = connection.accept().await {
                     calls.spawn(backend.clone().answer(request, respond));
                     while calls.try_join_next().is_some() {}
@@ -82,7 +82,7 @@ impl Backend {
         self.lock().manner = manner;
     }
 
-    /// How often each RPC came, since [`forget_copies`](Self::forget_copies).
+    /// The number of copies of each RPC since [`forget_copies`](Self::forget_copies).
     pub(crate) fn copies(&self) -> BTreeMap<String, usize> {
         self.lock().copies.clone()
     }
@@ -101,7 +101,7 @@ impl Backend {
         };
         match manner {
             Manner::Good => {}
-            // Until the caller gives up.
+            // Until the caller cancels.
             Manner::Mute => return drop(poll_fn(|cx| respond.poll_reset(cx)).await),
             Manner::Refuse => return respond.send_reset(h2::Reason::REFUSED_STREAM),
             Manner::Fail => return respond.send_reset(h2::Reason::INTERNAL_ERROR),
@@ -119,7 +119,7 @@ impl Backend {
         let mut messages = Messages::new(request.into_body());
         while messages.next().await.is_some() {}
         let answer = EchoResponse { message: String::new(), backend: self.name.clone() };
-        // A caller that has gone needs no answer.
+        // The caller may be gone.
         if let Ok(mut stream) = begin(&mut respond) {
             let _ = stream.send_data(framed(&answer), false);
             let _ = stream.send_trailers(trailers(0));

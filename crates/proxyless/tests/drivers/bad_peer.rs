@@ -1,4 +1,4 @@
-//! Servers that write HTTP/2 byte by byte, and badly. They do for a control plane as for a backend.
+//! Servers that write invalid HTTP/2 byte by byte, as a control plane or a backend.
 
 use std::io;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ pub(crate) const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 pub(crate) const ACK: u8 = 1;
 
-/// What a server does with each connection.
+/// The behaviour of a server on each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadPeer {
-    /// Accepts, and says nothing.
+    /// Accepts and stays silent.
     NoSettings,
-    /// Sends SETTINGS and reads nothing: its process is stopped, its kernel's buffers fill.
+    /// Sends SETTINGS and reads nothing: its process is stopped, and its kernel's buffers fill.
     Hung,
     /// Sends SETTINGS and closes the connection.
     CloseAfterSettings,
     /// Sends SETTINGS and GOAWAY, and closes the connection.
     GoAwayAtOnce,
-    /// Answers the first request of a connection with a GOAWAY that says that it was not processed, and closes.
+    /// Answers the first request of a connection with a GOAWAY as not processed, and closes.
     GoAwayToRequest,
-    /// Ends its own direction after SETTINGS, and reads on.
+    /// Closes its own direction after SETTINGS, and keeps reading.
     HalfClose,
     /// Allows no stream.
     ZeroStreams,
-    /// Allows streams, but no byte of a request.
+    /// Allows streams, but no request body.
     ZeroWindow,
-    /// Speaks something else.
+    /// Sends bytes that are not HTTP/2.
     Garbage,
 }
 
@@ -53,7 +53,7 @@ impl BadPeer {
     ];
 
     pub(crate) fn server(self) -> Serve {
-        // A client that goes away ends the script.
+        // The script ends when the client closes the connection.
         Arc::new(move |io| Box::pin(async move { drop(self.serve(io).await) }))
     }
 
@@ -94,7 +94,7 @@ impl BadPeer {
     }
 }
 
-/// Does nothing, as long as there is a client.
+/// Stays silent as long as there is a client.
 async fn hang(io: &End) -> io::Result<()> {
     let link = io.link();
     while link.is_open() {

@@ -1,5 +1,5 @@
-//! A backend that writes HTTP/2 byte by byte and answers large requests before it has read them, as a limit on their
-//! size makes servers do. h2's server would reset such a stream, which gives the client its place back.
+//! A backend that writes HTTP/2 byte by byte and answers large requests before reading them, as servers with a size
+//! limit do. h2's server would reset such a stream, which frees its slot in the client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,7 +18,7 @@ const RST_STREAM: u8 = 3;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// How many streams it allows. Those above get no answer.
+/// The number of streams that it allows. Further ones get no response.
 pub(crate) const STREAMS: usize = 10;
 /// The window of each stream. It is never extended, nor is that of the connection, which is 64 times as large.
 const WINDOW: u16 = 1 << 10;
@@ -27,7 +27,7 @@ const DENIED: u8 = b'7';
 const OK: u8 = b'0';
 
 pub(crate) fn server() -> Serve {
-    // A client that goes away ends the script.
+    // The script ends when the client closes the connection.
     Arc::new(|io| Box::pin(async move { drop(serve(io).await) }))
 }
 
@@ -35,9 +35,9 @@ async fn serve(mut io: End) -> io::Result<()> {
     let limit = [&[0, 3, 0, 0, 0, STREAMS as u8][..], &[0, 4, 0, 0], &WINDOW.to_be_bytes()].concat();
     io.write_all(&frame(SETTINGS, 0, &limit)).await?;
     io.read_exact(&mut [0; 24]).await?;
-    // What counts against the limit: requests that the client has neither ended nor cancelled.
+    // Streams that count against the limit: the client has neither ended nor cancelled them.
     let mut open = BTreeSet::new();
-    // The first bytes of requests that are to be answered.
+    // The first bytes of requests to be answered.
     let mut unanswered: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     loop {
         let mut head = [0; 9];
@@ -80,7 +80,7 @@ async fn serve(mut io: End) -> io::Result<()> {
     }
 }
 
-/// A whole response.
+/// A complete response.
 fn answer(stream: u32, status: u8) -> Vec<u8> {
     // `:status: 200` is in HPACK's table, as is the name `content-type`.
     let head = [&[0x88, 0x0f, 0x10, 16][..], b"application/grpc"].concat();

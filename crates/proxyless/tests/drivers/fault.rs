@@ -1,4 +1,4 @@
-//! What can go wrong with a server, how it begins and ends, and what the client owes meanwhile and afterwards.
+//! The faults of a server, how each begins and ends, and the client's obligations during and after it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,34 +8,34 @@ use crate::load::Rate;
 use crate::network::{BOTH, Network, Reach, Serve, USER_TIMEOUT};
 use crate::pipe::{CAPACITY, CLIENT, SERVER};
 
-/// What is wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Its process is gone.
     Refused,
-    /// Its host is gone: connections end, and nobody answers attempts.
+    /// Its host is gone: connections end, and attempts time out.
     ConnectBlackHole,
-    /// Connections are cut, once.
+    /// Connections are reset, once.
     Reset,
-    /// Connections are closed, once: it restarts.
+    /// Connections are closed, once, as by a restart.
     Restart,
-    /// Nothing reaches it or comes from it. At the end, what was on its way arrives.
+    /// No packets arrive in either direction. At the end, those in transit arrive.
     BlackHole,
-    /// The connections that exist carry nothing any more, for good; others work.
+    /// Existing connections are dead for good; new ones work.
     Frozen,
     StalledToServer,
     StalledToClient,
-    /// Its HTTP/2 is bad.
+    /// Its HTTP/2 is invalid.
     Peer(BadPeer),
-    /// A backend does this with RPCs.
+    /// A backend treats RPCs like this.
     Backend(crate::backend::Manner),
-    /// A control plane does this with streams.
+    /// A control plane treats streams like this.
     Plane(crate::plane::Manner),
-    /// A control plane ends its connections behind a burst of responses.
+    /// A control plane closes its connections after a burst of responses.
     DiesWithResponses,
 }
 
-/// Who has the fault.
+/// The server with the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Plane,
@@ -43,7 +43,7 @@ pub(crate) enum Role {
 }
 
 impl Fault {
-    /// Those that every server can have.
+    /// The faults that every server can have.
     pub(crate) fn common() -> Vec<Self> {
         let network = [
             Self::Refused,
@@ -58,20 +58,20 @@ impl Fault {
         network.into_iter().chain(BadPeer::ALL.map(Self::Peer)).collect()
     }
 
-    /// All of a backend.
+    /// All faults of a backend.
     pub(crate) fn of_backends() -> Vec<Self> {
         use crate::backend::Manner::{Begin, Early, Fail, Mute, Refuse};
         Self::common().into_iter().chain([Mute, Refuse, Fail, Begin, Early].map(Self::Backend)).collect()
     }
 
-    /// All of a control plane.
+    /// All faults of a control plane.
     pub(crate) fn of_planes() -> Vec<Self> {
         use crate::plane::Manner::{Deaf, EndAfterResponse, Mute, Refuse, Unasked, WithholdEndpoints};
         let manners = [Mute, EndAfterResponse, Refuse, Unasked, Deaf, WithholdEndpoints];
         Self::common().into_iter().chain(manners.map(Self::Plane)).chain([Self::DiesWithResponses]).collect()
     }
 
-    /// Begins the part of it that is the network's.
+    /// Starts the network's part of it.
     pub(crate) fn begin(self, network: &Network, at: SocketAddr) {
         match self {
             Self::Refused => {
@@ -99,8 +99,8 @@ impl Fault {
         }
     }
 
-    /// Ends the part of it that is the network's. A server that hangs is replaced, and what is connected to it goes on
-    /// hanging: the client has to notice.
+    /// Ends the network's part of it. A server that hangs is replaced, and its connections keep hanging: the client has
+    /// to notice.
     pub(crate) fn end(self, network: &Network, at: SocketAddr, good: Serve) {
         network.set_reach(at, Reach::Open);
         match self {
@@ -112,7 +112,7 @@ impl Fault {
                 network.set_server(at, good);
                 network.kill(at);
             }
-            // Nothing else would tell the client that nobody listens, or open the window of the connection.
+            // Nothing else would tell the client that the server is gone, or open the window of the connection.
             Self::Plane(crate::plane::Manner::Deaf) | Self::Backend(crate::backend::Manner::Early) => {
                 network.kill(at);
             }
@@ -120,7 +120,7 @@ impl Fault {
         }
     }
 
-    /// How long after its end everything works again, if it lasted so long.
+    /// The recovery time after its end, for this duration of the fault.
     pub(crate) fn recovery(self, role: Role, lasted: Duration, rate: Rate) -> Duration {
         let after = match self {
             Self::Refused | Self::Backend(_) | Self::Plane(_) => backoff(lasted),
@@ -139,14 +139,14 @@ impl Fault {
         after + MARGIN
     }
 
-    /// How often a server with it may be connected to in so much time, counted from its beginning.
+    /// The maximum number of connections to a server with it in this time, from its start.
     pub(crate) fn most_connections(self, role: Role, lasted: Duration) -> usize {
-        // The first attempt, one at once after the loss of a connection, then one per delay of the backoff.
+        // The first attempt, one immediately after the loss of a connection, then one per backoff.
         let by_backoff = 3 + delays(lasted);
         match self {
-            // The streams for configuration and for load reports have a backoff each.
+            // The ADS and LRS streams have separate backoffs.
             _ if role == Role::Plane => 2 * by_backoff,
-            // A connection that has lived for a second, before its first request came, resets the backoff.
+            // A connection that lived for a second before its first request resets the backoff.
             Self::Peer(BadPeer::GoAwayToRequest) => by_backoff + lasted.as_secs() as usize,
             _ => by_backoff,
         }
@@ -161,18 +161,18 @@ const KEEPALIVE: Duration = Duration::from_secs(320);
 /// For connecting, a response and an RPC.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// How long RPCs take to fill the buffers to a backend that reads nothing, if it gets a fourth of them.
+/// The time that RPCs take to fill the buffers to a backend that does not read, if it gets a quarter of them.
 fn fill(rate: Rate) -> Duration {
     rate.every * 4 * u32::try_from(CAPACITY / rate.bytes + 1).expect("a small number")
 }
 
-/// The longest delay between two attempts after failures for so long. The delays are 1 s times 1.6 to the n, up to
-/// 120 s, each of them 20 % shorter or longer: what has added up to t is followed by at most 0.9 t + 1.2 s.
+/// The longest delay between two attempts after failures for this long. The delays are 1 s times 1.6 to the n, up to
+/// 120 s, plus or minus 20 %: a sum of t is followed by at most 0.9 t + 1.2 s.
 fn backoff(lasted: Duration) -> Duration {
     (lasted.mul_f64(0.9) + Duration::from_millis(1200)).min(Duration::from_secs(144))
 }
 
-/// How many delays of the backoff fit into so much time, at the least.
+/// The minimum number of backoff delays that fit into this time.
 fn delays(lasted: Duration) -> usize {
     let (mut sum, mut base, mut count) = (0.0, 0.8, 0);
     while sum + base <= lasted.as_secs_f64() {

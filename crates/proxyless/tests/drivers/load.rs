@@ -1,4 +1,4 @@
-//! RPCs in the background, and what became of them.
+//! RPCs in the background, and their results.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ use tonic::{Request, Status};
 
 use crate::backend::RPC_ID;
 
-/// How long an RPC may take after its deadline has passed.
+/// The time that an RPC may take after its deadline.
 const OVERTIME: Duration = Duration::from_millis(10);
 
-/// How many RPCs there are, and of what kind.
+/// The number and kind of RPCs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     pub(crate) every: Duration,
@@ -42,9 +42,9 @@ struct Seen {
     succeeded: u64,
     failed: u64,
     last_failure: Option<(Instant, Status)>,
-    /// When each backend answered last.
+    /// The time of each backend's last response.
     answered: BTreeMap<String, Instant>,
-    /// An RPC that went on after its deadline.
+    /// An RPC that continued after its deadline.
     late: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Load {
         Self { seen, task }
     }
 
-    /// When this backend answered last.
+    /// The time of this backend's last response.
     pub(crate) fn answered(&self, backend: &str) -> Option<Instant> {
         lock(&self.seen).answered.get(backend).copied()
     }
@@ -80,7 +80,7 @@ impl Load {
         lock(&self.seen).last_failure.clone().filter(|(at, _)| *at >= since).map(|(_, status)| status)
     }
 
-    /// An RPC that went on after its deadline.
+    /// An RPC that continued after its deadline.
     pub(crate) fn late(&self) -> Option<String> {
         lock(&self.seen).late.clone()
     }

@@ -1,4 +1,4 @@
-//! The control plane's other service: load reports, on the same connection as ADS and with the same faults.
+//! Load reports, on the same connection as ADS and with the same faults.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::plane::{Manner, Plane};
 
 pub(crate) const PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
-/// How often clients are told to report.
+/// The report interval that clients are told.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 const UNAVAILABLE: u16 = 14;
 
@@ -42,7 +42,7 @@ pub(crate) async fn serve(
                 if report.is_none() {
                     return Ok(());
                 }
-                // The first message of a stream only says who reports.
+                // The first message of a stream has only the node.
                 if answered {
                     stream.note_report();
                 }

@@ -1,12 +1,12 @@
 //! The real drivers, transport and call path against scripted servers, under paused time.
 //!
 //! Everything runs in one runtime of one thread: a channel, its xDS client, and control planes and backends that speak
-//! HTTP/2 over pipes in memory. Time moves when nothing else can, so that minutes of backoff take milliseconds, and all
-//! randomness follows from a seed. [`oracles`] says what must hold whatever servers do; [`fault`] has what they do and
-//! how long the client may take to recover from it.
+//! HTTP/2 over in-memory pipes. Time advances when nothing else can run, so that minutes of backoff take milliseconds,
+//! and all randomness follows from a seed. [`oracles`] has the rules that hold for all server behaviour; [`fault`] has
+//! the faults and the bounds on recovery.
 //!
-//! `DRIVER_SEED` sets the first seed of the random runs, `DRIVER_RUNS` their number, `DRIVER_TRACE` prints what
-//! happens. A failure prints its seed.
+//! `DRIVER_SEED` sets the first seed of the random runs, `DRIVER_RUNS` their number, `DRIVER_TRACE` prints all events.
+//! A failure prints its seed.
 #![allow(missing_docs)]
 #![allow(clippy::print_stderr)] // a failure prints its seed, and on demand what happened
 

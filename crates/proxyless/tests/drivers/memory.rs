@@ -1,5 +1,5 @@
-//! The bytes that this thread holds. A simulation runs on one thread, so that this is what the client and its servers
-//! hold together, and tests do not disturb each other.
+//! The bytes that this thread holds. A simulation runs on one thread, so this counts the client and its servers
+//! together, and tests do not disturb each other.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -21,17 +21,17 @@ fn signed(size: usize) -> isize {
     isize::try_from(size).unwrap_or(isize::MAX)
 }
 
-// SAFETY: every call is handed to the system's allocator unchanged; the counters are plain thread-local numbers.
+// SAFETY: every call is forwarded to the system's allocator unchanged; the counters are plain thread-local numbers.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         count(-signed(layout.size()));
-        // SAFETY: the caller keeps the contract of `dealloc`.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -39,12 +39,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What is held now.
+/// The bytes held now.
 pub(crate) fn held() -> isize {
     HELD.get()
 }
 
-/// The most that was held since [`reset_peak`].
+/// The most bytes held since [`reset_peak`].
 pub(crate) fn peak() -> isize {
     PEAK.get()
 }

@@ -1,4 +1,4 @@
-//! Hosts that can be connected to through pipes, and what can be wrong with the way to them.
+//! Hosts that are reached through pipes, and the faults of the network.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,25 +14,25 @@ use tokio::time::sleep;
 use crate::pipe::{CLIENT, End, Link, SERVER, pipe};
 use crate::trace::Trace;
 
-/// How long a kernel waits for an acknowledgement: TCP_USER_TIMEOUT, as `TcpConnector` sets it.
+/// The time that a kernel waits for an acknowledgement: TCP_USER_TIMEOUT, as `TcpConnector` sets it.
 pub(crate) const USER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One way, for connecting and for bytes.
 const LATENCY: Duration = Duration::from_millis(1);
 
-/// What serves the connections of a host.
+/// The service of a host's connections.
 pub(crate) type Serve = Arc<dyn Fn(End) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// What becomes of an attempt to connect.
+/// The result of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     Open,
     Refused,
-    /// Nobody answers, ever.
+    /// It never completes.
     BlackHole,
 }
 
-/// All hosts. Clones are the same network.
+/// All hosts. Clones share the network.
 #[derive(Clone)]
 pub(crate) struct Network {
     hosts: Arc<Mutex<BTreeMap<SocketAddr, Host>>>,
@@ -63,7 +63,7 @@ impl Network {
         self.lock().insert(address, host);
     }
 
-    /// From now on connections are served like this; those that exist go on.
+    /// Serves new connections like this; existing ones continue.
     pub(crate) fn set_server(&self, address: SocketAddr, serve: Serve) {
         self.with(address, |host| host.serve = serve);
     }
@@ -83,7 +83,7 @@ impl Network {
         self.links(address).iter().for_each(|link| link.reset(io::ErrorKind::ConnectionReset));
     }
 
-    /// Stalls what the connections that exist carry towards these sides, or lets it go on.
+    /// Stalls or resumes the existing connections towards these sides.
     pub(crate) fn stall(&self, address: SocketAddr, writers: &[usize], stalled: bool) {
         for link in self.links(address) {
             writers.iter().for_each(|&writer| link.set_stalled(writer, stalled));
@@ -105,7 +105,7 @@ impl Network {
         self.links(address).len()
     }
 
-    /// Ends the servers of connections that the client has given up and that carry nothing, so that they do not notice.
+    /// Ends the servers of dead connections that the client has closed, which they do not notice.
     pub(crate) fn reap(&self) {
         for host in self.lock().values_mut() {
             let cut_off = |link: &Link| !link.is_open() && BOTH.iter().any(|&writer| link.is_stalled(writer));
@@ -113,7 +113,7 @@ impl Network {
         }
     }
 
-    /// How often the host was connected to, successfully or not, since [`forget_attempts`](Self::forget_attempts).
+    /// The number of connection attempts to the host since [`forget_attempts`](Self::forget_attempts).
     pub(crate) fn attempts(&self, address: SocketAddr) -> usize {
         self.with(address, |host| host.attempts)
     }
@@ -122,7 +122,7 @@ impl Network {
         self.with(address, |host| host.attempts = 0);
     }
 
-    /// What has happened so far.
+    /// The trace so far.
     pub(crate) fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -143,7 +143,7 @@ impl Network {
     }
 }
 
-/// What the client's kernel does with a connection whose bytes nobody acknowledges.
+/// The client's kernel closes a connection whose bytes are not acknowledged.
 async fn user_timeout(link: Link) {
     while link.is_open() && link.is_stalled(CLIENT) {
         if link.unacknowledged_since(CLIENT).is_some_and(|since| since.elapsed() >= USER_TIMEOUT) {

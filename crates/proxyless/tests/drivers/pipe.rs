@@ -1,4 +1,4 @@
-//! A connection in memory: bytes take a while, directions can stall, and it ends as TCP connections do.
+//! An in-memory connection: bytes have a delay, directions can stall, and it ends like a TCP connection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// What the buffers of both kernels hold in one direction.
+/// The capacity of both kernels' buffers in one direction.
 pub(crate) const CAPACITY: usize = 64 << 10;
 
-/// One connection, from outside.
+/// One connection, as seen from outside.
 #[derive(Clone)]
 pub(crate) struct Link(Weak<Mutex<State>>);
 
-/// An end of a connection. Dropping it is an orderly close: the other side reads what was written, then the end.
+/// An end of a connection. Dropping it is an orderly close: the other side reads everything, then the end.
 pub(crate) struct End {
     state: Arc<Mutex<State>>,
     side: usize,
@@ -42,7 +42,7 @@ struct Way {
     bytes: usize,
     stalled: bool,
     finished: bool,
-    /// Nobody reads any more.
+    /// The reader is gone.
     abandoned: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -68,13 +68,13 @@ impl Link {
         Some(act(&mut state))
     }
 
-    /// Whether both ends are there and neither has given it up.
+    /// Whether both ends exist and neither has closed it.
     pub(crate) fn is_open(&self) -> bool {
         self.with(|state| state.reset.is_none() && state.ways.iter().all(|way| !way.abandoned))
             .unwrap_or(false)
     }
 
-    /// Whether what this side writes arrives.
+    /// Whether the bytes that this side writes arrive.
     pub(crate) fn set_stalled(&self, writer: usize, stalled: bool) {
         self.with(|state| {
             let way = &mut state.ways[writer];
@@ -87,12 +87,12 @@ impl Link {
         self.with(|state| state.ways[writer].stalled).unwrap_or(false)
     }
 
-    /// Since when the oldest byte that this side wrote waits to be read.
+    /// The time since which the oldest byte of this side waits to be read.
     pub(crate) fn unacknowledged_since(&self, writer: usize) -> Option<Instant> {
         self.with(|state| state.ways[writer].chunks.front().map(|(arrival, _)| *arrival))?
     }
 
-    /// Ends it for both sides, with whatever is on the way.
+    /// Ends it for both sides, with all bytes in transit.
     pub(crate) fn reset(&self, error: io::ErrorKind) {
         self.with(|state| {
             state.reset.get_or_insert(error);

@@ -1,4 +1,4 @@
-//! A control plane on h2: state of the world over ADS, and several ways to do it badly.
+//! A control plane on h2: state of the world over ADS, with several faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,25 +21,25 @@ use crate::loads;
 use crate::network::{Network, Serve};
 use crate::trace::Trace;
 
-/// What a control plane does with its streams.
+/// The behaviour of a control plane on its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Good,
-    /// Reads, and never answers.
+    /// Reads, and never responds.
     Mute,
     /// Ends each stream after its first response, with OK.
     EndAfterResponse,
     /// Ends each stream at once, with UNAVAILABLE.
     Refuse,
-    /// Answers each request with all that there is, of every type, last things first.
+    /// Answers each request with all resources, of every type, in reverse order.
     Unasked,
-    /// Sends updates and reads no more requests, nor grants windows for them.
+    /// Sends updates but stops reading requests and granting windows.
     Deaf,
     /// Answers no request for endpoints.
     WithholdEndpoints,
 }
 
-/// A control plane. Clones are the same one.
+/// A control plane. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Plane {
     pub(crate) address: SocketAddr,
@@ -54,15 +54,15 @@ struct State {
     resources: BTreeMap<String, BTreeMap<String, (u64, Any)>>,
     version: u64,
     nonces: u64,
-    /// How many copies of all endpoints each stream sends next, and the number of the burst.
+    /// The number of copies of all endpoints that each stream sends next, and the number of the burst.
     burst: (u64, usize),
     counts: Counts,
-    /// When each LRS stream that is open brought its last report, by the number of the stream.
+    /// The time of the last report of each open LRS stream, by stream number.
     reports: BTreeMap<u64, Instant>,
     load_streams: u64,
 }
 
-/// What clients did.
+/// Counts of the clients' actions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) streams: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Counts {
 }
 
 impl Plane {
-    /// Puts a good control plane into the network.
+    /// Adds a healthy control plane to the network.
     pub(crate) fn start(network: &Network, address: SocketAddr) -> Self {
         let state = State {
             manner: Manner::Good,
@@ -91,18 +91,18 @@ impl Plane {
         plane
     }
 
-    /// What serves its connections while nothing is wrong with its HTTP/2.
+    /// The service of its connections while its HTTP/2 is correct.
     pub(crate) fn server(&self) -> Serve {
         let plane = self.clone();
         Arc::new(move |io| {
             let plane = plane.clone();
             Box::pin(async move {
                 let mut builder = h2::server::Builder::new();
-                // So that one who does not read is noticed soon.
+                // So that a client that does not read is noticed soon.
                 builder.initial_window_size(4 << 10);
                 let Ok(mut connection) = builder.handshake(io).await else { return };
                 let mut streams = JoinSet::new();
-                // A client that goes away ends it.
+                // Ends when the client closes the connection.
                 while let Some(Ok((request, respond))) = connection.accept().await {
                     let plane = plane.clone();
                     streams.spawn(async move { drop(plane.serve(request, respond).await) });
@@ -117,7 +117,7 @@ impl Plane {
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// Adds or replaces resources; every stream hears of them.
+    /// Adds or replaces resources, and notifies every stream.
     pub(crate) fn set(&self, resources: impl IntoIterator<Item = Resource>) {
         let mut state = self.lock();
         state.version += 1;
@@ -130,7 +130,7 @@ impl Plane {
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// Sends the endpoints so many times on each stream that is open, as fast as it can.
+    /// Sends the endpoints several times on each open stream, as fast as it can.
     pub(crate) fn burst(&self, copies: usize) {
         let mut state = self.lock();
         state.burst = (state.burst.0 + 1, copies);
@@ -138,7 +138,7 @@ impl Plane {
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// What was counted since [`forget_counts`](Self::forget_counts).
+    /// The counts since [`forget_counts`](Self::forget_counts).
     pub(crate) fn counts(&self) -> Counts {
         self.lock().counts
     }
@@ -151,7 +151,7 @@ impl Plane {
         self.lock().manner
     }
 
-    /// Tells of changes of manners and resources.
+    /// Notifies of changed behaviour and resources.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -165,7 +165,7 @@ impl Plane {
         LoadStream { plane: self, number: state.load_streams }
     }
 
-    /// Whether an LRS stream is open that has brought a report since then.
+    /// Whether an open LRS stream has sent a report since then.
     pub(crate) fn has_reports_since(&self, since: Instant) -> bool {
         self.lock().reports.values().any(|&at| at >= since)
     }
@@ -227,7 +227,7 @@ pub(crate) struct LoadStream<'a> {
 }
 
 impl LoadStream<'_> {
-    /// It has brought a report.
+    /// It has sent a report.
     pub(crate) fn note_report(&self) {
         self.plane.lock().reports.insert(self.number, Instant::now());
     }
@@ -252,7 +252,7 @@ struct Stream<'a> {
 #[derive(Default)]
 struct Subscription {
     names: BTreeSet<String>,
-    /// What the client has, by version.
+    /// The versions that the client has.
     sent: BTreeMap<String, u64>,
     nonce: String,
 }
@@ -278,7 +278,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Sends what the client has not got.
+    /// Sends the resources that the client does not have.
     fn push(&mut self, manner: Manner) -> Result<(), h2::Error> {
         let (burst, copies) = self.plane.lock().burst;
         if std::mem::replace(&mut self.bursts, burst) != burst {
@@ -304,7 +304,7 @@ impl Stream<'_> {
             if !wanted.iter().any(|(name, (version, _))| is_new(name, *version)) {
                 continue;
             }
-            // Of listeners and clusters, what is left out is deleted.
+            // A listener or cluster that is left out is deleted.
             if type_url != LDS && type_url != CDS {
                 wanted.retain(|name, (version, _)| is_new(name, *version));
             }

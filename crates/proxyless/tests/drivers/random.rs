@@ -10,8 +10,8 @@ use crate::oracles::{check_end, cold_trial, trial};
 use crate::storm::Storm;
 use crate::world::{Host, World, simulate};
 
-/// Seeds that have failed. In 60026 and 60060 tasks were counted while the stream for load reports waited for its next
-/// attempt; in 80491 the control plane failed before it could announce a backend.
+/// Seeds that have failed. In 60026 and 60060 tasks were counted while the LRS stream was in backoff; in 80491 the
+/// control plane failed before it could announce a backend.
 const FOUND: &[u64] = &[60026, 60060, 80491];
 
 /// A number from the environment.
@@ -48,7 +48,7 @@ fn storm(rng: &mut Rng) -> Storm {
     Storm { lasting, flapping, churn, rng: Rng::new(rng.next_u64()) }
 }
 
-/// One world, through one to three rounds of faults. The number is the same for runs that are the same.
+/// One world with one to three rounds of faults. Equal runs return equal numbers.
 fn run(seed: u64) -> u64 {
     simulate(seed, async {
         let mut rng = Rng::new(seed);
@@ -74,7 +74,7 @@ fn run(seed: u64) -> u64 {
 fn whatever_servers_do_everything_recovers_and_nothing_is_stormed_or_kept() {
     let first = variable("DRIVER_SEED", 1);
     let runs = variable("DRIVER_RUNS", 6);
-    // What failed before, unless certain seeds are asked for.
+    // The seeds that once failed, unless seeds are given.
     let fixed = if std::env::var_os("DRIVER_SEED").is_some() { &[] } else { FOUND };
     let mut failed = Vec::new();
     for seed in (first..first + runs).chain(fixed.iter().copied()) {

@@ -1,4 +1,4 @@
-//! Each fault by itself, and what has gone wrong before.
+//! Each fault alone, and past bugs.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn single(name: &str, host: Host, fault: Fault, rate: Rate) {
     });
 }
 
-/// Each of these faults in a world of its own, and all that fail in one message.
+/// Runs each of these faults in a separate world, and reports all failures in one message.
 fn each(host: Host, faults: Vec<Fault>, rate: Rate) {
     let failed: Vec<String> = faults
         .into_iter()
@@ -68,7 +68,7 @@ fn a_control_plane_that_ends_behind_many_responses_is_connected_to_again() {
     });
 }
 
-/// Its push loop goes on while its receive loop hangs and grants no window. Then it restarts.
+/// Its push loop continues while its receive loop hangs and grants no window. Then it restarts.
 #[test]
 fn a_control_plane_that_sends_and_never_reads_is_connected_to_again_when_it_restarts() {
     simulate(3, async {
@@ -86,7 +86,7 @@ fn a_control_plane_that_sends_and_never_reads_is_connected_to_again_when_it_rest
     });
 }
 
-/// Requests that nobody reads fill buffers and windows; callers give up, and HTTP/2 keeps what they sent.
+/// Unread requests fill buffers and windows; callers cancel, and HTTP/2 keeps their frames.
 #[test]
 fn a_hung_backend_does_not_fill_the_memory_and_is_given_up() {
     simulate(4, async {
@@ -107,14 +107,14 @@ fn a_hung_backend_does_not_fill_the_memory_and_is_given_up() {
         let answers = || load.answered("b1").is_some_and(|at| at > ended);
         assert!(eventually(ended + Duration::from_secs(8), answers).await, "{}", world.describe(&load).await);
         let most = memory::peak() - before;
-        // 1,024 requests that were given up, of 11 KB each, and 200 that are in flight.
+        // 1,024 cancelled requests of 11 KB each, and 200 in flight.
         assert!(most < MOST_HELD, "{most} bytes");
         drop(load);
         check_end(world).await;
     });
 }
 
-/// A graceful close waited for what the peer never read.
+/// A graceful close waited for data that the peer never read.
 #[test]
 fn a_hung_backend_that_is_removed_costs_no_connection() {
     simulate(5, async {
@@ -123,7 +123,7 @@ fn a_hung_backend_that_is_removed_costs_no_connection() {
         world.begin(Host::Backend(0), Fault::Peer(BadPeer::Hung)).await;
         sleep(Duration::from_secs(15)).await;
         world.set_endpoints(world.all()[1..].to_vec());
-        // Five seconds for the case that it comes back, and five for the close.
+        // Five seconds for it to resume, and five for the close.
         let closed = || world.network.open(world.backends[0].address) == 0;
         assert!(eventually(Instant::now() + Duration::from_secs(11), closed).await, "it is kept");
         drop(load);
@@ -144,7 +144,7 @@ fn backends_that_say_goaway_to_every_request_are_not_stormed() {
     });
 }
 
-/// The deadline is far, so that it is not what limits the copies of an RPC.
+/// The deadline is far away, so that it does not limit the copies of an RPC.
 #[test]
 fn backends_that_refuse_every_request_get_few_copies_of_each() {
     simulate(7, async {
@@ -167,7 +167,7 @@ fn a_control_plane_that_ends_its_streams_after_a_response_is_not_stormed() {
     });
 }
 
-/// Streams whose requests were not sent as a whole kept their places.
+/// Streams whose requests were not sent completely kept their slots.
 #[test]
 fn large_requests_that_are_answered_early_leave_no_streams_behind() {
     simulate(9, async {
@@ -179,7 +179,7 @@ fn large_requests_that_are_answered_early_leave_no_streams_behind() {
     });
 }
 
-/// h2 keeps the place of a request whose end it was given, until the server has read it: this one never does.
+/// h2 keeps the slot of a request whose end it was given, until the server has read it: this one never does.
 #[test]
 fn large_requests_that_are_answered_without_a_reset_give_their_places_to_others() {
     simulate(12, async {
@@ -203,7 +203,7 @@ fn large_requests_that_are_answered_without_a_reset_give_their_places_to_others(
     });
 }
 
-/// No kernel tells of it, and nothing fills the buffers: only PINGs find out.
+/// No kernel reports it, and nothing fills the buffers: only PINGs detect it.
 #[test]
 fn keepalive_finds_a_frozen_backend() {
     simulate(10, async {
@@ -222,7 +222,7 @@ fn keepalive_finds_a_frozen_backend() {
     });
 }
 
-/// Its first RPC finds neither configuration nor a server to get it from.
+/// Its first RPC has neither a configuration nor a server to get it from.
 #[test]
 fn a_channel_that_was_idle_begins_while_its_control_plane_is_away() {
     simulate(11, async {
@@ -239,7 +239,7 @@ fn a_channel_that_was_idle_begins_while_its_control_plane_is_away() {
     });
 }
 
-/// Moves all RPCs from the backends to the canary, or back, and waits until the first has got there.
+/// Moves all RPCs from the backends to the canary, or back, and waits until the first has arrived.
 async fn expect_news(world: &World, load: &Load, what: &str, to: &Backend) {
     let since = Instant::now();
     let is_canary = to.address == world.canary.address;

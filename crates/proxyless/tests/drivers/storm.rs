@@ -1,4 +1,4 @@
-//! How faults come: all at once or flapping, and what the control plane changes meanwhile.
+//! The timing of faults, constant or flapping, and configuration changes meanwhile.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::fault::Fault;
 use crate::world::{Host, World};
 
-/// A time of faults.
+/// A period of faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Storm {
     pub(crate) lasting: Duration,
@@ -20,13 +20,13 @@ pub(crate) struct Storm {
 }
 
 impl Storm {
-    /// The faults are there all the time, and the configuration stays.
+    /// The faults are constant, and the configuration does not change.
     pub(crate) fn steady(lasting: Duration) -> Self {
         Self { lasting, flapping: None, churn: None, rng: Rng::new(0) }
     }
 
-    /// Runs it, and leaves the faults as they are at its end. `check` is told now and then, and at the end, how long it
-    /// has lasted and how often something changed.
+    /// Runs it, and leaves the faults as they are at its end. `check` is called regularly and at the end, with the time
+    /// so far and the number of changes.
     pub(crate) async fn rage(
         &mut self,
         world: &World,

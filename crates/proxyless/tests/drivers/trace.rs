@@ -1,10 +1,10 @@
-//! What happened in a run, and when, as one number: runs of the same seed have the same one.
+//! The events of a run with their times, as one number: runs of the same seed have the same number.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-/// Clones are the same trace.
+/// Clones share the trace.
 #[derive(Clone)]
 pub(crate) struct Trace {
     start: Instant,

@@ -1,4 +1,4 @@
-//! A channel with its control plane and backends, all in one runtime whose time is paused.
+//! A channel with its control plane and backends, in one runtime with paused time.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::plane::Plane;
 
 const SERVICE: &str = "greeter.example:50051";
 const BACKENDS: u8 = 3;
-/// What a test may take that has no bound of its own.
+/// The time limit of a test without its own bound.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Runs a simulation to its end. Whoever fails prints the seed.
+/// Runs a simulation to its end. A failure prints the seed.
 pub(crate) fn simulate<T>(seed: u64, run: impl Future<Output = T>) -> T {
     struct Seed(u64);
     impl Drop for Seed {
@@ -40,14 +40,14 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) plane: Plane,
     pub(crate) backends: Vec<Backend>,
-    /// Takes part only to show that new configuration arrives.
+    /// Only used to show that new configuration arrives.
     pub(crate) canary: Backend,
     pub(crate) channel: XdsChannel,
-    /// Clusters of one name share a circuit breaker in the whole process.
+    /// Clusters of the same name share a circuit breaker in the whole process.
     cluster: String,
 }
 
-/// Which server.
+/// A server of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
     Plane,
@@ -68,7 +68,7 @@ fn address(net: u8, host: u8) -> SocketAddr {
 }
 
 impl World {
-    /// Good servers, and a channel that is READY.
+    /// Healthy servers, and a READY channel.
     pub(crate) async fn start(name: &str) -> Self {
         Self::start_with(name, |builder| builder).await
     }
@@ -82,7 +82,7 @@ impl World {
         world
     }
 
-    /// Good servers, and a channel that nobody has used.
+    /// Healthy servers, and an unused channel.
     pub(crate) fn cold(name: &str, options: impl FnOnce(XdsChannelBuilder) -> XdsChannelBuilder) -> Self {
         let network = Network::new();
         let plane = Plane::start(&network, address(0, 1));
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// Makes something go wrong.
+    /// Starts a fault.
     pub(crate) async fn begin(&self, host: Host, fault: Fault) {
         fault.begin(&self.network, self.address_of(host));
         match (fault, host) {
@@ -139,14 +139,14 @@ impl World {
         }
     }
 
-    /// The control plane sends so many responses, and so long afterwards it ends.
+    /// The control plane sends this many responses, and ends this long afterwards.
     pub(crate) async fn die_with_responses(&self, responses: usize, after: Duration) {
         self.plane.burst(responses);
         sleep(after).await;
         self.network.kill(self.plane.address);
     }
 
-    /// Puts it right.
+    /// Ends a fault.
     pub(crate) fn end(&self, host: Host, fault: Fault) {
         let good = match host {
             Host::Plane => {
@@ -161,7 +161,7 @@ impl World {
         fault.end(&self.network, self.address_of(host), good);
     }
 
-    /// All that the channel has to say, for failures.
+    /// The state of the channel, for failures.
     pub(crate) async fn describe(&self, load: &Load) -> String {
         let why = self.channel.why_not_ready().await;
         let tree = self.channel.tree().await.map(|tree| tree.to_string());
@@ -170,7 +170,7 @@ impl World {
     }
 }
 
-/// Waits for a condition under virtual time; false if it does not come true in time.
+/// Waits for a condition under virtual time; returns false on timeout.
 pub(crate) async fn eventually(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
     const STEP: Duration = Duration::from_millis(20);
     while !condition() {

@@ -1,4 +1,4 @@
-//! How much of a response is buffered for a caller that does not read, and who sets that.
+//! The amount of a response that is buffered for a caller that does not read, and the setting that limits it.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,10 +17,10 @@ use crate::frames::setting;
 use crate::memory::Measure;
 use crate::server::{Behaviour, Hostile};
 
-/// How much is left after a test: what the runtime and the libraries keep.
+/// The memory that may remain after a test: that of the runtime and the libraries.
 const SLACK: usize = 2 << 20;
 
-/// Waits until a flood has stalled, its connection has ended, or so much was sent. Returns how much was.
+/// Waits until a flood has stalled, its connection has ended, or this much was sent. Returns the amount.
 async fn flooded(hostile: &Hostile, most: usize) -> usize {
     const STILL: Duration = Duration::from_millis(700);
     let (begin, mut last, mut since) = (Instant::now(), 0, Instant::now());
@@ -37,7 +37,7 @@ async fn flooded(hostile: &Hostile, most: usize) -> usize {
     }
 }
 
-/// A caller that reads one message of an endless response, and pauses. Returns the most memory that it took.
+/// A caller that reads one message of an endless response, and pauses. Returns the peak memory.
 async fn paused_reader(
     window: Option<u32>,
     size: u32,
@@ -65,7 +65,7 @@ async fn paused_reader(
         .ok_or("the response ended")?;
     drop((messages, channel));
     hostile.left_alone().await?;
-    // h2 keeps the room for the most frames that were unread at once as long as the connection lives.
+    // h2 keeps the capacity for the most unread frames as long as the connection lives.
     measure.returned(SLACK).await?;
     Ok(peak)
 }
@@ -80,7 +80,7 @@ async fn a_paused_reader_buffers_what_the_window_allows_and_the_window_is_an_opt
     assert!(default > 0 && default < 3 << 20, "{default} bytes");
     let least = paused_reader(Some(0), 16_005, large).await.expect("bounded");
     assert!(least < 512 << 10, "{least} bytes");
-    // Empty messages, each in a frame of its own.
+    // Empty messages, each in a separate frame.
     let small = |stream| data(stream, 0, &[0; 5]).repeat(100);
     let default = paused_reader(None, 500, small).await.expect("bounded");
     // h2 takes about 250 bytes for each unread frame, and half as much again while its slab grows.
@@ -90,7 +90,7 @@ async fn a_paused_reader_buffers_what_the_window_allows_and_the_window_is_an_opt
     turn.end();
 }
 
-/// h2 keeps interim responses until somebody asks for the final one.
+/// h2 keeps interim responses until the final one is polled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interim_responses_of_a_call_that_nobody_polls_are_bounded() {
     let turn = Turn::take().await;
@@ -116,7 +116,7 @@ async fn interim_responses_of_a_call_that_nobody_polls_are_bounded() {
     turn.end();
 }
 
-/// A backend that takes no request bodies: they wait in the client, and go with their RPCs.
+/// A backend that reads no request bodies: they wait in the client, and are freed with their RPCs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_not_taken_go_with_their_rpcs() {
     const SIZE: usize = 100_000;
@@ -137,7 +137,7 @@ async fn requests_that_are_not_taken_go_with_their_rpcs() {
     while let Some(ended) = calls.join_next().await {
         assert_eq!(ended.expect("no panic").expect_err("no answer").code(), tonic::Code::DeadlineExceeded);
     }
-    // The message, its encoding, and what tonic's buffer grows to.
+    // The message, its encoding, and the growth of tonic's buffer.
     assert!(measure.peak() < 5 * SIZE * RPCS, "{} bytes", measure.peak());
     measure.returned(SLACK).await.expect("memory is given back while the connection is there");
     drop(channel);
@@ -145,7 +145,7 @@ async fn requests_that_are_not_taken_go_with_their_rpcs() {
     turn.end();
 }
 
-/// Header blocks up to the limit are decoded, whatever they say; what is kept of them goes with the RPC.
+/// Header blocks up to the limit are decoded, regardless of content, and freed with the RPC.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn header_blocks_are_not_kept() {
     let turn = Turn::take().await;

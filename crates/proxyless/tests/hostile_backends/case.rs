@@ -1,4 +1,4 @@
-//! One way to misbehave, and what must hold whatever a backend does.
+//! A misbehaviour of a backend, and the rules that hold for all of them.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ use crate::common::raw::END_STREAM;
 use crate::common::{PATIENCE, ask_within, builder, mesh};
 use crate::server::{Behaviour, Hostile};
 
-/// The deadline of RPCs that only it ends.
+/// The deadline of RPCs that only the deadline ends.
 const SHORT: Duration = Duration::from_secs(4);
 /// How long after its deadline an RPC may end on a busy machine.
 const GRACE: Duration = Duration::from_secs(5);
-/// RPCs at once.
+/// Concurrent RPCs.
 const RPCS: usize = 4;
 const RPCS_BESIDE: usize = 8;
 
-/// Who words the error of an RPC.
+/// The origin of an error text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Voice {
     /// The channel: it names the address of the backend.
     Channel,
-    /// The server's own status, or tonic's judgement of its messages: passed on as they are.
+    /// The server's own status, or tonic's error for its messages: passed on unchanged.
     Other,
 }
 
@@ -63,31 +63,31 @@ impl Case {
         Self::new(name, code, cause, move || Behaviour::Reply(Box::new(frames.clone())))
     }
 
-    /// The words are not the channel's.
+    /// The error text is not the channel's.
     pub(crate) fn in_other_words(mut self) -> Self {
         self.voice = Voice::Other;
         self
     }
 
-    /// The backend says that it did not process the request: it may see so many copies.
+    /// The backend says that it did not process the request: it may get this many copies.
     pub(crate) fn copies(mut self, most: usize) -> Self {
         self.copies = most;
         self
     }
 
-    /// RPCs may end like this too, if they come upon another state of the connection.
+    /// RPCs may also end like this, if the connection is in a different state.
     pub(crate) fn or(mut self, code: Code) -> Self {
         self.others.push(code);
         self
     }
 
-    /// The client does not wait long for SETTINGS.
+    /// The client has a short timeout for SETTINGS.
     pub(crate) fn impatient(mut self) -> Self {
         self.connect_timeout = Duration::from_millis(500);
         self
     }
 
-    /// Plays the case. Returns what was violated.
+    /// Runs the case. Returns the violated rules.
     pub(crate) async fn play(self) -> Vec<String> {
         let (alone, beside) = tokio::join!(self.alone(), self.beside());
         let alone = alone.into_iter().map(|found| format!("{} alone: {found}", self.name));
@@ -103,7 +103,7 @@ impl Case {
         let plane = plane_of(&[hostile.address()]).await;
         let channel = self.channel(&plane);
         if connects {
-            // So that deadlines are not spent on the way there. It may be lost again at once.
+            // So that connecting does not use up deadlines. It may be lost again at once.
             drop(channel.ready_within(SHORT).await);
         }
         for result in ask_at_once(&channel, RPCS, self.deadline()).await {
@@ -126,7 +126,7 @@ impl Case {
         let channel = self.channel(&plane);
         found.extend(reaches(&channel, |name| name == "healthy").await.err());
         let warmed_up = hostile.requests();
-        // What is refused goes to the healthy one in the end, after some pauses.
+        // Refused RPCs reach the healthy one in the end, after some pauses.
         let deadline = if self.copies > 1 { 2 * SHORT } else { self.deadline() };
         let results = ask_at_once(&channel, RPCS_BESIDE, deadline).await;
         let healthy_answers = results.iter().filter(|result| matches!(result, Ok(name) if name == "healthy"));
@@ -147,7 +147,7 @@ impl Case {
         options(plane).connect_timeout(self.connect_timeout).build().expect("a channel")
     }
 
-    /// Where the deadline is not what ends RPCs, a busy machine must not come to it.
+    /// A busy machine must not reach the deadline where it is not expected to end RPCs.
     fn deadline(&self) -> Duration {
         let ends = self.code == Code::DeadlineExceeded || self.others.contains(&Code::DeadlineExceeded);
         if ends { SHORT } else { PATIENCE }
@@ -167,15 +167,15 @@ impl Case {
             .then(|| format!("the message must have {address} and {:?}: {message:?}", self.cause))
     }
 
-    /// Neither connections nor copies of RPCs are many.
+    /// Limits the connections and the copies of RPCs.
     fn count(&self, hostile: &Hostile, rpcs: usize, elapsed: Duration) -> Vec<String> {
         let mut found = Vec::new();
         let requests = hostile.requests();
         if requests > rpcs * self.copies {
             found.push(format!("{requests} copies of {rpcs} RPCs"));
         }
-        // One at once, then one per backoff, which is a second at first; and one more per second that a connection lives,
-        // or for each answer: a connection on which an RPC succeeded may be replaced at once.
+        // One at once, then one per backoff, which is a second at first; and one more per second that a connection
+        // lives, or per response: a connection on which an RPC succeeded may be replaced at once.
         let answers = self.code == Code::Ok || self.others.contains(&Code::Ok);
         let most = 3
             + 2 * usize::try_from(elapsed.as_secs()).expect("a short time")
@@ -201,7 +201,7 @@ pub(crate) async fn plane_of(addresses: &[SocketAddr]) -> ControlPlane {
     plane
 }
 
-/// Gives up sockets soon that take nothing.
+/// Closes sockets that accept nothing early.
 pub(crate) fn options(plane: &ControlPlane) -> XdsChannelBuilder {
     let mut gates = Gates::default();
     gates.orca_lrs_propagation = true;
@@ -232,7 +232,7 @@ async fn recovers(channel: &XdsChannel) -> Result<(), String> {
     reaches(channel, |_| true).await
 }
 
-/// Sends RPCs until one is answered by such a backend.
+/// Sends RPCs until a matching backend answers one.
 async fn reaches(channel: &XdsChannel, such: impl Fn(&str) -> bool) -> Result<(), String> {
     let mut last = None;
     let reached = async {
@@ -249,7 +249,7 @@ async fn reaches(channel: &XdsChannel, such: impl Fn(&str) -> bool) -> Result<()
     in_time.map_err(|_| format!("RPCs do not succeed: {last:?}"))
 }
 
-/// Plays cases, some at once, and fails if any found something.
+/// Runs cases, some at once, and fails if any found a violation.
 pub(crate) async fn play(cases: Vec<Case>) {
     const AT_ONCE: usize = 14;
     let only = std::env::var("HOSTILE_ONLY").ok();

@@ -28,7 +28,7 @@ impl Connector for Counting {
 
 static WARNINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts what the log says of file descriptors.
+/// Counts log messages about file descriptors.
 struct Log;
 
 impl tracing::Subscriber for Log {
@@ -57,7 +57,7 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Runs [`in_a_process_with_few_descriptors`] in one.
+/// Runs [`in_a_process_with_few_descriptors`] in a separate process.
 #[cfg(unix)]
 #[tokio::test]
 async fn endpoints_beyond_the_limit_of_descriptors_cost_no_rpc() -> TestResult {
@@ -74,8 +74,8 @@ async fn endpoints_beyond_the_limit_of_descriptors_cost_no_rpc() -> TestResult {
     Ok(())
 }
 
-/// The control plane lists more endpoints than the process can connect to: RPCs go on over the connections that exist,
-/// attempts keep to their backoff, the log says once what is missing, and with descriptors there are connections.
+/// The control plane lists more endpoints than the process can connect to: RPCs continue on the existing connections,
+/// attempts keep their backoff, the log has one warning, and freed descriptors are used for connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "started by the test above, with a low limit"]
 async fn in_a_process_with_few_descriptors() -> TestResult {
@@ -90,7 +90,7 @@ async fn in_a_process_with_few_descriptors() -> TestResult {
     let plane = plane_of(&[first.address()]).await;
     let channel = options(&plane).connector(Counting(Arc::clone(&attempts))).build()?;
     ask(&channel).await?;
-    // None is left but these, for both ends of two connections.
+    // Only these are left, for both ends of two connections.
     let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     files.truncate(files.len().saturating_sub(4));
     let mut addresses = vec![first.address()];

@@ -9,9 +9,9 @@ use crate::frames::setting;
 use crate::memory::Measure;
 use crate::server::Behaviour;
 
-/// What all the cases of a table may take together; twenty backends are at work at once.
+/// The memory limit of all cases of a table; twenty backends run at once.
 const MOST: usize = 160 << 20;
-/// What is left of a table: what the runtime and the libraries keep.
+/// The memory that may remain after a table: that of the runtime and the libraries.
 const SLACK: usize = 8 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,7 +22,7 @@ async fn floods_end_with_the_deadline_or_the_connection_and_take_little_memory()
     let nothing: Frames = |_| Vec::new();
     let flood = |name, first: Frames, again: Frames| {
         let behaviour = move || Behaviour::Flood(Box::new(first), Box::new(again));
-        // Some end the connection (h2 gives up), others only the deadline ends.
+        // Some end the connection (by h2), others only end with the deadline.
         Case::new(name, Code::DeadlineExceeded, "", behaviour).or(Code::Unavailable)
     };
     play(vec![

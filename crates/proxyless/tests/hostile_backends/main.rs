@@ -1,7 +1,7 @@
-//! Backends that do what no server should: whatever they do, RPCs to them end in time with a status that says why, RPCs to
-//! others go on, nothing is stormed, and neither memory nor connections are left behind.
+//! Backends that violate protocols: RPCs to them always end in time with a status that names the cause, RPCs to others
+//! continue, there are no retry storms, and no memory or connections leak.
 //!
-//! `HOSTILE_ONLY=part-of-a-name` plays only the cases of the tables with such names.
+//! `HOSTILE_ONLY=part-of-a-name` runs only the cases with matching names.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -26,7 +26,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// One test at a time: they measure the memory of the process, and compete for its processors as it is.
+/// One test at a time: they measure the memory of the process, and compete for its processors.
 pub(crate) struct Turn(#[allow(dead_code)] MutexGuard<'static, ()>);
 
 impl Turn {
@@ -45,7 +45,7 @@ impl Turn {
         Self(turn)
     }
 
-    /// Nothing has panicked, the tasks of the channel included.
+    /// No panic occurred, not even in the tasks of the channel.
     pub(crate) fn end(self) {
         assert_eq!(PANICS.load(SeqCst), 0, "panics");
     }

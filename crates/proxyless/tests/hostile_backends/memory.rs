@@ -1,4 +1,4 @@
-//! Counts the memory of the whole process, servers and control planes included.
+//! Counts the memory of the whole process, including servers and control planes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::AtomicUsize;
@@ -14,7 +14,7 @@ fn grown(by: usize) {
     PEAK.fetch_max(LIVE.fetch_add(by, Relaxed) + by, Relaxed);
 }
 
-// SAFETY: everything is handed to the system's allocator as it came.
+// SAFETY: everything is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());
@@ -41,7 +41,7 @@ pub(crate) fn live() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// What is measured from here on.
+/// A measurement from here on.
 pub(crate) struct Measure {
     before: usize,
 }
@@ -53,12 +53,12 @@ impl Measure {
         Self { before }
     }
 
-    /// How much was allocated beyond the beginning, at most.
+    /// The peak of additional memory.
     pub(crate) fn peak(&self) -> usize {
         PEAK.load(Relaxed).saturating_sub(self.before)
     }
 
-    /// Waits until no more than `slack` bytes are left of what was allocated since the beginning.
+    /// Waits until at most `slack` bytes of additional memory remain.
     pub(crate) async fn returned(&self, slack: usize) -> Result<(), String> {
         let given_back = async {
             while live().saturating_sub(self.before) > slack {

@@ -1,4 +1,4 @@
-//! gRPC messages that lie about their length or encoding.
+//! gRPC messages with a wrong length or encoding.
 
 use tonic::Code;
 
@@ -10,7 +10,7 @@ use crate::common::raw::{data, grpc_headers, headers};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_lie_are_errors() {
     let turn = Turn::take().await;
-    // What is in the body, and what the trailers say; tonic judges it.
+    // The body and the trailers; tonic makes the error.
     let body = |name, code, cause, bytes: &'static [u8]| {
         let frames = move |stream| {
             [grpc_headers(stream), data(stream, 0, bytes), headers(stream, LAST, &[("grpc-status", "0")])]

@@ -1,4 +1,4 @@
-//! A backend that behaves as badly as a test says, until it is told to behave.
+//! A backend that misbehaves by script, until it is told to behave.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::common::raw::{END_STREAM, Reply, frame, success};
 /// Bytes of a stream.
 pub(crate) type Frames = Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
 
-/// What a backend does.
+/// The behaviour of a backend.
 pub(crate) enum Behaviour {
     /// Answers each request with these bytes.
     Reply(Frames),
@@ -44,13 +44,13 @@ pub(crate) enum Behaviour {
 }
 
 impl Behaviour {
-    /// Whether connections become READY, for a moment at least.
+    /// Whether connections become READY, at least for a moment.
     pub(crate) fn sends_settings(&self) -> bool {
         !matches!(self, Self::Greet(_) | Self::GreetAndClose(_) | Self::Abort)
     }
 }
 
-/// What a backend has seen.
+/// Counts of a backend.
 #[derive(Default)]
 struct Seen {
     accepted: AtomicUsize,
@@ -88,7 +88,7 @@ impl Hostile {
                 let (peer, closed) = (Arc::clone(&peer), Closed(opened.clone()));
                 connections.spawn(async move {
                     let _closed = closed;
-                    // How a connection ends is the client's business.
+                    // The client decides how a connection ends.
                     drop(peer.serve(socket).await);
                 });
             }
@@ -104,17 +104,17 @@ impl Hostile {
         self.seen.accepted.load(SeqCst)
     }
 
-    /// How many requests have come, copies included.
+    /// The number of requests, including copies.
     pub(crate) fn requests(&self) -> usize {
         self.seen.requests.load(SeqCst)
     }
 
-    /// How many bytes of floods the client, or the socket, has taken.
+    /// The number of flood bytes that the client, or the socket, accepted.
     pub(crate) fn flooded(&self) -> usize {
         self.seen.flooded.load(SeqCst)
     }
 
-    /// From now on requests are answered well. A connection on which that is not possible is closed.
+    /// Answers requests correctly from now on. Closes connections where that is not possible.
     pub(crate) fn behave(&self) {
         self.good.send_replace(true);
     }
@@ -261,7 +261,7 @@ struct Requests<'a> {
     windows: Windows,
 }
 
-/// What the client takes on the connection, and on its only stream.
+/// The window of the connection, and of its only stream.
 #[derive(Clone)]
 struct Windows {
     stream: Arc<Semaphore>,
@@ -270,13 +270,13 @@ struct Windows {
 
 impl Default for Windows {
     fn default() -> Self {
-        // RFC 9113, section 6.9.2. The SETTINGS of the client say it for streams.
+        // RFC 9113, section 6.9.2. The SETTINGS of the client set it for streams.
         Self { stream: Arc::new(Semaphore::new(0)), connection: Arc::new(Semaphore::new(65_535)) }
     }
 }
 
 impl Windows {
-    /// Takes a frame of the client in.
+    /// Handles a frame of the client.
     fn on_frame(&self, kind: u8, stream: u32, payload: &[u8]) {
         let add = |window: &Semaphore, value: &[u8]| {
             let value = value.try_into().map(u32::from_be_bytes).unwrap_or_default();
@@ -295,7 +295,7 @@ impl Windows {
 }
 
 impl Requests<'_> {
-    /// Waits for a whole request; its stream.
+    /// Waits for a complete request; returns its stream.
     async fn next(&mut self) -> io::Result<u32> {
         loop {
             let mut head = [0; 9];
@@ -311,14 +311,14 @@ impl Requests<'_> {
         }
     }
 
-    /// Reads to the end, and answers nothing.
+    /// Reads to the end without answering.
     async fn drain(&mut self) -> io::Result<()> {
         loop {
             self.next().await?;
         }
     }
 
-    /// Reads on while something is written, until either ends.
+    /// Keeps reading while writing, until either ends.
     async fn beside(mut self, write: impl Future<Output = io::Result<()>>) -> io::Result<()> {
         tokio::select! {
             ended = write => ended,

@@ -1,4 +1,4 @@
-//! DNS servers that lie: bounded in time, questions and addresses, and the last good addresses serve.
+//! Hostile DNS servers: lookups are bounded in time, queries and addresses, and the last good addresses stay in use.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -86,7 +86,7 @@ async fn aliases_do_not_go_on_for_ever() {
         vec![q.answer(ANSWER, &[q.record(CNAME, 60, &other)])]
     })
     .await;
-    // Always another one.
+    // A different one each time.
     let chain = Liar::start(None, |q| {
         vec![q.answer(ANSWER, &[q.record(CNAME, 60, &name(&format!("alias{}", q.number)))])]
     })
@@ -112,7 +112,7 @@ async fn odd_answers_are_taken() {
     })
     .await;
     assert_eq!(resolve(&v6_only).await.unwrap().addresses, ["[::1]:443".parse().unwrap()]);
-    // The right answer behind wrong ones.
+    // The right response after wrong ones.
     let late = Liar::start(None, |q| {
         let forged = Question { id: q.id ^ 0xffff, ..q.clone() };
         vec![forged.address(60, [10, 0, 0, 1]), vec![1, 2, 3], q.address(60, LOCAL)]
@@ -145,7 +145,7 @@ async fn thousands_of_records() {
     memory.expect("4,000 records", 16, 4);
 }
 
-/// A channel whose only cluster is a name that the liar resolves, at the port of a backend.
+/// A channel whose only cluster is a name that the hostile server resolves, with the port of a backend.
 async fn channel_of(
     liar: &Liar,
     backend: &Backend,
@@ -158,7 +158,7 @@ async fn channel_of(
     (plane, channel)
 }
 
-/// The first answer is good; then come failures of every kind. A37: what was good serves on.
+/// The first response is good; then all kinds of failures follow. A37: the good addresses stay in use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a37_last_good_addresses_serve_while_dns_flaps() {
     let _shared = unmeasured().await;
@@ -196,12 +196,12 @@ async fn a37_last_good_addresses_serve_while_dns_flaps() {
     assert_eq!(backend.connections(), 1);
 }
 
-/// Addresses that lead nowhere: RPCs fail and say so, and good ones are taken when they come.
+/// Unusable addresses: RPCs fail with that reason, and good addresses are used when they arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn addresses_that_lead_nowhere() {
     let _shared = unmeasured().await;
     let mut running = tokio::task::JoinSet::new();
-    // Multicast, broadcast, reserved, and loopback where nobody listens.
+    // Multicast, broadcast, reserved, and loopback without a listener.
     for ip in [[224, 0, 0, 1], [255, 255, 255, 255], [240, 0, 0, 1], [127, 9, 9, 9]] {
         running.spawn(async move {
             let backend = Backend::start("a").await.unwrap();
@@ -228,7 +228,7 @@ async fn addresses_that_lead_nowhere() {
     drop(ask_within(&channel, PATIENCE).await);
 }
 
-/// TTL 0 does not make the client ask all the time.
+/// TTL 0 does not cause a query loop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_that_expire_at_once_are_asked_for_each_second() {
     let _shared = unmeasured().await;
@@ -236,7 +236,7 @@ async fn records_that_expire_at_once_are_asked_for_each_second() {
     let liar = Liar::start(None, |q| vec![q.address(0, LOCAL)]).await;
     let (_plane, channel) = channel_of(&liar, &backend, DnsRefresh::Ttl { min: Duration::ZERO }).await;
     until_only(&channel, &["a"]).await;
-    // Each lookup asks for two families.
+    // Each lookup queries two families.
     let asked = liar.wait_asked(7).await;
     let took = asked[6].duration_since(asked[0]);
     assert!(took > Duration::from_millis(2900), "four lookups in {took:?}");

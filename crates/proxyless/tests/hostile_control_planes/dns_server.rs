@@ -1,4 +1,4 @@
-//! A DNS server that lies: packets byte by byte, over UDP and TCP.
+//! A hostile DNS server: packets byte by byte, over UDP and TCP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ pub(crate) const TRUNCATED: u16 = ANSWER | 0x0200;
 pub(crate) const SERVFAIL: u16 = ANSWER | 2;
 pub(crate) const NXDOMAIN: u16 = ANSWER | 3;
 
-/// A question that came in.
+/// A received query.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     pub(crate) id: u16,
-    /// Counted from 1.
+    /// Its number, from 1.
     pub(crate) number: usize,
     /// The name as it is in the packet.
     pub(crate) name: Vec<u8>,
@@ -48,12 +48,12 @@ impl Question {
         Self { id, number, name: packet[12..end].to_vec(), kind, over_tcp }
     }
 
-    /// A record of this type for the name in question.
+    /// A record of this type for the queried name.
     pub(crate) fn record(&self, kind: u16, ttl: u32, data: &[u8]) -> Record {
         Record { name: self.name.clone(), kind, ttl, data: data.to_vec() }
     }
 
-    /// An answer to the question.
+    /// A response to the query.
     pub(crate) fn answer(&self, flags: u16, records: &[Record]) -> Vec<u8> {
         let mut packet = Vec::new();
         let count = u16::try_from(records.len()).expect("a count of two bytes");
@@ -63,7 +63,7 @@ impl Question {
         packet.extend_from_slice(&self.name);
         packet.extend_from_slice(&[self.kind.to_be_bytes(), [0, 1]].concat());
         for record in records {
-            // The name in question is at offset 12.
+            // The queried name is at offset 12.
             let name = if record.name == self.name { &[0xc0, 12] } else { &record.name[..] };
             let length = u16::try_from(record.data.len()).expect("short data");
             packet.extend_from_slice(name);
@@ -92,13 +92,13 @@ type Lie = Arc<dyn Fn(&Question) -> Vec<Vec<u8>> + Send + Sync>;
 
 pub(crate) struct Liar {
     pub(crate) address: SocketAddr,
-    /// When each question came.
+    /// The time of each query.
     asked: Arc<watch::Sender<Vec<Instant>>>,
     tasks: Vec<AbortHandle>,
 }
 
 impl Liar {
-    /// Answers each question with these packets; over TCP only if it has a port for that.
+    /// Answers each query with these packets; over TCP only if it has a port for that.
     pub(crate) async fn start(
         tcp: Option<()>,
         lie: impl Fn(&Question) -> Vec<Vec<u8>> + Send + Sync + 'static,
@@ -126,7 +126,7 @@ impl Liar {
         self.asked.borrow().len()
     }
 
-    /// Waits for so many questions: when each came.
+    /// Waits for this many queries; returns the time of each.
     pub(crate) async fn wait_asked(&self, count: usize) -> Vec<Instant> {
         let mut asked = self.asked.subscribe();
         let waiting = asked.wait_for(|asked| asked.len() >= count);
@@ -151,7 +151,7 @@ async fn udp(socket: UdpSocket, lie: Lie, asked: Arc<watch::Sender<Vec<Instant>>
     while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
         let question = Question::parse(&buffer[..length], note(&asked), false);
         for packet in lie(&question) {
-            // What does not fit into a packet is not sent.
+            // Packets that are too large are not sent.
             let _ = socket.send_to(&packet, from).await;
         }
     }

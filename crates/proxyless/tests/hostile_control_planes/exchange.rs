@@ -1,4 +1,4 @@
-//! One stream of a client to a hostile server, over proper HTTP/2.
+//! One stream of a client to a hostile server, over valid HTTP/2.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use super::hostile::{Log, Scripted};
 
-/// What the server tells the client in its SETTINGS.
+/// The SETTINGS of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wishes {
     pub(crate) max_concurrent_streams: Option<u32>,
@@ -33,16 +33,16 @@ pub(crate) struct Exchange {
     pub(crate) number: usize,
     respond: SendResponse<Bytes>,
     out: Option<SendStream<Bytes>>,
-    /// None while they are read in the background.
+    /// `None` while they are read in the background.
     requests: Option<Requests>,
 }
 
-/// What the client sends on a stream.
+/// The requests of a stream.
 struct Requests {
     body: RecvStream,
     buffer: BytesMut,
     log: Log,
-    /// Those of load reports are counted, and not decoded.
+    /// Load reports are counted, and not decoded.
     ads: bool,
 }
 
@@ -85,7 +85,7 @@ impl Exchange {
         self.path.ends_with(ADS)
     }
 
-    /// Response headers of gRPC, and these. Errors are the client's leaving.
+    /// Sends gRPC response headers and these. Fails if the client is gone.
     pub(crate) fn begin(&mut self, extra: &[(&'static str, &'static str)]) -> bool {
         let mut response = Response::new(());
         let headers = response.headers_mut();
@@ -97,7 +97,7 @@ impl Exchange {
         self.out.is_some()
     }
 
-    /// Sends bytes as fast as the client takes them; says whether it took all.
+    /// Sends bytes as fast as the client reads them; returns whether it read all.
     pub(crate) async fn send(&mut self, bytes: impl Into<Bytes>) -> bool {
         let mut bytes = bytes.into();
         let Some(out) = &mut self.out else { return false };
@@ -135,7 +135,7 @@ impl Exchange {
         self.respond.send_reset(reason);
     }
 
-    /// Waits until the client has given the stream up.
+    /// Waits until the client has reset the stream.
     pub(crate) async fn given_up(&mut self) {
         if let Some(out) = &mut self.out {
             // Either way it is over.
@@ -143,7 +143,7 @@ impl Exchange {
         }
     }
 
-    /// The next request, which is written down; `None` when there will be none.
+    /// The next request, which is recorded; `None` when there are no more.
     pub(crate) async fn request(&mut self) -> Option<DiscoveryRequest> {
         self.requests.as_mut()?.next().await
     }
@@ -158,14 +158,14 @@ impl Exchange {
         }
     }
 
-    /// From now on requests are read and written down in the background.
+    /// Reads and records requests in the background from now on.
     pub(crate) fn read_on(&mut self) {
         if let Some(mut requests) = self.requests.take() {
             tokio::spawn(async move { while requests.next().await.is_some() {} });
         }
     }
 
-    /// Answers as a good control plane does, with these resources, until the stream ends.
+    /// Responds like a good control plane with these resources, until the stream ends.
     pub(crate) async fn serve_well(mut self, resources: &[Resource]) {
         self.begin(&[]);
         let (mut served, mut version) = (BTreeMap::new(), 0);

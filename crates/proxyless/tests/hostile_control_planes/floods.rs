@@ -1,4 +1,4 @@
-//! More messages than anybody needs, as fast as the client takes them.
+//! Floods of messages, as fast as the client reads them.
 
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 use envoy_types::pb::google::protobuf::Any;
@@ -13,21 +13,22 @@ use super::hostile::Attack;
 use super::memory::{measured, unmeasured};
 use super::world::{World, survives};
 
-/// What a flood may take, in MiB: the client holds a window of it, and HTTP/2 half a kilobyte for each unread frame.
+/// The memory limit of a flood in MiB: the client holds a window of it, and HTTP/2 half a kilobyte for each unread
+/// frame.
 const FLOOD_PEAK: isize = 64;
-/// What is left of it while the stream lives: HTTP/2 keeps its lists at their largest size.
+/// The memory that may remain while the stream lives: HTTP/2 keeps its lists at their largest size.
 const FLOOD_LEFT: isize = 48;
 
-/// How many messages a flood has, in thousands: `HOSTILE_FLOOD=20` for tens of thousands.
+/// The number of messages of a flood, in thousands: `HOSTILE_FLOOD=20` for tens of thousands.
 pub(crate) fn thousands(default: usize) -> usize {
     let scale = std::env::var("HOSTILE_FLOOD").ok().and_then(|scale| scale.parse().ok());
     1000 * scale.unwrap_or(default)
 }
 
-/// How long a flood may take on a machine that is busy with others.
+/// The time limit of a flood on a busy machine.
 const FLOOD_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Sends what `make` says for the numbers from 1 to `count`, and reads the answers.
+/// Sends the messages of `make` for the numbers from 1 to `count`, and reads the ACKs.
 async fn flood(mut exchange: Exchange, count: usize, make: impl Fn(usize) -> DiscoveryResponse) {
     exchange.begin(&[]);
     exchange.read_on();
@@ -48,7 +49,7 @@ async fn flood_of_updates() {
     memory.begin();
     let backend = world.old.address();
     let hostile = world.attack(Attack::streams(move |exchange| {
-        // Every version is another one, with the same backend.
+        // Each version is different, with the same backend.
         let make = move |i: usize| {
             let weight = u32::try_from(i).expect("small");
             let assignment = assignment("cluster", [locality("near", [backend]).weight(weight)]);
@@ -100,7 +101,7 @@ async fn flood_of_bad_updates() {
     world.recovers_after(memory, "flood of bad updates", hostile).await;
 }
 
-/// What is not answered: no DiscoveryResponse, unknown types, types that were never asked for.
+/// Messages without an ACK: invalid ones, unknown types, types that were never requested.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flood_of_what_is_ignored() {
     let count = thousands(4);
@@ -137,7 +138,7 @@ async fn flood_of_what_is_ignored() {
     world.recovers_after(memory, "flood of what is ignored", hostile).await;
 }
 
-/// It sends and does not read. What waits to be sent to it has long nonces.
+/// It sends and does not read. The pending ACKs have long nonces.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flood_without_reading() {
     let mut memory = measured().await;
@@ -151,7 +152,7 @@ async fn flood_without_reading() {
             let mut response = response(LDS, "1", vec![good]);
             response.nonce = "n".repeat(1 << 20);
             let message = response.encode_to_vec();
-            // The client stops reading when it cannot answer: a message is not taken for a second.
+            // The client stops reading when it cannot send ACKs: a message is not read for a second.
             for _ in 0..200 {
                 let sent = tokio::time::timeout(Duration::from_secs(1), exchange.message(&message)).await;
                 if sent.is_err() {
@@ -183,7 +184,7 @@ async fn streams_that_end_after_a_response() {
         }
     });
     let seen = survives("ends after a response", attack, |seen| seen.done >= 4).await;
-    // The first delay of the backoff lies between them, give or take 20 %.
+    // The first backoff lies between them, plus or minus 20 %.
     let took = seen.opened[3].duration_since(seen.opened[0]);
     assert!(took > Duration::from_millis(2400), "four streams in {took:?}");
 }

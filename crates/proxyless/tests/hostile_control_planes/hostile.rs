@@ -1,4 +1,4 @@
-//! A hostile server on the port of a control plane that is gone for a while: accepts connections and lets a script at them.
+//! A hostile server on the port of a control plane that is gone for a while: runs a script on each connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use super::exchange::{Exchange, Wishes};
 
 pub(crate) type Scripted = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What the client has done so far.
+/// The record of the client's actions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) connections: usize,
@@ -29,11 +29,11 @@ pub(crate) struct Seen {
     pub(crate) nacks: usize,
     /// The texts of the last NACKs.
     pub(crate) why: VecDeque<String>,
-    /// How many scripts have done what they had to do.
+    /// The number of scripts that have finished.
     pub(crate) done: usize,
-    /// When each connection came.
+    /// The time of each connection.
     pub(crate) connected: Vec<Instant>,
-    /// When each stream came.
+    /// The time of each stream.
     pub(crate) opened: Vec<Instant>,
 }
 
@@ -47,7 +47,7 @@ impl Seen {
     }
 }
 
-/// Writes down what happens.
+/// Records events.
 #[derive(Clone)]
 pub(crate) struct Log(Arc<watch::Sender<Seen>>);
 
@@ -61,12 +61,12 @@ impl Log {
     }
 }
 
-/// What is done to each connection.
+/// The script of a connection.
 #[derive(Clone)]
 pub(crate) enum Attack {
-    /// Byte by byte.
+    /// Raw bytes.
     Raw(Arc<dyn Fn(TcpStream, Log) -> Scripted + Send + Sync>),
-    /// By a proper HTTP/2 server, stream by stream.
+    /// Valid HTTP/2, stream by stream.
     Streams(Wishes, Arc<dyn Fn(Exchange) -> Scripted + Send + Sync>),
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    /// Listens where nobody else does.
+    /// Listens on the free port.
     pub(crate) fn start(address: SocketAddr, attack: Attack) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_reuseaddr(true).expect("an option");
@@ -157,10 +157,10 @@ impl Hostile {
         }
     }
 
-    /// Ends it, and all its connections. There were no more of these than the client's backoff allows.
+    /// Ends it with all its connections, and checks that the client kept its backoff.
     pub(crate) async fn stop(self, what: &str) {
         let Seen { connections, .. } = self.seen();
-        // The first delay of the backoff is a second, give or take 20 %.
+        // The first backoff is a second, plus or minus 20 %.
         let allowed = 2 + (self.since.elapsed().as_millis() / 800) as usize;
         assert!(connections <= allowed, "{what}: {connections} connections, {allowed} are allowed");
         self.stop.cancel();

@@ -1,4 +1,4 @@
-//! HTTP/2 frames, well or ill formed.
+//! Valid and invalid HTTP/2 frames.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn half_a_message() -> Vec<u8> {
     frame(DATA, 0, 1, &framed(&[0; 1000])[..500])
 }
 
-/// How far the connection gets before the attack.
+/// The state of the connection before the attack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Point {
     Accepted,
@@ -72,16 +72,16 @@ enum Point {
 const POINTS: [Point; 5] =
     [Point::Accepted, Point::Settings, Point::Request, Point::Headers, Point::HalfMessage];
 
-/// What is done when the bytes are written.
+/// The action after the bytes are written.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Silence,
-    /// The write side ends; the client can go on writing.
+    /// Closes the write side; the client can continue to write.
     HalfClose,
     Close,
 }
 
-/// Goes up to the point, writes the bytes, and does the rest.
+/// Reaches the state, writes the bytes, and takes the action.
 fn attack(point: Point, bytes: Vec<u8>, then: Then) -> Attack {
     let bytes = Arc::new(bytes);
     Attack::raw(move |io, log| {
@@ -140,7 +140,7 @@ async fn read_to(io: &mut TcpStream, kind: u8) -> std::io::Result<()> {
 
 type Case = (String, Attack);
 
-/// All at a time, each with a channel of its own, with a configuration and without.
+/// All at once, each with its own channel, with and without a configuration.
 async fn all_survive(cases: Vec<Case>) {
     for some in cases.chunks(12) {
         let mut running = tokio::task::JoinSet::new();
@@ -267,7 +267,7 @@ async fn endless_headers() {
     tokio::join!(one, other.recovers("endless 103", hostile.1));
 }
 
-/// A server grants no window, so that the client cannot answer and does not read, and sends frames of one byte.
+/// A server that grants no window, so that the client cannot send ACKs and does not read, and sends frames of one byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tiny_frames_while_the_client_does_not_read() {
     let mut memory = measured().await;

@@ -1,4 +1,4 @@
-//! Load reporting services that mean harm, beside a good ADS service.
+//! Hostile load reporting services, beside a good ADS service.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ async fn flood_of_wishes() {
         })
     });
     hostile.wait_for(Duration::from_secs(300), "all wishes are read", |seen| seen.done >= 1).await;
-    // A window full of them; see the floods of ADS.
+    // A full window of them; see the floods of ADS.
     memory.expect("flood of wishes", 64, 48);
     world.recovers_after(memory, "flood of wishes", hostile).await;
 }
@@ -81,7 +81,7 @@ async fn two_million_wishes_in_one() {
             exchange.begin(&[]);
             exchange.read_on();
             exchange.message(&[0x0a, 0].repeat(2_000_000)).await;
-            // The one behind it is read and acted on: reports come.
+            // The one after it is read and applied: reports arrive.
             exchange.message(&wishes(1, 0, &[]).encode_to_vec()).await;
             exchange.given_up().await;
         })
@@ -92,7 +92,7 @@ async fn two_million_wishes_in_one() {
     world.recovers_after(memory, "two million wishes", hostile).await;
 }
 
-/// Whatever the interval: a report a second at most.
+/// At most one report per second for any interval.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn intervals_of_nothing() {
     let _shared = unmeasured().await;
@@ -125,7 +125,7 @@ async fn intervals_of_nothing() {
     }
 }
 
-/// A service that is not there, ends each stream at once, or after a wish.
+/// A service that is missing, or that ends each stream at once or after its request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_end_at_once() {
     let _shared = unmeasured().await;

@@ -1,8 +1,8 @@
-//! Control planes and DNS servers that mean harm, over real sockets.
+//! Hostile control planes and DNS servers, over real sockets.
 //!
-//! Each attack meets a channel that has a good configuration (or none yet) and a steady load. Whatever the server does:
-//! nothing panics or hangs, RPCs on the last good configuration succeed, memory stays below a stated bound, connections
-//! come no faster than the backoff allows, and when a good server is back on the same port its configuration arrives.
+//! Each attack meets a channel that has a good configuration (or none yet) and a steady load. In every case: nothing
+//! panics or hangs, RPCs on the last good configuration succeed, memory stays below a stated bound, connections keep
+//! the backoff, and when a good server returns on the same port its configuration arrives.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! How much memory the process holds, and the most that it held.
+//! The memory of the process, and its peak.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::AtomicIsize;
@@ -18,7 +18,7 @@ fn add(bytes: isize) {
     }
 }
 
-// SAFETY: everything is handed to the system's allocator as it came.
+// SAFETY: everything is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size().cast_signed());
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // While it is moved both are there.
+        // Both copies exist while it is moved.
         add(new_size.cast_signed());
         let moved = unsafe { System.realloc(pointer, layout, new_size) };
         add(-layout.size().cast_signed());
@@ -47,15 +47,15 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Tests that measure run alone.
+/// Tests that measure memory run alone.
 static RUNNING: RwLock<()> = RwLock::const_new(());
 
-/// Lets no test measure while this one runs.
+/// Prevents measurements while this test runs.
 pub(crate) async fn unmeasured() -> RwLockReadGuard<'static, ()> {
     RUNNING.read().await
 }
 
-/// What this test makes the process hold. The servers of the test count, too.
+/// The additional memory of this test, including its servers.
 pub(crate) struct Measured {
     start: isize,
     _alone: RwLockWriteGuard<'static, ()>,
@@ -72,7 +72,7 @@ impl Measured {
         PEAK.store(self.start, Relaxed);
     }
 
-    /// Asserts how many MiB were held at most, and are held now, beyond what was held at the start.
+    /// Asserts the peak and the current additional memory, in MiB.
     #[track_caller]
     pub(crate) fn expect(&self, what: &str, peak: isize, now: isize) {
         let mib = |bytes: isize| (bytes - self.start) as f64 / f64::from(1 << 20);

@@ -1,4 +1,4 @@
-//! Messages in messages in messages, and clusters below clusters.
+//! Deeply nested messages and clusters.
 
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message as _;
@@ -36,7 +36,7 @@ fn cluster_and(bytes: &[u8]) -> Any {
     any(CDS, [&eds_cluster("cluster").encode_to_vec(), bytes].concat())
 }
 
-/// What is sent, and what its NACK says.
+/// The bytes to send, and a part of the NACK.
 fn cases() -> Vec<(&'static str, Any, &'static str)> {
     const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
     // Struct.fields, an entry's value, Value.struct_value.
@@ -106,7 +106,7 @@ async fn messages_of_any_depth_are_rejected() {
     }
 }
 
-/// Aggregates of aggregates: too deep, in a circle, and as many ways as there can be.
+/// Aggregates of aggregates: too deep, in a loop, and with as many paths as possible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a37_aggregates_of_any_depth() {
     let _shared = unmeasured().await;
@@ -128,7 +128,7 @@ async fn a37_aggregates_of_any_depth() {
     ]);
     until_failure(&channel, "circle0").await;
 
-    // Ten levels of ten, each above all of the next: ten billion ways to one cluster.
+    // Ten levels of ten, each above all of the next: ten billion paths to one cluster.
     let level = |i: usize| (0..10).map(move |j| format!("level{i}-{j}")).collect::<Vec<_>>();
     for i in 0..10 {
         let below = if i < 9 { level(i + 1) } else { vec!["cluster".to_owned()] };

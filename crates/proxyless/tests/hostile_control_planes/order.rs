@@ -1,4 +1,4 @@
-//! Responses in an order that a good server does not have.
+//! Responses in an order that a good server does not use.
 
 use envoy_types::pb::google::protobuf::Any;
 use proxyless_testkit::resources::*;
@@ -10,7 +10,7 @@ use super::hostile::Attack;
 use super::memory::unmeasured;
 use super::world::{World, starts_after};
 
-/// On one stream, with answers awaited and not.
+/// On one stream, with and without waiting for ACKs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_out_of_order() {
     let _shared = unmeasured().await;
@@ -30,7 +30,7 @@ async fn responses_out_of_order() {
                 [["127.0.0.1:1".parse::<std::net::SocketAddr>().expect("an address")]],
             ));
             let responses = [
-                // From the end to the beginning, and back to old versions.
+                // In reverse order, and back to old versions.
                 response(EDS, "100", vec![eds.clone()]),
                 response(EDS, "7", vec![eds.clone()]),
                 response(CDS, "100", vec![cds.clone()]),
@@ -39,17 +39,17 @@ async fn responses_out_of_order() {
                 same_nonce,
                 response(LDS, "100", vec![lds.clone()]),
                 response(LDS, "", vec![lds.clone()]),
-                // The same twice in one response, and another one with its name.
+                // The same resource twice in one response, and a different one with its name.
                 response(CDS, "101", vec![cds.clone(), cds.clone()]),
                 response(EDS, "102", vec![eds.clone(), other.value().clone(), other.value().clone()]),
                 no_nonce,
-                // Nobody asked for these.
+                // These were not requested.
                 response(AGGREGATE, "1", vec![cds.clone()]),
                 response("type.googleapis.com/envoy.config.core.v3.Node", "1", Vec::new()),
                 response("", "", Vec::new()),
                 response(RDS, "103", Vec::new()),
                 response(EDS, "104", Vec::new()),
-                // Of another type than it says.
+                // A different type than declared.
                 response(EDS, "105", vec![cds.clone()]),
                 response(LDS, "106", vec![rds.clone()]),
                 // A wrapper around nothing.
@@ -84,7 +84,7 @@ async fn responses_out_of_order() {
     world.recovers("responses out of order", hostile).await;
 }
 
-/// Endpoints, clusters and routes come before anybody asked for them, and the listener last of all.
+/// Endpoints, clusters and routes arrive before they are requested, and the listener last of all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_before_requests() {
     let _shared = unmeasured().await;

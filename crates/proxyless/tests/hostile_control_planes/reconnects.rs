@@ -1,4 +1,4 @@
-//! How often a client comes back to a server that does not want it.
+//! The rate of reconnects to a server that rejects the client.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::hostile::{Attack, Seen};
 use super::memory::unmeasured;
 use super::world::survives;
 
-/// Without a response the pauses grow: 1, 1.6 and 2.56 seconds, give or take 20 %.
+/// Without a response the backoff grows: 1, 1.6 and 2.56 seconds, plus or minus 20 %.
 fn assert_backs_off(what: &str, times: &[std::time::Instant]) {
     let took = times[2].duration_since(times[0]);
     assert!(took > Duration::from_millis(2080), "{what}: three in {took:?}");

@@ -1,4 +1,4 @@
-//! Messages, lists and texts that are too large, or just not.
+//! Messages, lists and texts at and above their limits.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ const MIB: usize = 1 << 20;
 /// For large messages on a machine that is busy with others.
 const LARGE_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Sends the prefix of a message and so many zeros of its content, piece by piece; says whether the client took them.
+/// Sends the prefix of a message and this many zeros of its content, piece by piece; returns whether the client read
+/// them.
 async fn stream_zeros(exchange: &mut Exchange, announced: u32, length: usize) -> bool {
     let prefix = [&[0], &announced.to_be_bytes()[..]].concat();
     if !exchange.send(prefix).await {
@@ -65,7 +66,7 @@ async fn message_above_the_limit_is_named_in_errors() {
     world.recovers("a message of 4 GB", hostile).await;
 }
 
-/// All of the message is taken, and given back: it is a response of no known type.
+/// All of the message is read, and freed: it is a response of an unknown type.
 async fn large_message_is_taken(bytes: usize, peak: isize) {
     let mut memory = measured().await;
     let mut limits = Limits::default();
@@ -78,7 +79,7 @@ async fn large_message_is_taken(bytes: usize, peak: isize) {
         async move {
             exchange.begin(&[]);
             exchange.read_on();
-            // A field of protobuf that nobody knows, number 1000.
+            // An unknown protobuf field, number 1000.
             let content = u32::try_from(bytes - 8).expect("four bytes");
             let key = [0xc2, 0x3e];
             let mut length = Vec::new();
@@ -105,7 +106,7 @@ async fn large_message_is_taken(bytes: usize, peak: isize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_within_the_limit_is_taken_and_given_back() {
-    // While it grows, it is there twice.
+    // Both copies exist while it grows.
     large_message_is_taken(16 * MIB, 16 * 3 + 8).await;
 }
 
@@ -118,7 +119,7 @@ async fn message_of_500_mb_is_below_the_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compressed_messages_are_not_inflated() {
     let mut memory = measured().await;
-    // The DEFLATE of a gigabyte of zeros begins so; the rest does not matter, as nobody inflates it.
+    // The start of the DEFLATE of a gigabyte of zeros; the rest does not matter, as it is never inflated.
     let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 3][..], &[0xec, 0xc1, 1, 1], &[0; 1000]].concat();
     let encodings = [&[("grpc-encoding", "gzip")][..], &[("content-encoding", "gzip")], &[]];
     let mut worlds = Vec::new();
@@ -149,7 +150,7 @@ async fn compressed_messages_are_not_inflated() {
     running.join_all().await;
 }
 
-/// Sends responses with these resources, one after the other, and gives what their NACKs say.
+/// Sends responses with these resources, one after the other, and returns their NACKs.
 async fn nacks_of(responses: Vec<(&'static str, Vec<u8>)>, peak: isize) -> Vec<String> {
     let mut memory = measured().await;
     let world = World::configured(|builder| builder).await;
@@ -209,7 +210,7 @@ async fn a_million_elements() {
         (CDS, [&name[..], &empty(8, 1_000_000)].concat(), "more than the limit of 1048576"),
         // Headers to add.
         (RDS, [&name[..], &empty(6, 1_000_000)].concat(), "more than 250000 elements"),
-        // Filter chains. A Listener of another name would be the deletion of the one in use.
+        // Filter chains. A Listener with a different name would delete the one in use.
         (
             LDS,
             [listener(SERVICE, "route").encode_to_vec(), empty(3, 1_000_000)].concat(),
@@ -232,7 +233,7 @@ async fn long_texts() {
     let good = Resource::from(listener(SERVICE, "route")).value().clone();
     let unnamed = Any { type_url: long.clone(), value: good.value.clone() };
     let named = Resource::from(eds_cluster(&long)).value().clone();
-    // Versions and nonces are answered as they are, and what is wrong is cut.
+    // Versions and nonces are returned unchanged, and errors are truncated.
     let attack = Attack::streams(move |mut exchange| {
         let mut responses = vec![
             response(LDS, &long, vec![good.clone()]),

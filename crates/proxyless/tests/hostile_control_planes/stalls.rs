@@ -1,4 +1,4 @@
-//! Servers that say nothing, or half of it.
+//! Servers that stay silent, or stop halfway.
 
 use bytes::Bytes;
 use proxyless_testkit::resources::*;
@@ -65,7 +65,7 @@ async fn silence_at_each_point() {
     }
 }
 
-/// A server that allows one stream, which load reports have taken: ADS gets a connection of its own.
+/// A server that allows one stream, which load reports occupy: ADS gets a separate connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn load_reports_do_not_take_the_only_stream_from_ads() {
     let _shared = unmeasured().await;
@@ -76,11 +76,11 @@ async fn load_reports_do_not_take_the_only_stream_from_ads() {
         let resources = resources.clone();
         async move {
             match (exchange.is_ads(), exchange.number) {
-                // The first ADS stream ends when load reports wait for its place.
+                // The first ADS stream ends while load reports wait for its slot.
                 (true, 1) => {
                     let log = exchange.log.clone();
                     let serving = exchange.serve_well(&resources);
-                    // Load is asked for on the last response: the stream is there before long.
+                    // The last response requests load reports: the stream follows soon.
                     let _ = tokio::time::timeout(std::time::Duration::from_millis(1500), serving).await;
                     log.done();
                 }
@@ -94,7 +94,7 @@ async fn load_reports_do_not_take_the_only_stream_from_ads() {
     });
     let wishes = Wishes { max_concurrent_streams: Some(1) };
     let hostile = world.attack(attack.with(wishes));
-    // ADS, then load reports in its place, then ADS on another connection.
+    // ADS, then load reports in its slot, then ADS on a different connection.
     let seen = hostile.wait("ADS is back", |seen| seen.streams >= 3 && seen.connections >= 2).await;
     assert!(seen.connections <= 3, "{seen:?}");
     world.recovers("load reports took the only stream", hostile).await;

@@ -1,4 +1,4 @@
-//! A channel under a steady load, whose control plane is replaced by a hostile one and comes back.
+//! A channel under a steady load, whose control plane is replaced by a hostile one and returns.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use super::common::{ask, builder, mesh};
 use super::hostile::{Attack, Hostile, Seen};
 use super::memory::Measured;
 
-/// How often an RPC is sent. Enough to notice an outage, and little beside what is measured.
+/// The interval of RPCs: short enough to notice an outage, and long compared to the measurements.
 const PACE: Duration = Duration::from_millis(20);
 
 /// Far beyond the backoff of a client that has failed a few times, on a machine that is busy with others.
 const RECOVERY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many worlds there are at a time.
+/// The number of concurrent worlds.
 static WORLDS: Semaphore = Semaphore::const_new(16);
 
 pub(crate) struct World {
     pub(crate) plane: ControlPlane,
     pub(crate) channel: XdsChannel,
-    /// In use before the attack, and after it.
+    /// Whether it is in use before and after the attack.
     pub(crate) old: Backend,
     new: Backend,
     load: Option<Load>,
@@ -75,7 +75,7 @@ async fn until_answered_by(channel: &XdsChannel, backend: &str, what: &str) {
 }
 
 impl World {
-    /// A channel that has a good configuration, whose control plane is gone.
+    /// A channel with a good configuration, whose control plane is gone.
     pub(crate) async fn configured(options: impl FnOnce(XdsChannelBuilder) -> XdsChannelBuilder) -> Self {
         let mut world = Self::unconfigured(options).await;
         world.plane.restart().await.expect("the port is its own");
@@ -85,7 +85,7 @@ impl World {
         world
     }
 
-    /// A channel that never had one.
+    /// A channel without a configuration.
     pub(crate) async fn unconfigured(options: impl FnOnce(XdsChannelBuilder) -> XdsChannelBuilder) -> Self {
         let (old, new) =
             (Backend::start("old").await.expect("a port"), Backend::start("new").await.expect("a port"));
@@ -109,13 +109,13 @@ impl World {
         ]
     }
 
-    /// A good control plane is back, with another backend: RPCs go there, and none has failed.
+    /// A good control plane returns with a different backend: RPCs go there, and none has failed.
     pub(crate) async fn recovers(self, what: &str, hostile: Hostile) {
         hostile.stop(what).await;
         self.recovers_alone(what).await;
     }
 
-    /// The same after a measurement, which others may make meanwhile.
+    /// The same after a measurement, which other tests may make meanwhile.
     pub(crate) async fn recovers_after(self, memory: Measured, what: &str, hostile: Hostile) {
         hostile.stop(what).await;
         drop(memory);
@@ -134,7 +134,7 @@ impl World {
     }
 }
 
-/// A channel with a good configuration meets the attack until the server has seen enough, and recovers.
+/// A channel with a good configuration meets the attack until `enough`, and recovers.
 pub(crate) async fn survives(what: &str, attack: Attack, enough: impl Fn(&Seen) -> bool) -> Seen {
     let _place = WORLDS.acquire().await.expect("it is never closed");
     let world = World::configured(|builder| builder).await;
@@ -144,7 +144,7 @@ pub(crate) async fn survives(what: &str, attack: Attack, enough: impl Fn(&Seen) 
     seen
 }
 
-/// A channel without a configuration meets the attack until the server has seen enough, and gets one.
+/// A channel without a configuration meets the attack until `enough`, and gets one.
 pub(crate) async fn starts_after(what: &str, attack: Attack, enough: impl Fn(&Seen) -> bool) {
     let _place = WORLDS.acquire().await.expect("it is never closed");
     let world = World::unconfigured(|builder| builder).await;
