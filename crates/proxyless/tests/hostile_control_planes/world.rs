@@ -26,7 +26,7 @@ static WORLDS: Semaphore = Semaphore::const_new(16);
 pub(crate) struct World {
     pub(crate) plane: ControlPlane,
     pub(crate) channel: XdsChannel,
-    /// Whether it is in use before and after the attack.
+    /// The backend before the attack; `new` is the one after it.
     pub(crate) old: Backend,
     new: Backend,
     load: Option<Load>,
