@@ -74,6 +74,8 @@ fn seeds_that_once_failed() {
     }
     // An unsubscription that the server has not read because earlier answers wait to be written.
     check(211_379_098_098..211_379_098_099);
+    // A gentle world whose assignment had no backend left for its last priority.
+    check(5_749..5_750);
     // An unsubscribed Cluster that is absent from a response, returns, and is subscribed again.
     check(169_854_586_850..169_854_586_851);
 }

@@ -163,6 +163,8 @@ impl Maker {
     pub(super) fn assignment(&mut self) -> Assignment {
         let mut free: Vec<u8> = (1..=BACKENDS).collect();
         self.rng.shuffle(&mut free);
+        // Kept for the last priority of a gentle world.
+        let spare = self.gentle.then(|| free.remove(0));
         let mut zones: Vec<u8> = (0..5).collect();
         self.rng.shuffle(&mut zones);
         let priorities = (0..self.rng.below(4)).map(|_| {
@@ -175,7 +177,7 @@ impl Maker {
         });
         let mut priorities: Vec<_> = priorities.filter(|localities| !localities.is_empty()).collect();
         if self.gentle {
-            let endpoints = free.pop().map(Endpoint::new).into_iter().collect();
+            let endpoints = free.pop().or(spare).map(Endpoint::new).into_iter().collect();
             priorities.push(vec![Locality { zone: "sure".into(), weight: 1, endpoints }]);
         }
         let rare = if self.settings.load { 8 } else { 15 };
