@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use proxyless_balancer::api::Wake;
+use proxyless_balancer::policies::priority::DEFAULT_FAILOVER_TIMEOUT;
 use proxyless_balancer::tree::TreeConfig;
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, DataPlane};
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
@@ -102,7 +103,7 @@ impl SimChannel {
             listener_name: Arc::clone(&name),
             authority: name,
             tree: TreeConfig::default(),
-            failover_timeout: Duration::from_secs(10),
+            failover_timeout: DEFAULT_FAILOVER_TIMEOUT,
             dns: dns(),
             gates: gates(settings),
             circuits,

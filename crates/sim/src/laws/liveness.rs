@@ -129,6 +129,7 @@ fn all_attempts(mesh: &Mesh, channel: &SimChannel, leaf: &str) -> Duration {
     }
 }
 
+/// The number of priorities of a leaf that time out before one serves.
 fn priorities_tried(mesh: &Mesh, backends: &Backends, leaf: &str) -> usize {
     let Some(ClusterKind::Eds(eds)) = mesh.clusters.get(leaf).map(|cluster| &cluster.kind) else { return 1 };
     let Some(assignment) = mesh.assignments.get(eds) else { return 1 };
@@ -136,7 +137,7 @@ fn priorities_tried(mesh: &Mesh, backends: &Backends, leaf: &str) -> usize {
     let serves = |endpoints: &Vec<&[SocketAddr]>| {
         endpoints.iter().any(|addresses| addresses.iter().any(|&address| backends.accepts(address)))
     };
-    priorities.iter().position(serves).map_or(priorities.len(), |place| place + 1).max(1)
+    priorities.iter().position(serves).unwrap_or(priorities.len())
 }
 
 /// A serving endpoint may be in backoff, or an attempt that began before it answered may have to time out first. An
@@ -149,7 +150,7 @@ fn connecting(mesh: &Mesh, backends: &Backends, channel: &SimChannel, cluster: &
     let one = |address: &SocketAddr| {
         let siblings = mesh.siblings(&leaf, *address);
         let others = siblings.iter().map(|sibling| channel.connections.longest_attempt(*sibling));
-        // A ring that RPCs do not come to tries its endpoints one after the other.
+        // A ring without RPCs tries its endpoints one after the other.
         let ring = if is_ring(mesh, backends, cluster) {
             all_attempts(mesh, channel, &leaf)
         } else {
