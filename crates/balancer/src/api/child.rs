@@ -9,7 +9,7 @@ use proxyless_sans_io::{Rng, Time};
 use super::change::{Cause, Changed, reason};
 use super::{
     ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, QueuePicker,
-    Route, RouteBuf, Signal, StateChange, Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update,
+    Signal, StateChange, Subchannel, SubchannelEvent, SubchannelSpec, Timer, TreePath, TreePathBuf, Update,
 };
 
 /// The id of a child within its policy. Never reused, so that late events for a removed child are ignored.
@@ -106,22 +106,22 @@ impl Child {
     }
 
     /// Passes a subchannel event to the child.
-    pub fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+    pub fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
         let cause = if event.state == event.health { Cause::Subchannel } else { Cause::Ejection };
-        self.call(cause, cx, |policy, cx| policy.on_subchannel(route, event, cx));
+        self.call(cause, cx, |policy, cx| policy.on_subchannel(path, event, cx));
     }
 
     /// Passes a timer to the child.
-    pub fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        self.call(Cause::Timer, cx, |policy, cx| policy.on_timer(route, token, cx));
+    pub fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        self.call(Cause::Timer, cx, |policy, cx| policy.on_timer(path, tag, cx));
     }
 
     /// Passes a signal to the child.
-    pub fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
+    pub fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
         // A signal deferred to the end of the input belongs to the cause of the input.
         let input = self.called.filter(|(at, _)| *at == cx.now());
         let cause = input.map_or(Cause::Signal, |(_, cause)| cause);
-        self.call(cause, cx, |policy, cx| policy.on_signal(route, token, cx));
+        self.call(cause, cx, |policy, cx| policy.on_signal(path, tag, cx));
     }
 
     /// Makes the child leave IDLE.
@@ -186,7 +186,7 @@ fn unchanged(last: &Update, new: &Update) -> bool {
         }
 }
 
-/// The context that a parent passes to a child: adds the child's index to routes and stores its output.
+/// The context that a parent passes to a child: adds the child's index to paths and stores its output.
 pub struct ChildCx<'a> {
     /// The parent's context.
     pub parent: &'a mut dyn Cx,
@@ -206,7 +206,7 @@ impl Cx for ChildCx<'_> {
     }
 
     fn create_subchannel(&mut self, mut spec: SubchannelSpec) -> Subchannel {
-        spec.route.push(self.index);
+        spec.path.push(self.index);
         self.parent.create_subchannel(spec)
     }
 
@@ -214,14 +214,14 @@ impl Cx for ChildCx<'_> {
         self.parent.connect(subchannel);
     }
 
-    fn set_timer(&mut self, mut route: RouteBuf, delay: Duration, token: u32) -> Timer {
-        route.push(self.index);
-        self.parent.set_timer(route, delay, token)
+    fn set_timer(&mut self, mut path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
+        path.push(self.index);
+        self.parent.set_timer(path, delay, tag)
     }
 
-    fn create_signal(&mut self, mut route: RouteBuf, token: u32) -> Signal {
-        route.push(self.index);
-        self.parent.create_signal(route, token)
+    fn create_signal(&mut self, mut path: TreePathBuf, tag: u32) -> Signal {
+        path.push(self.index);
+        self.parent.create_signal(path, tag)
     }
 
     fn defer(&mut self, signal: &Signal) {
@@ -245,7 +245,7 @@ impl Cx for ChildCx<'_> {
     }
 }
 
-/// The children of a policy, by a key chosen by the parent and by the index used in routes.
+/// The children of a policy, by a key chosen by the parent and by the index used in paths.
 pub struct Children<K> {
     by_key: BTreeMap<K, ChildIndex>,
     by_index: BTreeMap<ChildIndex, Child>,

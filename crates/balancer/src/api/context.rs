@@ -7,13 +7,13 @@ use std::time::Duration;
 use proxyless_sans_io::{Rng, Time};
 
 use super::{
-    ConnectivityState, Endpoint, Picker, PolicyEvent, RouteBuf, Signal, Subchannel, Timer, Trackers,
+    ConnectivityState, Endpoint, Picker, PolicyEvent, Signal, Subchannel, Timer, Trackers, TreePathBuf,
 };
 
 /// The context of one policy, its only connection to the rest of the tree.
 ///
-/// Requests that carry a [`RouteBuf`] are passed up level by level; each level adds the index of the requesting child
-/// ([`super::ChildCx`] does this). A policy always starts with an empty route.
+/// Requests that carry a [`TreePathBuf`] are passed up level by level; each level adds the index of the requesting child
+/// ([`super::ChildCx`] does this). A policy always starts with an empty path.
 pub trait Cx {
     /// The time of the event that is being handled.
     fn now(&self) -> Time;
@@ -27,11 +27,11 @@ pub trait Cx {
     /// Makes an IDLE subchannel connect; no effect in any other state.
     fn connect(&mut self, subchannel: &Subchannel);
 
-    /// Sets a timer that calls `on_timer(token)` after `delay`, unless the handle is dropped first.
-    fn set_timer(&mut self, route: RouteBuf, delay: Duration, token: u32) -> Timer;
+    /// Sets a timer that calls `on_timer(tag)` after `delay`, unless the handle is dropped first.
+    fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer;
 
-    /// Creates a signal for pickers to raise, which calls `on_signal(token)`.
-    fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal;
+    /// Creates a signal for pickers to raise, which calls `on_signal(tag)`.
+    fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal;
 
     /// Calls `on_signal` for a signal of this policy after all other events of the current input have been delivered,
     /// so that work caused by many events is done once. May be called once until then.
@@ -59,14 +59,14 @@ pub struct SubchannelSpec {
     pub endpoint: Arc<Endpoint>,
     /// The trackers of calls; wrapper policies add theirs on the way up.
     pub trackers: Trackers,
-    /// The route back down, built by each level on the way up.
-    pub route: RouteBuf,
+    /// The path back down, built by each level on the way up.
+    pub path: TreePathBuf,
 }
 
 impl SubchannelSpec {
     /// A specification as a leaf policy creates it.
     #[must_use]
     pub fn new(address: SocketAddr, endpoint: Arc<Endpoint>) -> Self {
-        Self { address, endpoint, trackers: Trackers::default(), route: RouteBuf::default() }
+        Self { address, endpoint, trackers: Trackers::default(), path: TreePathBuf::default() }
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use proxyless_sans_io::{Rng, Time};
 
 use super::{
-    ConnectivityState, Cx, Id, Picker, PolicyEvent, Releases, RouteBuf, Signal, Subchannel, SubchannelSpec,
-    Timer,
+    ConnectivityState, Cx, Id, Picker, PolicyEvent, Releases, Signal, Subchannel, SubchannelSpec, Timer,
+    TreePathBuf,
 };
 
 /// Creates subchannels for a child.
 pub trait Intercept {
-    /// Creates a subchannel that the child requested. `cx` is the interceptor's own context; the route in `spec`
+    /// Creates a subchannel that the child requested. `cx` is the interceptor's own context; the path in `spec`
     /// already leads through the interceptor to the child.
     fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel;
 }
@@ -43,12 +43,12 @@ impl<I: Intercept> Cx for InterceptCx<'_, I> {
         self.cx.connect(subchannel);
     }
 
-    fn set_timer(&mut self, route: RouteBuf, delay: Duration, token: u32) -> Timer {
-        self.cx.set_timer(route, delay, token)
+    fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
+        self.cx.set_timer(path, delay, tag)
     }
 
-    fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal {
-        self.cx.create_signal(route, token)
+    fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal {
+        self.cx.create_signal(path, tag)
     }
 
     fn defer(&mut self, signal: &Signal) {

@@ -2,7 +2,7 @@
 //!
 //! * A [`Policy`] has only `&mut self` and a [`Cx`]; it never sees its parent. It publishes into a slot that its parent
 //!   reads *after* the call ([`Child`]), so nothing is re-entrant and no decision is made in the middle of an update.
-//! * Events are passed down from the root along a [`Route`]: one child index per level.
+//! * Events are passed down from the root along a [`TreePath`]: one child index per level.
 //! * A [`Picker`] is immutable and shared with the data path: it takes no lock and does not allocate.
 
 mod call;
@@ -45,7 +45,7 @@ pub use pick_error::PickError;
 pub use picker::{
     CallAttributes, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickResult, Picker, QueuePicker,
 };
-pub use policy::{Policy, Route, RouteBuf, SharedRoute, SubchannelEvent, Update};
+pub use policy::{Policy, SharedTreePath, SubchannelEvent, TreePath, TreePathBuf, Update};
 pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointHealth, Locality};
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;

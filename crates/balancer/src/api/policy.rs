@@ -22,13 +22,13 @@ pub trait Policy: Send {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError>;
 
     /// A subchannel of this policy or of a descendant changed its state.
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx);
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx);
 
-    /// A timer of this policy or of a descendant fired. `token` is the value that it was set with.
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx);
+    /// A timer of this policy or of a descendant fired. `tag` is the value that it was set with.
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx);
 
     /// A picker raised a signal of this policy or of a descendant.
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx);
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx);
 
     /// Leaves IDLE: connects instead of waiting for an RPC.
     fn exit_idle(&mut self, cx: &mut dyn Cx);
@@ -76,46 +76,46 @@ pub struct SubchannelEvent {
     pub error: Option<Arc<PickError>>,
 }
 
-/// The destination of an event: the child at this level, and the rest of the route.
+/// The destination of an event: the child at this level, and the rest of the path.
 #[derive(Clone, Copy, Debug)]
-pub struct Route<'a> {
+pub struct TreePath<'a> {
     /// The last step, if it is not in `above`.
     leaf: Option<ChildIndex>,
     /// The earlier steps, in reverse order.
     above: &'a [ChildIndex],
 }
 
-impl<'a> Route<'a> {
-    /// The child to pass the event to, with the rest of the route; `None` if the event is for this policy itself.
+impl<'a> TreePath<'a> {
+    /// The child to pass the event to, with the rest of the path; `None` if the event is for this policy itself.
     #[must_use]
-    pub fn next(self) -> Option<(ChildIndex, Route<'a>)> {
+    pub fn next(self) -> Option<(ChildIndex, TreePath<'a>)> {
         match self.above.split_last() {
-            Some((&child, above)) => Some((child, Route { leaf: self.leaf, above })),
-            None => self.leaf.map(|leaf| (leaf, Route { leaf: None, above: &[] })),
+            Some((&child, above)) => Some((child, TreePath { leaf: self.leaf, above })),
+            None => self.leaf.map(|leaf| (leaf, TreePath { leaf: None, above: &[] })),
         }
     }
 }
 
-/// A stored route. Routes to children of the same policy share all but the last step.
+/// A stored path. Paths to children of the same policy share all but the last step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedRoute {
+pub struct SharedTreePath {
     leaf: Option<ChildIndex>,
     above: Arc<[ChildIndex]>,
 }
 
-impl SharedRoute {
-    /// The route from the root.
+impl SharedTreePath {
+    /// The path from the root.
     #[must_use]
-    pub fn route(&self) -> Route<'_> {
-        Route { leaf: self.leaf, above: &self.above }
+    pub fn path(&self) -> TreePath<'_> {
+        TreePath { leaf: self.leaf, above: &self.above }
     }
 }
 
-/// A route under construction: the leaf's index first; each level above adds its own.
+/// A path under construction: the leaf's index first; each level above adds its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RouteBuf(Vec<ChildIndex>);
+pub struct TreePathBuf(Vec<ChildIndex>);
 
-impl RouteBuf {
+impl TreePathBuf {
     /// Adds the index of the caller at the next level up.
     pub fn push(&mut self, child: ChildIndex) {
         if self.0.capacity() == 0 {
@@ -125,9 +125,9 @@ impl RouteBuf {
         self.0.push(child);
     }
 
-    /// The finished route; shares memory with `like` if that leads to a sibling.
+    /// The finished path; shares memory with `like` if that leads to a sibling.
     #[must_use]
-    pub fn share(&self, like: Option<&SharedRoute>) -> SharedRoute {
+    pub fn share(&self, like: Option<&SharedTreePath>) -> SharedTreePath {
         let (leaf, above) = match self.0.split_first() {
             Some((&leaf, above)) => (Some(leaf), above),
             None => (None, &[][..]),
@@ -136,12 +136,12 @@ impl RouteBuf {
             Some(like) if *like.above == *above => Arc::clone(&like.above),
             _ => above.into(),
         };
-        SharedRoute { leaf, above }
+        SharedTreePath { leaf, above }
     }
 
-    /// The route from the root.
+    /// The path from the root.
     #[must_use]
-    pub fn route(&self) -> Route<'_> {
-        Route { leaf: None, above: &self.0 }
+    pub fn path(&self) -> TreePath<'_> {
+        TreePath { leaf: None, above: &self.0 }
     }
 }

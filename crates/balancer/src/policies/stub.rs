@@ -9,8 +9,8 @@ use proxyless_sans_io::{Rng, Time};
 
 use crate::api::{
     CallAttributes, ConfigError, ConnectivityState, Cx, Endpoints, Id, PickArgs, PickError, PickResult,
-    Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, Releases, Route, RouteBuf, Signal, SignalQueue,
-    Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update, Wake, config_of,
+    Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, Releases, Signal, SignalQueue, Subchannel,
+    SubchannelEvent, SubchannelSpec, Timer, TreePath, TreePathBuf, Update, Wake, config_of,
 };
 
 const PUBLISH: u32 = 1;
@@ -22,7 +22,7 @@ pub(super) struct World(Arc<Mutex<Facts>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// A timer of each live child, which identifies its route.
+    /// A timer of each live child, which identifies its path.
     handles: BTreeMap<String, Id>,
     /// The state that a child publishes when it is updated.
     pub(super) on_update: BTreeMap<String, ConnectivityState>,
@@ -92,7 +92,7 @@ impl Policy for Stub {
         update.endpoints.flatten(&mut |endpoint| ports.push(endpoint.addresses[0].port()));
         facts.log.push(format!("update {name} {ports:?}"));
         if self.live.is_none() {
-            let timer = cx.set_timer(RouteBuf::default(), Duration::MAX, 0);
+            let timer = cx.set_timer(TreePathBuf::default(), Duration::MAX, 0);
             facts.handles.insert(name.clone(), timer.id());
             self.live = Some((name.clone(), config.world.clone(), timer));
         }
@@ -102,22 +102,22 @@ impl Policy for Stub {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, _: Route<'_>, _: &SubchannelEvent, _: &mut dyn Cx) {}
+    fn on_subchannel(&mut self, _: TreePath<'_>, _: &SubchannelEvent, _: &mut dyn Cx) {}
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        assert!(route.next().is_none());
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        assert!(path.next().is_none());
         let (_, world, _) = self.live.as_ref().unwrap();
-        match token {
+        match tag {
             PUBLISH => {
                 let state = world.facts().say.take();
                 self.publish(state, cx);
             }
             RERESOLVE => cx.request_reresolution(),
-            _ => panic!("unexpected token {token}"),
+            _ => panic!("unexpected tag {tag}"),
         }
     }
 
-    fn on_signal(&mut self, _: Route<'_>, _: u32, _: &mut dyn Cx) {}
+    fn on_signal(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
         let (name, world, _) = self.live.as_ref().unwrap();
@@ -194,10 +194,10 @@ impl Rig {
         self.world.facts().handles.contains_key(child)
     }
 
-    fn poke(&mut self, child: &str, token: u32) {
+    fn poke(&mut self, child: &str, tag: u32) {
         let id = *self.world.facts().handles.get(child).unwrap_or_else(|| panic!("no child {child}"));
-        let (route, ..) = self.cx.timers[&id].clone();
-        self.policy.on_timer(route.route(), token, &mut self.cx);
+        let (path, ..) = self.cx.timers[&id].clone();
+        self.policy.on_timer(path.path(), tag, &mut self.cx);
         self.cx.forget_released();
     }
 
@@ -214,8 +214,8 @@ impl Rig {
                 break;
             }
             self.cx.now = at;
-            let (route, _, token) = self.cx.timers.remove(&id).unwrap();
-            self.policy.on_timer(route.route(), token, &mut self.cx);
+            let (path, _, tag) = self.cx.timers.remove(&id).unwrap();
+            self.policy.on_timer(path.path(), tag, &mut self.cx);
             self.cx.forget_released();
         }
         self.cx.now = end;
@@ -260,8 +260,8 @@ pub(super) struct Recorder {
     queue: SignalQueue,
     releases: Arc<Releases>,
     last_id: u64,
-    pub(super) timers: BTreeMap<Id, (RouteBuf, Time, u32)>,
-    pub(super) signals: BTreeMap<Id, (RouteBuf, u32)>,
+    pub(super) timers: BTreeMap<Id, (TreePathBuf, Time, u32)>,
+    pub(super) signals: BTreeMap<Id, (TreePathBuf, u32)>,
     published: Vec<(ConnectivityState, Arc<dyn Picker>)>,
     pub(super) reresolutions: usize,
     pub(super) events: Vec<String>,
@@ -315,15 +315,15 @@ impl Cx for Recorder {
 
     fn connect(&mut self, _: &Subchannel) {}
 
-    fn set_timer(&mut self, route: RouteBuf, delay: Duration, token: u32) -> Timer {
+    fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
         let id = self.next_id();
-        self.timers.insert(id, (route, self.now + delay, token));
+        self.timers.insert(id, (path, self.now + delay, tag));
         Timer::new(id, Arc::clone(&self.releases))
     }
 
-    fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal {
+    fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal {
         let id = self.next_id();
-        self.signals.insert(id, (route, token));
+        self.signals.insert(id, (path, tag));
         self.queue.signal(id, Arc::clone(&self.releases))
     }
 

@@ -8,8 +8,8 @@ use proxyless_sans_io::{Rng, Time};
 
 use super::{ConnectionId, TreeConfig, TreeStats};
 use crate::api::{
-    ConnectivityState, Cx, Id, PickTarget, Picker, PolicyEvent, Releases, RouteBuf, SharedRoute, Signal,
-    SignalQueue, Subchannel, SubchannelSpec, Timer, Wake,
+    ConnectivityState, Cx, Id, PickTarget, Picker, PolicyEvent, Releases, SharedTreePath, Signal,
+    SignalQueue, Subchannel, SubchannelSpec, Timer, TreePathBuf, Wake,
 };
 use crate::pool::{Pool, PoolKey};
 
@@ -31,29 +31,29 @@ pub(super) struct Core {
     rng: Rng,
     /// Boxed, because the leaves of the map are half empty.
     held: BTreeMap<Id, Box<Held>>,
-    /// The last stored route: the next one often leads to a sibling.
-    last_route: Option<SharedRoute>,
+    /// The last stored path: the next one often leads to a sibling.
+    last_path: Option<SharedTreePath>,
     timers: BTreeSet<(Time, Id)>,
     releases: Arc<Releases>,
     next_id: u64,
 }
 
-/// An object that a policy holds a handle of, and the route to that policy.
+/// An object that a policy holds a handle of, and the path to that policy.
 struct Held {
     kind: Kind,
-    route: SharedRoute,
+    path: SharedTreePath,
 }
 
 enum Kind {
     Subchannel { connection: ConnectionId },
-    Timer { at: Time, token: u32 },
-    Signal { token: u32 },
+    Timer { at: Time, tag: u32 },
+    Signal { tag: u32 },
 }
 
-/// A message for the policy at the end of a route.
+/// A message for the policy at the end of a path.
 pub(super) struct Message {
-    pub(super) token: u32,
-    pub(super) route: SharedRoute,
+    pub(super) tag: u32,
+    pub(super) path: SharedTreePath,
 }
 
 impl Core {
@@ -68,7 +68,7 @@ impl Core {
             deferred: VecDeque::new(),
             rng: Rng::new(config.seed),
             held: BTreeMap::new(),
-            last_route: None,
+            last_path: None,
             timers: BTreeSet::new(),
             releases: Releases::new(),
             next_id: 0,
@@ -88,9 +88,9 @@ impl Core {
         }
     }
 
-    /// The route to the owner of a subchannel, if it still exists.
-    pub(super) fn route(&self, subchannel: Id) -> Option<SharedRoute> {
-        self.held.get(&subchannel).map(|held| held.route.clone())
+    /// The path to the owner of a subchannel, if it still exists.
+    pub(super) fn path_to(&self, subchannel: Id) -> Option<SharedTreePath> {
+        self.held.get(&subchannel).map(|held| held.path.clone())
     }
 
     /// The next raised signal whose handle still exists.
@@ -115,9 +115,7 @@ impl Core {
 
     fn signal(&self, id: Id) -> Option<Message> {
         match &**self.held.get(&id)? {
-            Held { kind: Kind::Signal { token }, route } => {
-                Some(Message { token: *token, route: route.clone() })
-            }
+            Held { kind: Kind::Signal { tag }, path } => Some(Message { tag: *tag, path: path.clone() }),
             _ => None,
         }
     }
@@ -131,7 +129,7 @@ impl Core {
         let due = self.timers.range(..=(self.now, Id(u64::MAX))).find(|(_, id)| *id < limit).copied()?;
         self.timers.remove(&due);
         match *self.held.remove(&due.1)? {
-            Held { kind: Kind::Timer { token, .. }, route } => Some(Message { token, route }),
+            Held { kind: Kind::Timer { tag, .. }, path } => Some(Message { tag, path }),
             _ => None,
         }
     }
@@ -154,10 +152,10 @@ impl Core {
         stats
     }
 
-    fn hold(&mut self, id: Id, kind: Kind, route: &RouteBuf) {
-        let route = route.share(self.last_route.as_ref());
-        self.last_route = Some(route.clone());
-        self.held.insert(id, Box::new(Held { kind, route }));
+    fn hold(&mut self, id: Id, kind: Kind, path: &TreePathBuf) {
+        let path = path.share(self.last_path.as_ref());
+        self.last_path = Some(path.clone());
+        self.held.insert(id, Box::new(Held { kind, path }));
     }
 }
 
@@ -171,10 +169,10 @@ impl Cx for Core {
     }
 
     fn create_subchannel(&mut self, spec: SubchannelSpec) -> Subchannel {
-        let SubchannelSpec { address, endpoint, trackers, route } = spec;
+        let SubchannelSpec { address, endpoint, trackers, path } = spec;
         let id = self.new_id();
         let (connection, slot) = self.pool.acquire(PoolKey { address }, id);
-        self.hold(id, Kind::Subchannel { connection }, &route);
+        self.hold(id, Kind::Subchannel { connection }, &path);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
         Subchannel::new(id, target, Arc::clone(&self.releases))
     }
@@ -186,17 +184,17 @@ impl Cx for Core {
         }
     }
 
-    fn set_timer(&mut self, route: RouteBuf, delay: Duration, token: u32) -> Timer {
+    fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
         let id = self.new_id();
         let at = self.now + delay;
         self.timers.insert((at, id));
-        self.hold(id, Kind::Timer { at, token }, &route);
+        self.hold(id, Kind::Timer { at, tag }, &path);
         Timer::new(id, Arc::clone(&self.releases))
     }
 
-    fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal {
+    fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal {
         let id = self.new_id();
-        self.hold(id, Kind::Signal { token }, &route);
+        self.hold(id, Kind::Signal { tag }, &path);
         self.signals.signal(id, Arc::clone(&self.releases))
     }
 

@@ -18,7 +18,8 @@ pub use io::{ConnectionEvent, ConnectionId, ConnectionNode, Published, TreeConfi
 
 use self::core::{Core, Message};
 use crate::api::{
-    CallCounts, Child, ChildIndex, ChildOutput, ConfigError, Cx, PolicyEvent, PolicyNode, Route, Update, Wake,
+    CallCounts, Child, ChildIndex, ChildOutput, ConfigError, Cx, PolicyEvent, PolicyNode, TreePath, Update,
+    Wake,
 };
 
 /// The single child of the tree itself.
@@ -84,7 +85,7 @@ impl Tree {
     pub fn on_signals(&mut self, now: Time) {
         self.core.now = now;
         while let Some(message) = self.core.next_signal() {
-            self.tell_root(&message, |root, route, token, cx| root.on_signal(route, token, cx));
+            self.tell_root(&message, |root, path, tag, cx| root.on_signal(path, tag, cx));
         }
         self.finish();
     }
@@ -103,7 +104,7 @@ impl Tree {
                 self.core.pool.expire(now);
                 self.settle();
             } else if let Some(message) = self.core.expire_timer(limit) {
-                self.tell_root(&message, |root, route, token, cx| root.on_timer(route, token, cx));
+                self.tell_root(&message, |root, path, tag, cx| root.on_timer(path, tag, cx));
             } else if pool.is_some() {
                 self.core.pool.expire(now);
                 self.settle();
@@ -203,11 +204,15 @@ impl Tree {
         self.core.stats()
     }
 
-    fn tell_root(&mut self, message: &Message, tell: impl FnOnce(&mut Child, Route<'_>, u32, &mut dyn Cx)) {
+    fn tell_root(
+        &mut self,
+        message: &Message,
+        tell: impl FnOnce(&mut Child, TreePath<'_>, u32, &mut dyn Cx),
+    ) {
         if let Some(root) = &mut self.root
-            && let Some((_, route)) = message.route.route().next()
+            && let Some((_, path)) = message.path.path().next()
         {
-            tell(root, route, message.token, &mut self.core);
+            tell(root, path, message.tag, &mut self.core);
         }
         self.settle();
     }
@@ -218,10 +223,10 @@ impl Tree {
             self.core.drain_releases();
             let Some(event) = self.core.pool.poll_event() else { break };
             if let Some(root) = &mut self.root
-                && let Some(route) = self.core.route(event.subchannel)
-                && let Some((_, route)) = route.route().next()
+                && let Some(path) = self.core.path_to(event.subchannel)
+                && let Some((_, path)) = path.path().next()
             {
-                root.on_subchannel(route, &event, &mut self.core);
+                root.on_subchannel(path, &event, &mut self.core);
             }
         }
     }
@@ -229,7 +234,7 @@ impl Tree {
     fn finish(&mut self) {
         self.settle();
         while let Some(message) = self.core.next_deferred() {
-            self.tell_root(&message, |root, route, token, cx| root.on_signal(route, token, cx));
+            self.tell_root(&message, |root, path, tag, cx| root.on_signal(path, tag, cx));
         }
         self.core.pool.finish(self.core.now);
     }

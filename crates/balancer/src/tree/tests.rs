@@ -9,7 +9,7 @@ use proxyless_sans_io::Time;
 use super::*;
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{
-    Children, Endpoints, Policy, PolicyConfig, QueuePicker, Route, RouteBuf, SubchannelEvent, Timer,
+    Children, Endpoints, Policy, PolicyConfig, QueuePicker, SubchannelEvent, Timer, TreePath, TreePathBuf,
     config_of,
 };
 use crate::policies::pick_first::PickFirstConfig;
@@ -52,25 +52,25 @@ impl Policy for FanPolicy {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if let Some((index, route)) = route.next()
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        if let Some((index, path)) = path.next()
             && let Some(child) = self.0.at(index)
         {
-            child.on_subchannel(route, event, cx);
+            child.on_subchannel(path, event, cx);
         }
         self.fold(cx);
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if let Some((index, route)) = route.next()
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if let Some((index, path)) = path.next()
             && let Some(child) = self.0.at(index)
         {
-            child.on_timer(route, token, cx);
+            child.on_timer(path, tag, cx);
         }
         self.fold(cx);
     }
 
-    fn on_signal(&mut self, _: Route<'_>, _: u32, _: &mut dyn Cx) {}
+    fn on_signal(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
 
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 }
@@ -389,24 +389,24 @@ struct ClocksPolicy(Vec<Timer>);
 
 impl Policy for ClocksPolicy {
     fn update(&mut self, _: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
-        for (delay, token) in [(30, 3), (10, 1), (20, 2)] {
-            self.0.push(cx.set_timer(RouteBuf::default(), Duration::from_secs(delay), token));
+        for (delay, tag) in [(30, 3), (10, 1), (20, 2)] {
+            self.0.push(cx.set_timer(TreePathBuf::default(), Duration::from_secs(delay), tag));
         }
         cx.publish(Connecting, QueuePicker::new());
         Ok(())
     }
 
-    fn on_timer(&mut self, _: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        FIRED.lock().unwrap().push(token);
-        match token {
-            1 => self.0.push(cx.set_timer(RouteBuf::default(), Duration::ZERO, 100)),
+    fn on_timer(&mut self, _: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        FIRED.lock().unwrap().push(tag);
+        match tag {
+            1 => self.0.push(cx.set_timer(TreePathBuf::default(), Duration::ZERO, 100)),
             2 => drop(self.0.remove(0)),
             _ => {}
         }
     }
 
-    fn on_subchannel(&mut self, _: Route<'_>, _: &SubchannelEvent, _: &mut dyn Cx) {}
-    fn on_signal(&mut self, _: Route<'_>, _: u32, _: &mut dyn Cx) {}
+    fn on_subchannel(&mut self, _: TreePath<'_>, _: &SubchannelEvent, _: &mut dyn Cx) {}
+    fn on_signal(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 }
 
@@ -457,18 +457,18 @@ impl Policy for CountedPolicy {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if let Some((_, rest)) = route.next() {
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        if let Some((_, rest)) = path.next() {
             self.0.on_subchannel(rest, event, cx);
         }
         self.fold(cx);
     }
 
-    fn on_timer(&mut self, _: Route<'_>, _: u32, _: &mut dyn Cx) {}
+    fn on_timer(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if let Some((_, rest)) = route.next() {
-            self.0.on_signal(rest, token, cx);
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if let Some((_, rest)) = path.next() {
+            self.0.on_signal(rest, tag, cx);
         }
         self.fold(cx);
     }

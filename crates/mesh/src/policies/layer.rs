@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    Child, ChildIndex, ChildOutput, ConfigError, Cx, Intercept, InterceptCx, Policy, PolicyNode, Route,
-    Subchannel, SubchannelEvent, SubchannelSpec, Update,
+    Child, ChildIndex, ChildOutput, ConfigError, Cx, Intercept, InterceptCx, Policy, PolicyNode, Subchannel,
+    SubchannelEvent, SubchannelSpec, TreePath, Update,
 };
 use proxyless_sans_io::Time;
 
@@ -71,11 +71,11 @@ impl Below {
 impl<L: Layer> Layered<L> {
     fn descend(
         &mut self,
-        route: Route<'_>,
+        path: TreePath<'_>,
         cx: &mut dyn Cx,
-        f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
+        f: impl FnOnce(&mut Child, TreePath<'_>, &mut dyn Cx),
     ) {
-        let Some((index, rest)) = route.next() else { return };
+        let Some((index, rest)) = path.next() else { return };
         // An event for a removed child is ignored.
         if let Some(child) = self.below.child.as_mut().filter(|child| child.index() == index) {
             let by = &mut Seen(|spec: &mut SubchannelSpec| self.layer.on_create(spec));
@@ -101,16 +101,16 @@ impl<L: Layer> Policy for Layered<L> {
         result
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        self.descend(route, cx, |child, route, cx| child.on_subchannel(route, event, cx));
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        self.descend(path, cx, |child, path, cx| child.on_subchannel(path, event, cx));
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        self.descend(route, cx, |child, route, cx| child.on_timer(route, token, cx));
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        self.descend(path, cx, |child, path, cx| child.on_timer(path, tag, cx));
     }
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        self.descend(path, cx, |child, path, cx| child.on_signal(path, tag, cx));
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {

@@ -9,8 +9,8 @@ use super::config::{NAME, OutlierDetectionConfig};
 use super::endpoints::Watched;
 use crate::api::{
     Child, ChildIndex, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Intercept, InterceptCx, Lent,
-    PickError, Policy, PolicyNode, Route, RouteBuf, SharedRoute, Subchannel, SubchannelEvent, SubchannelSpec,
-    Timer, Update, config_of,
+    PickError, Policy, PolicyNode, SharedTreePath, Subchannel, SubchannelEvent, SubchannelSpec, Timer,
+    TreePath, TreePathBuf, Update, config_of,
 };
 
 /// The policy `outlier_detection`.
@@ -45,7 +45,7 @@ struct Subchannels {
 
 /// The last event of a subchannel that the child has seen.
 struct Seen {
-    route: SharedRoute,
+    path: SharedTreePath,
     /// The event, as received from above.
     event: Option<SubchannelEvent>,
     /// Whether the child saw it as an ejection.
@@ -75,14 +75,14 @@ impl Policy for OutlierDetection {
         result
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
         let event = self.subchannels.seen_by_child(event);
-        self.descend(route, cx, |child, route, cx| child.on_subchannel(route, &event, cx));
+        self.descend(path, cx, |child, path, cx| child.on_subchannel(path, &event, cx));
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if route.next().is_some() {
-            return self.descend(route, cx, |child, route, cx| child.on_timer(route, token, cx));
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if path.next().is_some() {
+            return self.descend(path, cx, |child, path, cx| child.on_timer(path, tag, cx));
         }
         let now = cx.now();
         for event in self.subchannels.watched.sweep(&self.detection, now, cx.rng()) {
@@ -94,8 +94,8 @@ impl Policy for OutlierDetection {
         self.finish(cx);
     }
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        self.descend(path, cx, |child, path, cx| child.on_signal(path, tag, cx));
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
@@ -145,17 +145,17 @@ impl OutlierDetection {
 
     fn timer(&self, started: Time, cx: &mut dyn Cx) -> Sweep {
         let delay = self.detection.interval.saturating_sub(cx.now().since(started));
-        Sweep { started, _timer: cx.set_timer(RouteBuf::default(), delay, 0) }
+        Sweep { started, _timer: cx.set_timer(TreePathBuf::default(), delay, 0) }
     }
 
     fn descend(
         &mut self,
-        route: Route<'_>,
+        path: TreePath<'_>,
         cx: &mut dyn Cx,
-        f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
+        f: impl FnOnce(&mut Child, TreePath<'_>, &mut dyn Cx),
     ) {
         // An event for a removed child is ignored.
-        if let Some((index, rest)) = route.next() {
+        if let Some((index, rest)) = path.next() {
             if let Some(before) = self.before.as_mut().filter(|before| before.index() == index) {
                 f(before, rest, cx);
             } else if self.child.as_ref().is_some_and(|child| child.index() == index) {
@@ -176,9 +176,9 @@ impl OutlierDetection {
 
     /// Repeats the last event of each subchannel whose ejection has changed.
     fn tell_child(&mut self, cx: &mut dyn Cx) {
-        for (route, event) in self.subchannels.changed() {
+        for (path, event) in self.subchannels.changed() {
             let event = self.subchannels.seen_by_child(&event);
-            if let Some((_, rest)) = route.route().next() {
+            if let Some((_, rest)) = path.path().next() {
                 self.call(cx, |child, cx| child.on_subchannel(rest, &event, cx));
             }
         }
@@ -221,14 +221,14 @@ impl Subchannels {
     }
 
     /// The events that the child would now see differently.
-    fn changed(&self) -> Vec<(SharedRoute, SubchannelEvent)> {
+    fn changed(&self) -> Vec<(SharedTreePath, SubchannelEvent)> {
         if self.seen_ejected == 0 && self.watched.ejected() == 0 {
             return Vec::new();
         }
         let changed = self.lent.iter().filter_map(|(subchannel, seen)| {
             let event = seen.event.as_ref().filter(|event| event.state == ConnectivityState::Ready)?;
             let ejected = self.watched.is_ejected(subchannel.target().address);
-            (ejected != seen.ejected).then(|| (seen.route.clone(), event.clone()))
+            (ejected != seen.ejected).then(|| (seen.path.clone(), event.clone()))
         });
         changed.collect()
     }
@@ -238,7 +238,7 @@ impl Intercept for Subchannels {
     fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
         // The tracker is added even while nothing is counted: detection may be enabled later.
         spec.trackers.add(self.watched.subchannel_made(spec.address));
-        let seen = Seen { route: spec.route.share(None), event: None, ejected: false };
+        let seen = Seen { path: spec.path.share(None), event: None, ejected: false };
         self.lent.lend(cx.create_subchannel(spec), seen)
     }
 }

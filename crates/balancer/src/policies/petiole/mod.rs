@@ -19,8 +19,8 @@ pub use self::member::Member;
 use self::old::Old;
 use super::pick_first::PickFirst;
 use crate::api::{
-    ChildIndex, ConnectivityState, Cx, Endpoint, Endpoints, Policy as _, PolicyNode, QueuePicker, Route,
-    SubchannelEvent,
+    ChildIndex, ConnectivityState, Cx, Endpoint, Endpoints, Policy as _, PolicyNode, QueuePicker,
+    SubchannelEvent, TreePath,
 };
 
 /// The policy by which children connect.
@@ -133,24 +133,24 @@ impl Petiole {
     /// Passes an event to its child. `None` if the child no longer exists or published nothing.
     pub fn on_subchannel(
         &mut self,
-        route: Route<'_>,
+        path: TreePath<'_>,
         event: &SubchannelEvent,
         cx: &mut dyn Cx,
     ) -> Option<Change> {
-        let (index, rest) = route.next()?;
+        let (index, rest) = path.next()?;
         self.call(index, cx, |child, cx| child.on_subchannel(rest, event, cx))
     }
 
     /// Passes a timer to its child; also `None` if it is the policy's own.
-    pub fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) -> Option<Change> {
-        let (index, rest) = route.next()?;
-        self.call(index, cx, |child, cx| child.on_timer(rest, token, cx))
+    pub fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) -> Option<Change> {
+        let (index, rest) = path.next()?;
+        self.call(index, cx, |child, cx| child.on_timer(rest, tag, cx))
     }
 
     /// Passes a signal to its child; also `None` if it is the policy's own.
-    pub fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) -> Option<Change> {
-        let (index, rest) = route.next()?;
-        self.call(index, cx, |child, cx| child.on_signal(rest, token, cx))
+    pub fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) -> Option<Change> {
+        let (index, rest) = path.next()?;
+        self.call(index, cx, |child, cx| child.on_signal(rest, tag, cx))
     }
 
     /// Makes a child connect if it is IDLE.

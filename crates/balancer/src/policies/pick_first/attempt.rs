@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{ConnectivityState, Cx, PickError, RouteBuf, Subchannel, SubchannelEvent, Timer};
+use crate::api::{ConnectivityState, Cx, PickError, Subchannel, SubchannelEvent, Timer, TreePathBuf};
 
 /// A search over a list of subchannels.
 pub(super) struct Attempt {
@@ -76,7 +76,7 @@ impl Attempt {
                     }
                     // A61: the timer runs for all but the last.
                     if self.cursor < last {
-                        self.timer = Some(cx.set_timer(RouteBuf::default(), delay, 0));
+                        self.timer = Some(cx.set_timer(TreePathBuf::default(), delay, 0));
                     }
                     return Progress::Searching;
                 }

@@ -11,7 +11,7 @@ use super::PickFirstConfig;
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{
     Child, ChildIndex, ConfigError, ConnectivityState, Cx, Id, PickError, Picker, Policy, PolicyConfig,
-    PolicyEvent, Route, RouteBuf, Signal, Subchannel, SubchannelEvent, SubchannelSpec, Timer, Update,
+    PolicyEvent, Signal, Subchannel, SubchannelEvent, SubchannelSpec, Timer, TreePath, TreePathBuf, Update,
     config_of,
 };
 use crate::policies::round_robin::RoundRobinConfig;
@@ -66,9 +66,9 @@ impl EjectPolicy {
         }
     }
 
-    fn deliver(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+    fn deliver(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
         let event = self.rewritten(event);
-        if let (Some(child), Some((_, rest))) = (&mut self.child, route.next()) {
+        if let (Some(child), Some((_, rest))) = (&mut self.child, path.next()) {
             child.on_subchannel(rest, &event, &mut Watch { cx, known: &mut self.known });
         }
     }
@@ -85,7 +85,7 @@ impl Policy for EjectPolicy {
             let events: Vec<_> = self.known.created.values().cloned().collect();
             for (spec, event) in events {
                 if let Some(event) = event {
-                    self.deliver(spec.route.route(), &event, cx);
+                    self.deliver(spec.path.path(), &event, cx);
                 }
             }
         }
@@ -93,24 +93,24 @@ impl Policy for EjectPolicy {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
         if let Some((_, last)) = self.known.created.get_mut(&event.subchannel) {
             *last = Some(event.clone());
         }
-        self.deliver(route, event, cx);
+        self.deliver(path, event, cx);
         self.fold(cx);
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if let (Some(child), Some((_, rest))) = (&mut self.child, route.next()) {
-            child.on_timer(rest, token, &mut Watch { cx, known: &mut self.known });
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if let (Some(child), Some((_, rest))) = (&mut self.child, path.next()) {
+            child.on_timer(rest, tag, &mut Watch { cx, known: &mut self.known });
         }
         self.fold(cx);
     }
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if let (Some(child), Some((_, rest))) = (&mut self.child, route.next()) {
-            child.on_signal(rest, token, &mut Watch { cx, known: &mut self.known });
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if let (Some(child), Some((_, rest))) = (&mut self.child, path.next()) {
+            child.on_signal(rest, tag, &mut Watch { cx, known: &mut self.known });
         }
         self.fold(cx);
     }
@@ -138,11 +138,11 @@ impl Cx for Watch<'_> {
     fn connect(&mut self, subchannel: &Subchannel) {
         self.cx.connect(subchannel);
     }
-    fn set_timer(&mut self, route: RouteBuf, delay: Duration, token: u32) -> Timer {
-        self.cx.set_timer(route, delay, token)
+    fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
+        self.cx.set_timer(path, delay, tag)
     }
-    fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal {
-        self.cx.create_signal(route, token)
+    fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal {
+        self.cx.create_signal(path, tag)
     }
     fn defer(&mut self, signal: &Signal) {
         self.cx.defer(signal);

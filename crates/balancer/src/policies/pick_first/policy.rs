@@ -11,7 +11,8 @@ use super::attempt::{Attempt, Candidate, Progress};
 use super::picker::TargetPicker;
 use crate::api::{
     ConfigError, ConnectivityState, Cx, Endpoint, EndpointNode, FailPicker, PickError, Policy, PolicyNode,
-    QueuePicker, Route, RouteBuf, Signal, Subchannel, SubchannelEvent, SubchannelSpec, Update, config_of,
+    QueuePicker, Signal, Subchannel, SubchannelEvent, SubchannelSpec, TreePath, TreePathBuf, Update,
+    config_of,
 };
 
 /// The policy `pick_first`.
@@ -59,7 +60,7 @@ impl Policy for PickFirst {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, _: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+    fn on_subchannel(&mut self, _: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
         let delay = self.config.attempt_delay();
         match &mut self.phase {
             Phase::Searching(attempt) => {
@@ -80,7 +81,7 @@ impl Policy for PickFirst {
         }
     }
 
-    fn on_timer(&mut self, _: Route<'_>, _: u32, cx: &mut dyn Cx) {
+    fn on_timer(&mut self, _: TreePath<'_>, _: u32, cx: &mut dyn Cx) {
         let delay = self.config.attempt_delay();
         if let Phase::Searching(attempt) = &mut self.phase {
             let progress = attempt.on_timer(delay, cx);
@@ -88,7 +89,7 @@ impl Policy for PickFirst {
         }
     }
 
-    fn on_signal(&mut self, _: Route<'_>, _: u32, cx: &mut dyn Cx) {
+    fn on_signal(&mut self, _: TreePath<'_>, _: u32, cx: &mut dyn Cx) {
         self.exit_idle(cx);
     }
 
@@ -234,7 +235,7 @@ impl PickFirst {
     }
 
     fn go_idle(&mut self, cx: &mut dyn Cx) {
-        let signal = cx.create_signal(RouteBuf::default(), 0);
+        let signal = cx.create_signal(TreePathBuf::default(), 0);
         cx.publish(ConnectivityState::Idle, QueuePicker::waking(signal.raiser()));
         self.phase = Phase::Idle { _signal: signal };
     }

@@ -8,8 +8,8 @@ use proxyless_sans_io::{Rng, Time};
 use super::choice::ChildView;
 use super::config::PriorityChild;
 use crate::api::{
-    Child, ChildIndex, ConnectivityState, Cx, Picker, PolicyEvent, RouteBuf, Signal, Subchannel,
-    SubchannelSpec, Timer,
+    Child, ChildIndex, ConnectivityState, Cx, Picker, PolicyEvent, Signal, Subchannel, SubchannelSpec, Timer,
+    TreePathBuf,
 };
 
 /// A child with its failover timer and its retention timer.
@@ -77,12 +77,12 @@ impl PriorityNode {
         self.retention.is_some()
     }
 
-    /// Stops the timer with this token, and returns which one it was.
-    pub(super) fn expire(&mut self, token: u32) -> Option<Expired> {
-        if self.failover.take_if(|deadline| deadline.token == token).is_some() {
+    /// Stops the timer with this tag, and returns which one it was.
+    pub(super) fn expire(&mut self, tag: u32) -> Option<Expired> {
+        if self.failover.take_if(|deadline| deadline.tag == tag).is_some() {
             return Some(Expired::Failover);
         }
-        self.retention.take_if(|deadline| deadline.token == token).map(|_| Expired::Retention)
+        self.retention.take_if(|deadline| deadline.tag == tag).map(|_| Expired::Retention)
     }
 
     fn on_state(&mut self, timers: &mut Timers, cx: &mut dyn Cx) {
@@ -112,23 +112,23 @@ pub(super) enum Expired {
     Retention,
 }
 
-/// A running timer and its token.
+/// A running timer and its tag.
 pub(super) struct Deadline {
-    token: u32,
+    tag: u32,
     _timer: Timer,
 }
 
-/// Starts timers, each with its own token.
+/// Starts timers, each with its own tag.
 #[derive(Default)]
 pub(super) struct Timers {
     pub(super) failover_timeout: Duration,
-    last_token: u32,
+    last_tag: u32,
 }
 
 impl Timers {
     pub(super) fn start(&mut self, delay: Duration, cx: &mut dyn Cx) -> Deadline {
-        self.last_token = self.last_token.wrapping_add(1);
-        Deadline { token: self.last_token, _timer: cx.set_timer(RouteBuf::default(), delay, self.last_token) }
+        self.last_tag = self.last_tag.wrapping_add(1);
+        Deadline { tag: self.last_tag, _timer: cx.set_timer(TreePathBuf::default(), delay, self.last_tag) }
     }
 }
 
@@ -153,12 +153,12 @@ impl Cx for WithoutReresolution<'_> {
         self.0.connect(subchannel);
     }
 
-    fn set_timer(&mut self, route: RouteBuf, delay: Duration, token: u32) -> Timer {
-        self.0.set_timer(route, delay, token)
+    fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
+        self.0.set_timer(path, delay, tag)
     }
 
-    fn create_signal(&mut self, route: RouteBuf, token: u32) -> Signal {
-        self.0.create_signal(route, token)
+    fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal {
+        self.0.create_signal(path, tag)
     }
 
     fn defer(&mut self, signal: &Signal) {

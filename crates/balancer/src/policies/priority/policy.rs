@@ -11,7 +11,7 @@ use super::config::{PriorityConfig, RETENTION};
 use super::serving::Serving;
 use crate::api::{
     Child, ChildIndex, ChildNode, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy,
-    PolicyConfig, PolicyNode, Route, SubchannelEvent, Update, config_of,
+    PolicyConfig, PolicyNode, SubchannelEvent, TreePath, Update, config_of,
 };
 
 const NAME: &str = "priority_experimental";
@@ -76,20 +76,20 @@ impl Policy for Priority {
         if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = route.next() {
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        if let Some((index, rest)) = path.next() {
             self.call_child(index, cx, |child, cx| child.on_subchannel(rest, event, cx));
         }
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        let Some((index, rest)) = route.next() else { return self.on_own_timer(token, cx) };
-        self.call_child(index, cx, |child, cx| child.on_timer(rest, token, cx));
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        let Some((index, rest)) = path.next() else { return self.on_own_timer(tag, cx) };
+        self.call_child(index, cx, |child, cx| child.on_timer(rest, tag, cx));
     }
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = route.next() {
-            self.call_child(index, cx, |child, cx| child.on_signal(rest, token, cx));
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if let Some((index, rest)) = path.next() {
+            self.call_child(index, cx, |child, cx| child.on_signal(rest, tag, cx));
         }
     }
 
@@ -135,9 +135,9 @@ impl Priority {
         }
     }
 
-    fn on_own_timer(&mut self, token: u32, cx: &mut dyn Cx) {
+    fn on_own_timer(&mut self, tag: u32, cx: &mut dyn Cx) {
         let expired =
-            self.nodes.iter_mut().find_map(|(name, node)| Some((Arc::clone(name), node.expire(token)?)));
+            self.nodes.iter_mut().find_map(|(name, node)| Some((Arc::clone(name), node.expire(tag)?)));
         match expired {
             // X-14, A56: the end of the failover timer is not a failure of the child: it only allows another choice.
             Some((name, Expired::Failover)) => {

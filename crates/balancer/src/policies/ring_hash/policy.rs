@@ -10,8 +10,8 @@ use super::picker::{EndpointView, RingPicker};
 use super::ring::Ring;
 use super::weights::Weights;
 use crate::api::{
-    ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, Route,
-    RouteBuf, Signal, SubchannelEvent, Update, config_of,
+    ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, Signal,
+    SubchannelEvent, TreePath, TreePathBuf, Update, config_of,
 };
 use crate::policies::petiole::{Change, Connect, Member, Petiole, StateCounts};
 
@@ -82,26 +82,26 @@ impl Policy for RingHash {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        let change = self.petiole.on_subchannel(route, event, cx);
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        let change = self.petiole.on_subchannel(path, event, cx);
         self.on_change(change, cx);
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        let change = self.petiole.on_timer(route, token, cx);
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        let change = self.petiole.on_timer(path, tag, cx);
         self.on_change(change, cx);
     }
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        let change = match route.next() {
-            Some(_) => self.petiole.on_signal(route, token, cx),
-            None if token == SETTLE => {
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        let change = match path.next() {
+            Some(_) => self.petiole.on_signal(path, tag, cx),
+            None if tag == SETTLE => {
                 if self.unsettled.take().is_some() {
                     self.settle(cx);
                 }
                 return;
             }
-            None => self.on_wish(ChildIndex(token), cx),
+            None => self.on_wish(ChildIndex(tag), cx),
         };
         self.on_change(change, cx);
     }
@@ -129,7 +129,7 @@ impl RingHash {
         if let Some(change) = change {
             self.update_view(change.position);
             if self.unsettled.is_none() {
-                let signal = cx.create_signal(RouteBuf::default(), SETTLE);
+                let signal = cx.create_signal(TreePathBuf::default(), SETTLE);
                 cx.defer(&signal);
                 self.unsettled = Some(signal);
             }
@@ -140,7 +140,8 @@ impl RingHash {
         let mut old = std::mem::take(&mut self.signals);
         for member in self.petiole.members() {
             let index = member.index();
-            let signal = old.remove(&index).unwrap_or_else(|| cx.create_signal(RouteBuf::default(), index.0));
+            let signal =
+                old.remove(&index).unwrap_or_else(|| cx.create_signal(TreePathBuf::default(), index.0));
             self.signals.insert(index, signal);
         }
     }

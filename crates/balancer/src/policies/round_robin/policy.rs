@@ -9,7 +9,7 @@ use super::picker::RoundRobinPicker;
 use super::position::Position;
 use crate::api::{
     ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, QueuePicker,
-    Route, RouteBuf, Signal, SubchannelEvent, Update, config_of,
+    Signal, SubchannelEvent, TreePath, TreePathBuf, Update, config_of,
 };
 use crate::policies::petiole::{Change, Connect, Petiole};
 
@@ -65,21 +65,21 @@ impl Policy for RoundRobin {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        let change = self.petiole.on_subchannel(route, event, cx);
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        let change = self.petiole.on_subchannel(path, event, cx);
         self.changed(change, cx);
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        let change = self.petiole.on_timer(route, token, cx);
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        let change = self.petiole.on_timer(path, tag, cx);
         self.changed(change, cx);
     }
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if route.next().is_none() {
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if path.next().is_none() {
             return self.rebuild(cx);
         }
-        let change = self.petiole.on_signal(route, token, cx);
+        let change = self.petiole.on_signal(path, tag, cx);
         self.changed(change, cx);
     }
 
@@ -98,7 +98,7 @@ impl RoundRobin {
         match self.petiole.counts().aggregate() {
             ConnectivityState::Ready => {
                 if change.touches_ready() && self.stale.is_none() {
-                    let signal = cx.create_signal(RouteBuf::default(), 0);
+                    let signal = cx.create_signal(TreePathBuf::default(), 0);
                     cx.defer(&signal);
                     self.stale = Some(signal);
                 }

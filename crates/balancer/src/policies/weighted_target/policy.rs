@@ -9,7 +9,7 @@ use super::config::WeightedTargetConfig;
 use super::picker::{Share, WeightedPicker};
 use crate::api::{
     Child, ChildIndex, ChildNode, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy,
-    PolicyConfig, PolicyNode, Route, SubchannelEvent, Update, config_of,
+    PolicyConfig, PolicyNode, SubchannelEvent, TreePath, Update, config_of,
 };
 
 const NAME: &str = "weighted_target_experimental";
@@ -66,21 +66,21 @@ impl Policy for WeightedTarget {
         if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = route.next() {
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        if let Some((index, rest)) = path.next() {
             self.call_child(index, cx, |child, cx| child.on_subchannel(rest, event, cx));
         }
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = route.next() {
-            self.call_child(index, cx, |child, cx| child.on_timer(rest, token, cx));
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if let Some((index, rest)) = path.next() {
+            self.call_child(index, cx, |child, cx| child.on_timer(rest, tag, cx));
         }
     }
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = route.next() {
-            self.call_child(index, cx, |child, cx| child.on_signal(rest, token, cx));
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if let Some((index, rest)) = path.next() {
+            self.call_child(index, cx, |child, cx| child.on_signal(rest, tag, cx));
         }
     }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::{
     Child, ChildNode, Children, ConfigError, ConnectivityState, Cx, Endpoints, Policy, PolicyConfig,
-    PolicyNode, Route, RouteBuf, Signal, SubchannelEvent, Update, config_of,
+    PolicyNode, Signal, SubchannelEvent, TreePath, TreePathBuf, Update, config_of,
 };
 use proxyless_sans_io::Time;
 
@@ -24,15 +24,15 @@ pub(super) struct ClusterManager {
 impl ClusterManager {
     fn descend(
         &mut self,
-        route: Route<'_>,
+        path: TreePath<'_>,
         cx: &mut dyn Cx,
-        f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
+        f: impl FnOnce(&mut Child, TreePath<'_>, &mut dyn Cx),
     ) {
-        let Some((index, rest)) = route.next() else { return };
+        let Some((index, rest)) = path.next() else { return };
         if let Some(child) = self.children.at(index) {
             f(child, rest, cx);
             if child.output().dirty && self.stale.is_none() {
-                let signal = cx.create_signal(RouteBuf::default(), 0);
+                let signal = cx.create_signal(TreePathBuf::default(), 0);
                 cx.defer(&signal);
                 self.stale = Some(signal);
             }
@@ -112,17 +112,17 @@ impl Policy for ClusterManager {
         if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        self.descend(route, cx, |child, route, cx| child.on_subchannel(route, event, cx));
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        self.descend(path, cx, |child, path, cx| child.on_subchannel(path, event, cx));
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        self.descend(route, cx, |child, route, cx| child.on_timer(route, token, cx));
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        self.descend(path, cx, |child, path, cx| child.on_timer(path, tag, cx));
     }
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if route.next().is_some() {
-            return self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if path.next().is_some() {
+            return self.descend(path, cx, |child, path, cx| child.on_signal(path, tag, cx));
         }
         if self.stale.take().is_some() && self.any_dirty() {
             self.publish(cx);

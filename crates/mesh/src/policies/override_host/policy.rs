@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    Child, ChildIndex, ConfigError, Cx, Detail, Endpoints, InterceptCx, Policy, PolicyNode, Route, RouteBuf,
-    Signal, SubchannelEvent, Timer, Update, config_of,
+    Child, ChildIndex, ConfigError, Cx, Detail, Endpoints, InterceptCx, Policy, PolicyNode, Signal,
+    SubchannelEvent, Timer, TreePath, TreePathBuf, Update, config_of,
 };
 use proxyless_sans_io::Time;
 use proxyless_sans_io::sync::atomic::{Ordering, fence};
@@ -82,15 +82,15 @@ impl Policy for OverrideHostPolicy {
         result
     }
 
-    fn on_subchannel(&mut self, route: Route<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
         if self.hosts.on_event(event, cx) {
-            self.descend(route, cx, |child, route, cx| child.on_subchannel(route, event, cx));
+            self.descend(path, cx, |child, path, cx| child.on_subchannel(path, event, cx));
         }
     }
 
-    fn on_timer(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if route.next().is_some() {
-            return self.descend(route, cx, |child, route, cx| child.on_timer(route, token, cx));
+    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if path.next().is_some() {
+            return self.descend(path, cx, |child, path, cx| child.on_timer(path, tag, cx));
         }
         self.sweep = None;
         self.last_sweep = cx.now();
@@ -98,9 +98,9 @@ impl Policy for OverrideHostPolicy {
         self.arm(cx);
     }
 
-    fn on_signal(&mut self, route: Route<'_>, token: u32, cx: &mut dyn Cx) {
-        if route.next().is_some() {
-            return self.descend(route, cx, |child, route, cx| child.on_signal(route, token, cx));
+    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+        if path.next().is_some() {
+            return self.descend(path, cx, |child, path, cx| child.on_signal(path, tag, cx));
         }
         // A75-55: here, not in the pick.
         let Some(control) = &self.control else { return };
@@ -142,7 +142,7 @@ impl OverrideHostPolicy {
 
     fn start(&mut self, cx: &mut dyn Cx) {
         if self.control.is_none() {
-            let signal = cx.create_signal(RouteBuf::default(), 0);
+            let signal = cx.create_signal(TreePathBuf::default(), 0);
             let (sender, queue) = channel();
             let wishes = Arc::new(Wishes { raiser: signal.raiser(), queue: sender });
             self.control = Some(Control { signal, queue, wishes });
@@ -152,11 +152,11 @@ impl OverrideHostPolicy {
 
     fn descend(
         &mut self,
-        route: Route<'_>,
+        path: TreePath<'_>,
         cx: &mut dyn Cx,
-        f: impl FnOnce(&mut Child, Route<'_>, &mut dyn Cx),
+        f: impl FnOnce(&mut Child, TreePath<'_>, &mut dyn Cx),
     ) {
-        if let Some((_, rest)) = route.next() {
+        if let Some((_, rest)) = path.next() {
             self.call(cx, |child, cx| f(child, rest, cx));
         }
         self.finish(cx);
@@ -201,7 +201,7 @@ impl OverrideHostPolicy {
         if next != self.sweep.as_ref().map(|sweep| sweep.at) {
             self.sweep = next.map(|at| {
                 let delay = at.since(cx.now());
-                Sweep { at, _timer: cx.set_timer(RouteBuf::default(), delay, 0) }
+                Sweep { at, _timer: cx.set_timer(TreePathBuf::default(), delay, 0) }
             });
         }
     }
