@@ -1,6 +1,5 @@
-//! Children of a policy: the child, the slot that it publishes into, and its context.
+//! A child of a policy, the slot that it publishes into, and its context.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +8,38 @@ use proxyless_sans_io::{Rng, Time};
 use super::change::{Cause, Changed, reason};
 use super::{
     ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, QueuePicker,
-    Signal, StateChange, Subchannel, SubchannelEvent, SubchannelSpec, Timer, TreePath, TreePathBuf, Update,
+    Signal, StateChange, Subchannel, SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf, Update,
 };
 
 /// The id of a child within its policy. Never reused, so that late events for a removed child are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChildIndex(pub u32);
+
+/// Assigns the indices of a policy's children.
+#[derive(Debug, Default)]
+pub(crate) struct ChildIndices(u32);
+
+impl ChildIndices {
+    /// A new index, greater than all previous ones.
+    pub(crate) fn assign(&mut self) -> ChildIndex {
+        self.0 += 1;
+        ChildIndex(self.0 - 1)
+    }
+
+    /// The index that [`Self::assign`] returns next.
+    pub(crate) fn next(&self) -> ChildIndex {
+        ChildIndex(self.0)
+    }
+}
+
+/// Whether a child's requests for re-resolution are passed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the names say it
+pub enum Reresolution {
+    #[default]
+    Forwarded,
+    Ignored,
+}
 
 /// The last output of a child.
 #[derive(Clone)]
@@ -39,6 +64,7 @@ pub struct Child {
     policy: Box<dyn Policy>,
     policy_name: &'static str,
     output: ChildOutput,
+    reresolution: Reresolution,
     last: Option<Update>,
     changed: Option<Changed>,
     /// The last call other than a signal.
@@ -54,6 +80,7 @@ impl Child {
             policy: config.build(),
             policy_name: config.policy_name(),
             output: ChildOutput::default(),
+            reresolution: Reresolution::default(),
             last: None,
             changed: None,
             called: None,
@@ -69,6 +96,11 @@ impl Child {
     /// Whether the child has published since the last call of this method.
     pub fn take_dirty(&mut self) -> bool {
         std::mem::take(&mut self.output.dirty)
+    }
+
+    /// Sets whether the child's requests for re-resolution are passed on.
+    pub fn set_reresolution(&mut self, reresolution: Reresolution) {
+        self.reresolution = reresolution;
     }
 
     /// The child's index in its parent.
@@ -105,23 +137,18 @@ impl Child {
         self.pass_on(update, cx)
     }
 
-    /// Passes a subchannel event to the child.
-    pub fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        let cause = if event.state == event.health { Cause::Subchannel } else { Cause::Ejection };
-        self.call(cause, cx, |policy, cx| policy.on_subchannel(path, event, cx));
-    }
-
-    /// Passes a timer to the child.
-    pub fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        self.call(Cause::Timer, cx, |policy, cx| policy.on_timer(path, tag, cx));
-    }
-
-    /// Passes a signal to the child.
-    pub fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        // A signal deferred to the end of the input belongs to the cause of the input.
-        let input = self.called.filter(|(at, _)| *at == cx.now());
-        let cause = input.map_or(Cause::Signal, |(_, cause)| cause);
-        self.call(cause, cx, |policy, cx| policy.on_signal(path, tag, cx));
+    /// Passes an event to the child.
+    pub fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
+        let cause = match event {
+            TreeEvent::Subchannel(event) if event.state != event.health => Cause::Ejection,
+            TreeEvent::Subchannel(_) => Cause::Subchannel,
+            TreeEvent::Timer(_) => Cause::Timer,
+            // A signal deferred to the end of the input belongs to the cause of the input.
+            TreeEvent::Signal(_) => {
+                self.called.filter(|(at, _)| *at == cx.now()).map_or(Cause::Signal, |(_, cause)| cause)
+            }
+        };
+        self.call(cause, cx, |policy, cx| policy.on_event(path, event, cx));
     }
 
     /// Makes the child leave IDLE.
@@ -165,7 +192,8 @@ impl Child {
         f: impl FnOnce(&mut dyn Policy, &mut dyn Cx) -> R,
     ) -> R {
         let (at, from) = (cx.now(), self.output.state);
-        let mut cx = ChildCx { parent: cx, index: self.index, output: &mut self.output };
+        let (index, reresolution) = (self.index, self.reresolution);
+        let mut cx = ChildCx { parent: cx, index, output: &mut self.output, reresolution };
         let result = f(&mut *self.policy, &mut cx);
         if self.output.state != from {
             self.changed = Some(Changed { at, from, cause });
@@ -194,6 +222,8 @@ pub struct ChildCx<'a> {
     pub index: ChildIndex,
     /// The slot for the child's output.
     pub output: &'a mut ChildOutput,
+    /// Whether requests for re-resolution are passed on.
+    pub reresolution: Reresolution,
 }
 
 impl Cx for ChildCx<'_> {
@@ -237,103 +267,12 @@ impl Cx for ChildCx<'_> {
     }
 
     fn request_reresolution(&mut self) {
-        self.parent.request_reresolution();
+        if self.reresolution == Reresolution::Forwarded {
+            self.parent.request_reresolution();
+        }
     }
 
     fn record(&mut self, event: PolicyEvent) {
         self.parent.record(event);
-    }
-}
-
-/// The children of a policy, by a key chosen by the parent and by the index used in paths.
-pub struct Children<K> {
-    by_key: BTreeMap<K, ChildIndex>,
-    by_index: BTreeMap<ChildIndex, Child>,
-    next: u32,
-}
-
-impl<K> Default for Children<K> {
-    fn default() -> Self {
-        Self { by_key: BTreeMap::new(), by_index: BTreeMap::new(), next: 0 }
-    }
-}
-
-impl<K: Ord> Children<K> {
-    /// The child of this key, if there is one.
-    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&Child>
-    where
-        K: std::borrow::Borrow<Q>,
-    {
-        self.by_index.get(self.by_key.get(key)?)
-    }
-
-    /// The child of this key, if there is one.
-    pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut Child>
-    where
-        K: std::borrow::Borrow<Q>,
-    {
-        self.by_index.get_mut(self.by_key.get(key)?)
-    }
-
-    /// The child with this index, if it still exists.
-    pub fn at(&mut self, index: ChildIndex) -> Option<&mut Child> {
-        self.by_index.get_mut(&index)
-    }
-
-    /// The child of this key, built from `config` if there is none.
-    pub fn get_or_insert(&mut self, key: K, config: &Arc<dyn PolicyConfig>) -> &mut Child {
-        let next = &mut self.next;
-        let index = *self.by_key.entry(key).or_insert_with(|| {
-            *next += 1;
-            ChildIndex(*next - 1)
-        });
-        self.by_index.entry(index).or_insert_with(|| Child::new(index, config))
-    }
-
-    /// Removes a child together with its subchannels, timers and signals.
-    pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<Child>
-    where
-        K: std::borrow::Borrow<Q>,
-    {
-        self.by_index.remove(&self.by_key.remove(key)?)
-    }
-
-    /// Removes the children whose keys do not satisfy `keep`.
-    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
-        let by_index = &mut self.by_index;
-        self.by_key.retain(|key, index| {
-            let kept = keep(key);
-            if !kept {
-                by_index.remove(index);
-            }
-            kept
-        });
-    }
-
-    /// Keys and children, in key order.
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &Child)> {
-        self.by_key.iter().filter_map(|(key, index)| Some((key, self.by_index.get(index)?)))
-    }
-
-    /// All children, in creation order.
-    pub fn values(&self) -> impl Iterator<Item = &Child> {
-        self.by_index.values()
-    }
-
-    /// All children, in creation order.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Child> {
-        self.by_index.values_mut()
-    }
-
-    /// The number of children.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.by_key.len()
-    }
-
-    /// Whether there are no children.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
     }
 }

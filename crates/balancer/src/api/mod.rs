@@ -3,14 +3,18 @@
 //! * A [`Policy`] has only `&mut self` and a [`Cx`]; it never sees its parent. It publishes into a slot that its parent
 //!   reads *after* the call ([`Child`]), so nothing is re-entrant and no decision is made in the middle of an update.
 //! * Events are passed down from the root along a [`TreePath`]: one child index per level.
+//! * A policy with one child is a [`Layer`]; one with several keeps them in [`Children`]; work that many events of one
+//!   input cause is [`Deferred`] to its end.
 //! * A [`Picker`] is immutable and shared with the data path: it takes no lock and does not allocate.
 
 mod call;
 mod change;
 mod child;
+mod children;
 mod config;
 mod context;
 mod counts;
+mod deferred;
 mod describe;
 mod detail;
 mod drawing;
@@ -18,7 +22,8 @@ mod endpoint;
 mod event;
 mod fields;
 mod handle;
-mod intercept;
+mod layer;
+mod lent;
 mod override_host;
 mod pick_error;
 mod picker;
@@ -26,12 +31,16 @@ mod policy;
 mod signal;
 mod state;
 mod stripes;
+mod tree_path;
 
 pub use call::{CallTicket, CallTracker, ConnectionSlot, Outcome, PickTarget, TrackerSlot, Trackers};
-pub use child::{Child, ChildCx, ChildIndex, ChildOutput, Children};
+pub(crate) use child::ChildIndices;
+pub use child::{Child, ChildCx, ChildIndex, ChildOutput, Reresolution};
+pub use children::{ChildEntry, Children};
 pub use config::{ConfigError, PolicyConfig, config_of};
 pub use context::{Cx, SubchannelSpec};
 pub use counts::{CallCounter, CallCounts};
+pub use deferred::Deferred;
 pub use describe::{ChildNode, EndpointNode, PolicyNode, StateChange};
 pub use detail::Detail;
 pub use drawing::Line;
@@ -39,16 +48,18 @@ pub use endpoint::{Endpoint, Endpoints, Group};
 pub use event::PolicyEvent;
 pub use fields::Fields;
 pub use handle::{Id, Releases, Subchannel, Timer};
-pub use intercept::{Intercept, InterceptCx, Lent};
+pub use layer::{Below, Layer, Layered};
+pub use lent::Lent;
 pub use override_host::{ActualHost, Failures, HostWait, OverrideHost};
 pub use pick_error::PickError;
 pub use picker::{
     CallAttributes, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickResult, Picker, QueuePicker,
 };
-pub use policy::{Policy, SharedTreePath, SubchannelEvent, TreePath, TreePathBuf, Update};
+pub use policy::{Policy, SubchannelEvent, TreeEvent, Update};
 pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointHealth, Locality};
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;
 #[cfg(proxyless_loom)]
 pub use stripes::use_stripe;
 pub use stripes::{Padded, STRIPES, own_stripe};
+pub use tree_path::{SharedTreePath, TreePath, TreePathBuf};

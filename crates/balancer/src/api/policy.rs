@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proxyless_sans_io::Time;
 
 use super::{
-    ChildIndex, ConfigError, ConnectivityState, Cx, Endpoints, Id, PickError, PolicyConfig, PolicyNode,
+    ConfigError, ConnectivityState, Cx, Endpoints, Id, PickError, PolicyConfig, PolicyNode, TreePath,
 };
 
 /// A load balancing policy: decides which connections to hold, and which of them each RPC uses.
@@ -21,14 +21,8 @@ pub trait Policy: Send {
     /// none.
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError>;
 
-    /// A subchannel of this policy or of a descendant changed its state.
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx);
-
-    /// A timer of this policy or of a descendant fired. `tag` is the value that it was set with.
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx);
-
-    /// A picker raised a signal of this policy or of a descendant.
-    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx);
+    /// Handles an event: the policy's own if `path` ends here; otherwise it is for the child that `path` leads to.
+    fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx);
 
     /// Leaves IDLE: connects instead of waiting for an RPC.
     fn exit_idle(&mut self, cx: &mut dyn Cx);
@@ -50,7 +44,7 @@ pub struct Update {
     pub endpoints: Endpoints,
     /// The reason why endpoints are missing, for the error of RPCs that fail (A74).
     pub resolution_note: Option<Arc<str>>,
-    /// The configuration of the whole channel (`XdsConfig`), for policies that know its type.
+    /// Data for policies that know its type: xds_cluster_manager gives each cds the view of its cluster.
     pub shared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -60,6 +54,17 @@ impl Update {
     pub fn new(config: Arc<dyn PolicyConfig>, endpoints: Endpoints) -> Self {
         Self { config, endpoints, resolution_note: None, shared: None }
     }
+}
+
+/// An event that the tree delivers to a policy, along a [`TreePath`].
+#[derive(Clone, Copy, Debug)]
+pub enum TreeEvent<'a> {
+    /// A subchannel changed its state.
+    Subchannel(&'a SubchannelEvent),
+    /// A timer fired. The tag is the value that it was set with.
+    Timer(u32),
+    /// A signal was raised by a picker, or deferred to now. The tag is the value that it was created with.
+    Signal(u32),
 }
 
 /// A state change of a subchannel.
@@ -74,74 +79,4 @@ pub struct SubchannelEvent {
     pub health: ConnectivityState,
     /// The reason for TRANSIENT_FAILURE (of the state or the health).
     pub error: Option<Arc<PickError>>,
-}
-
-/// The destination of an event: the child at this level, and the rest of the path.
-#[derive(Clone, Copy, Debug)]
-pub struct TreePath<'a> {
-    /// The last step, if it is not in `above`.
-    leaf: Option<ChildIndex>,
-    /// The earlier steps, in reverse order.
-    above: &'a [ChildIndex],
-}
-
-impl<'a> TreePath<'a> {
-    /// The child to pass the event to, with the rest of the path; `None` if the event is for this policy itself.
-    #[must_use]
-    pub fn next(self) -> Option<(ChildIndex, TreePath<'a>)> {
-        match self.above.split_last() {
-            Some((&child, above)) => Some((child, TreePath { leaf: self.leaf, above })),
-            None => self.leaf.map(|leaf| (leaf, TreePath { leaf: None, above: &[] })),
-        }
-    }
-}
-
-/// A stored path. Paths to children of the same policy share all but the last step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedTreePath {
-    leaf: Option<ChildIndex>,
-    above: Arc<[ChildIndex]>,
-}
-
-impl SharedTreePath {
-    /// The path from the root.
-    #[must_use]
-    pub fn path(&self) -> TreePath<'_> {
-        TreePath { leaf: self.leaf, above: &self.above }
-    }
-}
-
-/// A path under construction: the leaf's index first; each level above adds its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TreePathBuf(Vec<ChildIndex>);
-
-impl TreePathBuf {
-    /// Adds the index of the caller at the next level up.
-    pub fn push(&mut self, child: ChildIndex) {
-        if self.0.capacity() == 0 {
-            // The usual depth of a tree.
-            self.0.reserve_exact(12);
-        }
-        self.0.push(child);
-    }
-
-    /// The finished path; shares memory with `like` if that leads to a sibling.
-    #[must_use]
-    pub fn share(&self, like: Option<&SharedTreePath>) -> SharedTreePath {
-        let (leaf, above) = match self.0.split_first() {
-            Some((&leaf, above)) => (Some(leaf), above),
-            None => (None, &[][..]),
-        };
-        let above = match like {
-            Some(like) if *like.above == *above => Arc::clone(&like.above),
-            _ => above.into(),
-        };
-        SharedTreePath { leaf, above }
-    }
-
-    /// The path from the root.
-    #[must_use]
-    pub fn path(&self) -> TreePath<'_> {
-        TreePath { leaf: None, above: &self.0 }
-    }
 }

@@ -10,7 +10,7 @@ use proxyless_sans_io::{Rng, Time};
 use crate::api::{
     CallAttributes, ConfigError, ConnectivityState, Cx, Endpoints, Id, PickArgs, PickError, PickResult,
     Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, Releases, Signal, SignalQueue, Subchannel,
-    SubchannelEvent, SubchannelSpec, Timer, TreePath, TreePathBuf, Update, Wake, config_of,
+    SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf, Update, Wake, config_of,
 };
 
 const PUBLISH: u32 = 1;
@@ -102,10 +102,9 @@ impl Policy for Stub {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, _: TreePath<'_>, _: &SubchannelEvent, _: &mut dyn Cx) {}
-
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+    fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
         assert!(path.next().is_none());
+        let TreeEvent::Timer(tag) = event else { return };
         let (_, world, _) = self.live.as_ref().unwrap();
         match tag {
             PUBLISH => {
@@ -116,8 +115,6 @@ impl Policy for Stub {
             _ => panic!("unexpected tag {tag}"),
         }
     }
-
-    fn on_signal(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
         let (name, world, _) = self.live.as_ref().unwrap();
@@ -197,7 +194,7 @@ impl Rig {
     fn poke(&mut self, child: &str, tag: u32) {
         let id = *self.world.facts().handles.get(child).unwrap_or_else(|| panic!("no child {child}"));
         let (path, ..) = self.cx.timers[&id].clone();
-        self.policy.on_timer(path.path(), tag, &mut self.cx);
+        self.policy.on_event(path.path(), TreeEvent::Timer(tag), &mut self.cx);
         self.cx.forget_released();
     }
 
@@ -215,7 +212,7 @@ impl Rig {
             }
             self.cx.now = at;
             let (path, _, tag) = self.cx.timers.remove(&id).unwrap();
-            self.policy.on_timer(path.path(), tag, &mut self.cx);
+            self.policy.on_event(path.path(), TreeEvent::Timer(tag), &mut self.cx);
             self.cx.forget_released();
         }
         self.cx.now = end;

@@ -8,8 +8,8 @@ use proxyless_sans_io::{Rng, Time};
 
 use super::{ConnectionId, TreeConfig, TreeStats};
 use crate::api::{
-    ConnectivityState, Cx, Id, PickTarget, Picker, PolicyEvent, Releases, SharedTreePath, Signal,
-    SignalQueue, Subchannel, SubchannelSpec, Timer, TreePathBuf, Wake,
+    Child, ConnectivityState, Cx, Id, PickTarget, Picker, PolicyEvent, Releases, SharedTreePath, Signal,
+    SignalQueue, Subchannel, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Wake,
 };
 use crate::pool::{Pool, PoolKey};
 
@@ -72,6 +72,19 @@ impl Core {
             timers: BTreeSet::new(),
             releases: Releases::new(),
             next_id: 0,
+        }
+    }
+
+    /// Passes an event from the root to the policy at the end of the path.
+    pub(super) fn pass_down(
+        &mut self,
+        root: Option<&mut Child>,
+        path: &SharedTreePath,
+        event: TreeEvent<'_>,
+    ) {
+        // The first step leads to the root.
+        if let (Some(root), Some((_, path))) = (root, path.path().next()) {
+            root.on_event(path, event, self);
         }
     }
 

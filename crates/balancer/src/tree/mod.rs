@@ -16,10 +16,10 @@ use proxyless_sans_io::Time;
 
 pub use io::{ConnectionEvent, ConnectionId, ConnectionNode, Published, TreeConfig, TreeEffect, TreeStats};
 
-use self::core::{Core, Message};
+use self::core::Core;
 use crate::api::{
-    CallCounts, Child, ChildIndex, ChildOutput, ConfigError, Cx, PolicyEvent, PolicyNode, TreePath, Update,
-    Wake,
+    CallCounts, Child, ChildIndex, ChildOutput, ConfigError, PolicyEvent, PolicyNode, SharedTreePath,
+    TreeEvent, Update, Wake,
 };
 
 /// The single child of the tree itself.
@@ -85,7 +85,7 @@ impl Tree {
     pub fn on_signals(&mut self, now: Time) {
         self.core.now = now;
         while let Some(message) = self.core.next_signal() {
-            self.tell_root(&message, |root, path, tag, cx| root.on_signal(path, tag, cx));
+            self.tell_root(&message.path, TreeEvent::Signal(message.tag));
         }
         self.finish();
     }
@@ -104,7 +104,7 @@ impl Tree {
                 self.core.pool.expire(now);
                 self.settle();
             } else if let Some(message) = self.core.expire_timer(limit) {
-                self.tell_root(&message, |root, path, tag, cx| root.on_timer(path, tag, cx));
+                self.tell_root(&message.path, TreeEvent::Timer(message.tag));
             } else if pool.is_some() {
                 self.core.pool.expire(now);
                 self.settle();
@@ -204,16 +204,8 @@ impl Tree {
         self.core.stats()
     }
 
-    fn tell_root(
-        &mut self,
-        message: &Message,
-        tell: impl FnOnce(&mut Child, TreePath<'_>, u32, &mut dyn Cx),
-    ) {
-        if let Some(root) = &mut self.root
-            && let Some((_, path)) = message.path.path().next()
-        {
-            tell(root, path, message.tag, &mut self.core);
-        }
+    fn tell_root(&mut self, path: &SharedTreePath, event: TreeEvent<'_>) {
+        self.core.pass_down(self.root.as_mut(), path, event);
         self.settle();
     }
 
@@ -222,11 +214,8 @@ impl Tree {
         loop {
             self.core.drain_releases();
             let Some(event) = self.core.pool.poll_event() else { break };
-            if let Some(root) = &mut self.root
-                && let Some(path) = self.core.path_to(event.subchannel)
-                && let Some((_, path)) = path.path().next()
-            {
-                root.on_subchannel(path, &event, &mut self.core);
+            if let Some(path) = self.core.path_to(event.subchannel) {
+                self.core.pass_down(self.root.as_mut(), &path, TreeEvent::Subchannel(&event));
             }
         }
     }
@@ -234,7 +223,7 @@ impl Tree {
     fn finish(&mut self) {
         self.settle();
         while let Some(message) = self.core.next_deferred() {
-            self.tell_root(&message, |root, path, tag, cx| root.on_signal(path, tag, cx));
+            self.tell_root(&message.path, TreeEvent::Signal(message.tag));
         }
         self.core.pool.finish(self.core.now);
     }

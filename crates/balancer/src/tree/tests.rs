@@ -9,8 +9,8 @@ use proxyless_sans_io::Time;
 use super::*;
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{
-    Children, Endpoints, Policy, PolicyConfig, QueuePicker, SubchannelEvent, Timer, TreePath, TreePathBuf,
-    config_of,
+    Below, Children, Cx, Endpoints, Layer, Layered, Policy, PolicyConfig, QueuePicker, Timer, TreePath,
+    TreePathBuf, config_of,
 };
 use crate::policies::pick_first::PickFirstConfig;
 use crate::policies::round_robin::RoundRobinConfig;
@@ -33,9 +33,10 @@ struct FanPolicy(Children<usize>);
 impl FanPolicy {
     fn fold(&mut self, cx: &mut dyn Cx) {
         if let Some(first) = self.0.get_mut(&0)
-            && first.take_dirty()
+            && first.child.take_dirty()
         {
-            cx.publish(first.output().state, Arc::clone(&first.output().picker));
+            let output = first.child.output();
+            cx.publish(output.state, Arc::clone(&output.picker));
         }
     }
 }
@@ -46,31 +47,20 @@ impl Policy for FanPolicy {
         self.0.retain(|key| *key < lists.len());
         for (key, list) in lists.iter().enumerate() {
             let update = Update::new(pick_first(), endpoints(list.iter().copied()));
-            self.0.get_or_insert(key, &update.config).update(&update, cx)?;
+            self.0.get_or_insert_with(key, &update.config, || ()).child.update(&update, cx)?;
         }
         self.fold(cx);
         Ok(())
     }
 
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
+    fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
         if let Some((index, path)) = path.next()
-            && let Some(child) = self.0.at(index)
+            && let Some(entry) = self.0.at(index)
         {
-            child.on_subchannel(path, event, cx);
+            entry.child.on_event(path, event, cx);
         }
         self.fold(cx);
     }
-
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if let Some((index, path)) = path.next()
-            && let Some(child) = self.0.at(index)
-        {
-            child.on_timer(path, tag, cx);
-        }
-        self.fold(cx);
-    }
-
-    fn on_signal(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
 
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 }
@@ -396,7 +386,8 @@ impl Policy for ClocksPolicy {
         Ok(())
     }
 
-    fn on_timer(&mut self, _: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+    fn on_event(&mut self, _: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
+        let TreeEvent::Timer(tag) = event else { return };
         FIRED.lock().unwrap().push(tag);
         match tag {
             1 => self.0.push(cx.set_timer(TreePathBuf::default(), Duration::ZERO, 100)),
@@ -405,8 +396,6 @@ impl Policy for ClocksPolicy {
         }
     }
 
-    fn on_subchannel(&mut self, _: TreePath<'_>, _: &SubchannelEvent, _: &mut dyn Cx) {}
-    fn on_signal(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 }
 
@@ -433,47 +422,24 @@ fn a_tree_can_move_between_threads() {
 #[derive(Debug, PartialEq)]
 struct Counted;
 
-policy_config!(Counted, "counted", CountedPolicy(Child::new(ROOT, &(Arc::new(RoundRobinConfig) as _))));
+policy_config!(Counted, "counted", Layered::<CountedLayer>::default());
 
-struct CountedPolicy(Child);
+#[derive(Default)]
+struct CountedLayer;
 
 thread_local! {
     static PUBLISHED: Cell<usize> = const { Cell::new(0) };
 }
 
-impl CountedPolicy {
-    fn fold(&mut self, cx: &mut dyn Cx) {
-        if self.0.take_dirty() {
-            PUBLISHED.set(PUBLISHED.get() + 1);
-            cx.publish(self.0.output().state, Arc::clone(&self.0.output().picker));
-        }
-    }
-}
-
-impl Policy for CountedPolicy {
-    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
-        self.0.update(&Update { config: Arc::new(RoundRobinConfig), ..update.clone() }, cx)?;
-        self.fold(cx);
-        Ok(())
+impl Layer for CountedLayer {
+    fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        below.update(&Update { config: Arc::new(RoundRobinConfig), ..update.clone() }, self, cx)
     }
 
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if let Some((_, rest)) = path.next() {
-            self.0.on_subchannel(rest, event, cx);
-        }
-        self.fold(cx);
+    fn publish(&mut self, output: &ChildOutput, cx: &mut dyn Cx) {
+        PUBLISHED.set(PUBLISHED.get() + 1);
+        cx.publish(output.state, Arc::clone(&output.picker));
     }
-
-    fn on_timer(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
-
-    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if let Some((_, rest)) = path.next() {
-            self.0.on_signal(rest, tag, cx);
-        }
-        self.fold(cx);
-    }
-
-    fn exit_idle(&mut self, _: &mut dyn Cx) {}
 }
 
 #[test]

@@ -17,7 +17,6 @@ pub mod cluster_impl;
 pub mod cluster_manager;
 #[cfg(test)]
 pub(crate) mod fixtures;
-mod layer;
 pub mod lb_policy;
 pub mod override_host;
 pub mod wrr_locality;

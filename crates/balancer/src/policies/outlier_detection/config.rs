@@ -7,7 +7,7 @@ use proxyless_sans_io::values::EjectionSettings;
 use serde_json::json;
 
 use super::OutlierDetection;
-use crate::api::{Fields, PolicyConfig};
+use crate::api::{Fields, Layered, PolicyConfig};
 use crate::policy_config;
 
 pub(super) const NAME: &str = "outlier_detection_experimental";
@@ -27,7 +27,7 @@ impl PartialEq for OutlierDetectionConfig {
     }
 }
 
-policy_config!(OutlierDetectionConfig, NAME, OutlierDetection::default(), |config| {
+policy_config!(OutlierDetectionConfig, NAME, Layered::<OutlierDetection>::default(), |config| {
     let detection = &config.detection;
     let seconds = |duration: Duration| json!(format!("{}s", duration.as_secs_f64()));
     let mut fields = Fields::from_iter([

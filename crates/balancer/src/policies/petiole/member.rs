@@ -7,7 +7,7 @@ use proxyless_sans_io::Time;
 use super::Connect;
 use crate::api::{
     ChildCx, ChildIndex, ChildOutput, ConnectivityState, Cx, Endpoint, EndpointNode, PickError, Picker,
-    Policy as _, QueuePicker,
+    Policy as _, QueuePicker, Reresolution,
 };
 use crate::policies::pick_first::PickFirst;
 
@@ -86,7 +86,8 @@ impl Member {
     /// Calls the child, if there is one.
     pub(super) fn call(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut PickFirst, &mut dyn Cx)) {
         if let Some(child) = &mut self.child {
-            f(child, &mut ChildCx { parent: cx, index: self.index, output: &mut self.output });
+            let reresolution = Reresolution::Forwarded;
+            f(child, &mut ChildCx { parent: cx, index: self.index, output: &mut self.output, reresolution });
         }
     }
 

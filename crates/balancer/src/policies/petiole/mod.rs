@@ -9,6 +9,7 @@ mod old;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use proxyless_sans_io::Time;
@@ -17,10 +18,9 @@ pub use self::counts::StateCounts;
 pub use self::key::EndpointKey;
 pub use self::member::Member;
 use self::old::Old;
-use super::pick_first::PickFirst;
 use crate::api::{
-    ChildIndex, ConnectivityState, Cx, Endpoint, Endpoints, Policy as _, PolicyNode, QueuePicker,
-    SubchannelEvent, TreePath,
+    ChildIndex, ChildIndices, ConnectivityState, Cx, Endpoint, Endpoints, Policy as _, PolicyNode,
+    QueuePicker, TreeEvent, TreePath,
 };
 
 /// The policy by which children connect.
@@ -41,7 +41,7 @@ pub struct Petiole {
     /// The positions of the members by child index, sorted.
     places: Vec<(ChildIndex, u32)>,
     counts: StateCounts,
-    next: u32,
+    indices: ChildIndices,
     /// The picker of members whose child has not published yet.
     queue: Arc<QueuePicker>,
 }
@@ -75,7 +75,7 @@ impl Petiole {
             by_key: BTreeMap::new(),
             places: Vec::new(),
             counts: StateCounts::default(),
-            next: 0,
+            indices: ChildIndices::default(),
             queue: QueuePicker::new(),
         }
     }
@@ -105,7 +105,7 @@ impl Petiole {
     pub fn update(&mut self, endpoints: &Endpoints, cx: &mut dyn Cx) {
         let mut old = Old::new(std::mem::take(&mut self.members));
         let mut members = Vec::with_capacity(endpoints.count());
-        let first_new = ChildIndex(self.next);
+        let first_new = self.indices.next();
         endpoints.flatten(&mut |endpoint| {
             let kept = old.take_near(endpoint, members.len());
             let mut member = match kept {
@@ -130,27 +130,13 @@ impl Petiole {
         self.set_members(members);
     }
 
-    /// Passes an event to its child. `None` if the child no longer exists or published nothing.
-    pub fn on_subchannel(
-        &mut self,
-        path: TreePath<'_>,
-        event: &SubchannelEvent,
-        cx: &mut dyn Cx,
-    ) -> Option<Change> {
+    /// Passes an event to its child. `None` if it is the policy's own, if the child no longer exists, or if it published
+    /// nothing.
+    pub fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) -> Option<Change> {
         let (index, rest) = path.next()?;
-        self.call(index, cx, |child, cx| child.on_subchannel(rest, event, cx))
-    }
-
-    /// Passes a timer to its child; also `None` if it is the policy's own.
-    pub fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) -> Option<Change> {
-        let (index, rest) = path.next()?;
-        self.call(index, cx, |child, cx| child.on_timer(rest, tag, cx))
-    }
-
-    /// Passes a signal to its child; also `None` if it is the policy's own.
-    pub fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) -> Option<Change> {
-        let (index, rest) = path.next()?;
-        self.call(index, cx, |child, cx| child.on_signal(rest, tag, cx))
+        let place = self.place(index)?;
+        self.members.get_mut(place)?.call(cx, |child, cx| child.on_event(rest, event, cx));
+        self.changed(place, cx)
     }
 
     /// Makes a child connect if it is IDLE.
@@ -174,13 +160,10 @@ impl Petiole {
 
     /// The index of an endpoint; a new one if none has the same addresses.
     fn name(&mut self, endpoint: &Endpoint) -> Named {
-        let next = ChildIndex(self.next);
-        let name = *self.by_key.entry(EndpointKey::of(endpoint)).or_insert(next);
-        if name != next {
-            return Named::Known(name);
+        match self.by_key.entry(EndpointKey::of(endpoint)) {
+            Entry::Occupied(known) => Named::Known(*known.get()),
+            Entry::Vacant(unknown) => Named::New(*unknown.insert(self.indices.assign())),
         }
-        self.next += 1;
-        Named::New(name)
     }
 
     fn fresh(&self, index: ChildIndex, endpoint: &Arc<Endpoint>, cx: &mut dyn Cx) -> Member {
@@ -208,17 +191,6 @@ impl Petiole {
     fn place(&self, index: ChildIndex) -> Option<usize> {
         let at = self.places.binary_search_by_key(&index, |&(index, _)| index).ok()?;
         self.places.get(at).map(|&(_, place)| place as usize)
-    }
-
-    fn call(
-        &mut self,
-        index: ChildIndex,
-        cx: &mut dyn Cx,
-        call: impl FnOnce(&mut PickFirst, &mut dyn Cx),
-    ) -> Option<Change> {
-        let place = self.place(index)?;
-        self.members.get_mut(place)?.call(cx, call);
-        self.changed(place, cx)
     }
 
     /// Reads the output of the child at this position.

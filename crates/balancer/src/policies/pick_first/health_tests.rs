@@ -1,18 +1,15 @@
 //! A61 "Generic Health Reporting Mechanism": connections are managed by connectivity, petiole policies see health.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-use proxyless_sans_io::{Rng, Time};
 
 use super::PickFirstConfig;
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{
-    Child, ChildIndex, ConfigError, ConnectivityState, Cx, Id, PickError, Picker, Policy, PolicyConfig,
-    PolicyEvent, Signal, Subchannel, SubchannelEvent, SubchannelSpec, Timer, TreePath, TreePathBuf, Update,
-    config_of,
+    Below, ConfigError, ConnectivityState, Cx, Id, Layer, Layered, PickError, PolicyConfig, Subchannel,
+    SubchannelEvent, SubchannelSpec, TreeEvent, Update, config_of,
 };
 use crate::policies::round_robin::RoundRobinConfig;
 use crate::policy_config;
@@ -28,7 +25,7 @@ impl PartialEq for Eject {
     }
 }
 
-policy_config!(Eject, "eject", EjectPolicy::default());
+policy_config!(Eject, "eject", Layered::<EjectLayer>::default());
 
 thread_local! {
     /// The state that the child has published when its update returns.
@@ -36,128 +33,55 @@ thread_local! {
 }
 
 #[derive(Default)]
-struct EjectPolicy {
-    child: Option<Child>,
+struct EjectLayer {
     ejected: Option<u16>,
-    known: Known,
-}
-
-#[derive(Default)]
-struct Known {
     created: BTreeMap<Id, (SubchannelSpec, Option<SubchannelEvent>)>,
 }
 
-impl EjectPolicy {
-    fn rewritten(&self, event: &SubchannelEvent) -> SubchannelEvent {
-        let address_of = |n: u16| Some(address(n));
-        let target = self.known.created.get(&event.subchannel).map(|(spec, _)| spec.address);
-        let ejected = target.is_some() && target == self.ejected.and_then(address_of);
+impl EjectLayer {
+    fn rewritten<'a>(&self, event: &'a SubchannelEvent) -> Cow<'a, SubchannelEvent> {
+        let target = self.created.get(&event.subchannel).map(|(spec, _)| spec.address);
+        let ejected = target.is_some() && target == self.ejected.map(address);
         if ejected && event.state == Ready {
             let error = Some(PickError::unavailable("ejected"));
-            return SubchannelEvent { health: TransientFailure, error, ..event.clone() };
+            return Cow::Owned(SubchannelEvent { health: TransientFailure, error, ..event.clone() });
         }
-        event.clone()
-    }
-
-    fn fold(&mut self, cx: &mut dyn Cx) {
-        if let Some(child) = self.child.as_mut().filter(|child| child.output().dirty) {
-            child.take_dirty();
-            cx.publish(child.output().state, Arc::clone(&child.output().picker));
-        }
-    }
-
-    fn deliver(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        let event = self.rewritten(event);
-        if let (Some(child), Some((_, rest))) = (&mut self.child, path.next()) {
-            child.on_subchannel(rest, &event, &mut Watch { cx, known: &mut self.known });
-        }
+        Cow::Borrowed(event)
     }
 }
 
-impl Policy for EjectPolicy {
-    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+impl Layer for EjectLayer {
+    fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let Eject(ejected, config) = config_of("eject", &update.config)?;
-        let update = Update { config: Arc::clone(config), ..update.clone() };
-        let child = self.child.get_or_insert_with(|| Child::new(ChildIndex(0), config));
-        child.update(&update, &mut Watch { cx, known: &mut self.known })?;
-        AFTER_UPDATE.set(Some(child.output().state));
+        below.update(&Update { config: Arc::clone(config), ..update.clone() }, self, cx)?;
+        AFTER_UPDATE.set(below.output().map(|output| output.state));
         if std::mem::replace(&mut self.ejected, *ejected) != *ejected {
-            let events: Vec<_> = self.known.created.values().cloned().collect();
+            let events: Vec<_> = self.created.values().cloned().collect();
             for (spec, event) in events {
                 if let Some(event) = event {
-                    self.deliver(spec.path.path(), &event, cx);
+                    let event = self.rewritten(&event);
+                    below.on_event(spec.path.path(), TreeEvent::Subchannel(&event), self, cx);
                 }
             }
         }
-        self.fold(cx);
         Ok(())
     }
 
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if let Some((_, last)) = self.known.created.get_mut(&event.subchannel) {
+    fn on_subchannel<'a>(
+        &mut self,
+        event: &'a SubchannelEvent,
+        _: &mut dyn Cx,
+    ) -> Option<Cow<'a, SubchannelEvent>> {
+        if let Some((_, last)) = self.created.get_mut(&event.subchannel) {
             *last = Some(event.clone());
         }
-        self.deliver(path, event, cx);
-        self.fold(cx);
+        Some(self.rewritten(event))
     }
 
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if let (Some(child), Some((_, rest))) = (&mut self.child, path.next()) {
-            child.on_timer(rest, tag, &mut Watch { cx, known: &mut self.known });
-        }
-        self.fold(cx);
-    }
-
-    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if let (Some(child), Some((_, rest))) = (&mut self.child, path.next()) {
-            child.on_signal(rest, tag, &mut Watch { cx, known: &mut self.known });
-        }
-        self.fold(cx);
-    }
-    fn exit_idle(&mut self, _: &mut dyn Cx) {}
-}
-
-/// Records the subchannels that pass through.
-struct Watch<'a> {
-    cx: &'a mut dyn Cx,
-    known: &'a mut Known,
-}
-
-impl Cx for Watch<'_> {
-    fn now(&self) -> Time {
-        self.cx.now()
-    }
-    fn rng(&mut self) -> &mut Rng {
-        self.cx.rng()
-    }
-    fn create_subchannel(&mut self, spec: SubchannelSpec) -> Subchannel {
-        let subchannel = self.cx.create_subchannel(spec.clone());
-        self.known.created.insert(subchannel.id(), (spec, None));
+    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+        let subchannel = cx.create_subchannel(spec.clone());
+        self.created.insert(subchannel.id(), (spec, None));
         subchannel
-    }
-    fn connect(&mut self, subchannel: &Subchannel) {
-        self.cx.connect(subchannel);
-    }
-    fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
-        self.cx.set_timer(path, delay, tag)
-    }
-    fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal {
-        self.cx.create_signal(path, tag)
-    }
-    fn defer(&mut self, signal: &Signal) {
-        self.cx.defer(signal);
-    }
-    fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
-        self.cx.publish(state, picker);
-    }
-    fn bump(&mut self) {
-        self.cx.bump();
-    }
-    fn request_reresolution(&mut self) {
-        self.cx.request_reresolution();
-    }
-    fn record(&mut self, event: PolicyEvent) {
-        self.cx.record(event);
     }
 }
 

@@ -11,8 +11,8 @@ use super::attempt::{Attempt, Candidate, Progress};
 use super::picker::TargetPicker;
 use crate::api::{
     ConfigError, ConnectivityState, Cx, Endpoint, EndpointNode, FailPicker, PickError, Policy, PolicyNode,
-    QueuePicker, Signal, Subchannel, SubchannelEvent, SubchannelSpec, TreePath, TreePathBuf, Update,
-    config_of,
+    QueuePicker, Signal, Subchannel, SubchannelEvent, SubchannelSpec, TreeEvent, TreePath, TreePathBuf,
+    Update, config_of,
 };
 
 /// The policy `pick_first`.
@@ -60,37 +60,18 @@ impl Policy for PickFirst {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, _: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        let delay = self.config.attempt_delay();
-        match &mut self.phase {
-            Phase::Searching(attempt) => {
-                let progress = attempt.on_subchannel(event, delay, cx);
-                self.progress(progress, cx);
-            }
-            Phase::Selected { subchannel, health } if subchannel.id() == event.subchannel => {
-                match event.state {
-                    ConnectivityState::Ready if *health == event.health => {}
-                    ConnectivityState::Ready => {
-                        *health = event.health;
-                        self.publish_selected(event.error.as_deref(), cx);
-                    }
-                    _ => self.lost(cx),
+    fn on_event(&mut self, _: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
+        match event {
+            TreeEvent::Subchannel(event) => self.on_subchannel(event, cx),
+            TreeEvent::Timer(_) => {
+                let delay = self.config.attempt_delay();
+                if let Phase::Searching(attempt) = &mut self.phase {
+                    let progress = attempt.on_timer(delay, cx);
+                    self.progress(progress, cx);
                 }
             }
-            Phase::Empty | Phase::Idle { .. } | Phase::Selected { .. } => {}
+            TreeEvent::Signal(_) => self.exit_idle(cx),
         }
-    }
-
-    fn on_timer(&mut self, _: TreePath<'_>, _: u32, cx: &mut dyn Cx) {
-        let delay = self.config.attempt_delay();
-        if let Phase::Searching(attempt) = &mut self.phase {
-            let progress = attempt.on_timer(delay, cx);
-            self.progress(progress, cx);
-        }
-    }
-
-    fn on_signal(&mut self, _: TreePath<'_>, _: u32, cx: &mut dyn Cx) {
-        self.exit_idle(cx);
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
@@ -114,6 +95,27 @@ impl PickFirst {
             self.config = Arc::clone(&PETIOLE);
         }
         self.use_list(flatten(&[endpoint]), cx);
+    }
+
+    fn on_subchannel(&mut self, event: &SubchannelEvent, cx: &mut dyn Cx) {
+        let delay = self.config.attempt_delay();
+        match &mut self.phase {
+            Phase::Searching(attempt) => {
+                let progress = attempt.on_subchannel(event, delay, cx);
+                self.progress(progress, cx);
+            }
+            Phase::Selected { subchannel, health } if subchannel.id() == event.subchannel => {
+                match event.state {
+                    ConnectivityState::Ready if *health == event.health => {}
+                    ConnectivityState::Ready => {
+                        *health = event.health;
+                        self.publish_selected(event.error.as_deref(), cx);
+                    }
+                    _ => self.lost(cx),
+                }
+            }
+            Phase::Empty | Phase::Idle { .. } | Phase::Selected { .. } => {}
+        }
     }
 
     fn use_list(&mut self, list: Vec<Address>, cx: &mut dyn Cx) {

@@ -34,9 +34,18 @@ pub enum Choice {
         serving: usize,
         /// The lowest priority that was considered: children down to it are needed.
         reached: usize,
-        /// Whether children below `reached` are no longer needed.
-        deactivate_lower: bool,
+        /// The treatment of children below `reached`.
+        lower: Lower,
     },
+}
+
+/// The treatment of children that the choice did not reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lower {
+    /// They stay as they are.
+    Kept,
+    /// They are not needed.
+    Deactivated,
 }
 
 /// Chooses a priority. Deterministic.
@@ -52,13 +61,13 @@ pub fn choose(priorities: &[ChildView]) -> Choice {
                     priority,
                     serving: priority,
                     reached: priority,
-                    deactivate_lower: true,
+                    lower: Lower::Deactivated,
                 };
             }
             // A56: the choice waits for a child whose failover timer runs; nothing below it is created or deactivated.
             ChildView::Present { failover_pending: true, .. } => {
                 let serving = carried_over_below(priorities, priority).unwrap_or(priority);
-                return Choice::Use { priority, serving, reached: priority, deactivate_lower: false };
+                return Choice::Use { priority, serving, reached: priority, lower: Lower::Kept };
             }
             ChildView::Present { .. } => {}
         }
@@ -68,7 +77,7 @@ pub fn choose(priorities: &[ChildView]) -> Choice {
     let connecting =
         |view: &ChildView| matches!(view, ChildView::Present { state: ConnectivityState::Connecting, .. });
     let priority = priorities.iter().position(connecting).unwrap_or(last);
-    Choice::Use { priority, serving: priority, reached: last, deactivate_lower: false }
+    Choice::Use { priority, serving: priority, reached: last, lower: Lower::Kept }
 }
 
 /// The READY child that served before an update put another one above it. It serves until the one above is READY,

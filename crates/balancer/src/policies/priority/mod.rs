@@ -3,14 +3,14 @@
 //! Inputs: the configuration with the endpoints grouped by child name, the children's outputs, failover and retention
 //! timers. Output: the state and picker of the chosen child, unchanged.
 
-mod child;
 mod choice;
 mod config;
 mod policy;
 mod serving;
 #[cfg(test)]
 mod tests;
+mod timers;
 
-pub use choice::{ChildView, Choice, choose};
+pub use choice::{ChildView, Choice, Lower, choose};
 pub use config::{DEFAULT_FAILOVER_TIMEOUT, Labels, PriorityChild, PriorityConfig, RETENTION};
 pub use policy::Priority;

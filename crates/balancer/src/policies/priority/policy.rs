@@ -1,17 +1,17 @@
 //! The priority policy: manages the children and applies the choice.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
-use super::child::{Expired, PriorityNode, Timers};
-use super::choice::{ChildView, Choice, choose};
-use super::config::{PriorityConfig, RETENTION};
+use super::choice::{ChildView, Choice, Lower, choose};
+use super::config::{PriorityChild, PriorityConfig, RETENTION};
 use super::serving::Serving;
+use super::timers::{ChildTimers, Expired, TimerStarter};
 use crate::api::{
-    Child, ChildIndex, ChildNode, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy,
-    PolicyConfig, PolicyNode, SubchannelEvent, TreePath, Update, config_of,
+    Child, ChildEntry, ChildIndex, ChildNode, Children, ConfigError, ConnectivityState, Cx, FailPicker,
+    PickError, Picker, Policy, PolicyConfig, PolicyNode, Reresolution, TreeEvent, TreePath, Update,
+    config_of,
 };
 
 const NAME: &str = "priority_experimental";
@@ -22,9 +22,8 @@ pub struct Priority {
     /// The last accepted update.
     given: Option<Given>,
     /// The existing children; those below the chosen one may be deactivated.
-    nodes: BTreeMap<Arc<str>, PriorityNode>,
-    children_made: u32,
-    timers: Timers,
+    children: Children<Arc<str>, ChildTimers>,
+    timers: TimerStarter,
     /// The chosen child.
     chosen: Option<Arc<str>>,
     /// The child whose output is published.
@@ -57,18 +56,15 @@ impl Policy for Priority {
         self.timers.failover_timeout = config.failover_timeout;
         // X-15, A115: children that left the configuration are dropped at once, but only after their successors hold
         // the connections that both use.
-        let (kept, removed): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.nodes)
-            .into_iter()
-            .partition(|(name, _)| config.priorities.contains(name));
-        self.nodes = kept;
+        let removed = self.children.retain(|name| config.priorities.contains(name));
         let given = self.given.insert(Given { config, update: update.clone() });
         let mut errors = Vec::new();
         // X-14, A56: every existing child is updated before a single choice.
-        for (name, node) in &mut self.nodes {
+        for (name, entry) in self.children.iter_mut() {
             let Some(child_config) = given.config.children.get(name) else { continue };
-            node.configure(child_config);
+            entry.child.set_reresolution(reresolution(child_config));
             let child_update = given.update_of(name, &child_config.config);
-            let (result, _) = node.call(&mut self.timers, cx, |child, cx| child.update(&child_update, cx));
+            let (result, _) = call(entry, &mut self.timers, cx, |child, cx| child.update(&child_update, cx));
             errors.extend(result.err().map(|error| format!("child {name}: {error}")));
         }
         self.choose(&mut errors, cx);
@@ -76,26 +72,19 @@ impl Policy for Priority {
         if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
     }
 
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = path.next() {
-            self.call_child(index, cx, |child, cx| child.on_subchannel(rest, event, cx));
-        }
-    }
-
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        let Some((index, rest)) = path.next() else { return self.on_own_timer(tag, cx) };
-        self.call_child(index, cx, |child, cx| child.on_timer(rest, tag, cx));
-    }
-
-    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = path.next() {
-            self.call_child(index, cx, |child, cx| child.on_signal(rest, tag, cx));
+    fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
+        match (path.next(), event) {
+            (Some((index, rest)), _) => {
+                self.call_child(index, cx, |child, cx| child.on_event(rest, event, cx));
+            }
+            (None, TreeEvent::Timer(tag)) => self.on_own_timer(tag, cx),
+            (None, _) => {}
         }
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
-        let chosen = self.chosen.as_ref().and_then(|name| self.nodes.get(name));
-        if let Some(index) = chosen.map(|node| node.child.index()) {
+        let chosen = self.chosen.as_ref().and_then(|name| self.children.get(name));
+        if let Some(index) = chosen.map(|entry| entry.child.index()) {
             self.call_child(index, cx, |child, cx| child.exit_idle(cx));
         }
     }
@@ -104,21 +93,21 @@ impl Policy for Priority {
         let priorities = self.given.iter().flat_map(|given| &given.config.priorities);
         let child = |name: &Arc<str>| {
             let label = self.given.as_ref().map(|given| given.config.label(name)).unwrap_or_default();
-            let Some(node) = self.nodes.get(name) else {
+            let Some(ChildEntry { child, data: timers }) = self.children.get(name) else {
                 let config = self.given.as_ref().and_then(|given| given.config.children.get(name));
                 let policy = config.map(|child| child.config.policy_name().to_owned()).unwrap_or_default();
                 let node = PolicyNode { policy, ..PolicyNode::default() };
                 return ChildNode { role: Some("not created".to_owned()), ..ChildNode::new(label, node) };
             };
-            let failing = node.child.output().state == ConnectivityState::TransientFailure;
+            let failing = child.output().state == ConnectivityState::TransientFailure;
             let role = if self.serving.as_ref() == Some(name) {
                 if failing { "failing" } else { "serving" }
-            } else if node.is_deactivated() {
+            } else if timers.is_deactivated() {
                 "deactivated"
             } else {
                 "standby"
             };
-            ChildNode { role: Some(role.to_owned()), ..ChildNode::new(label, node.child.describe(now)) }
+            ChildNode { role: Some(role.to_owned()), ..ChildNode::new(label, child.describe(now)) }
         };
         let is_ready = matches!(self.published, Some((ConnectivityState::Ready, _)));
         let changed = self.shown.change(now).filter(|_| is_ready);
@@ -128,16 +117,18 @@ impl Policy for Priority {
 
 impl Priority {
     fn call_child(&mut self, index: ChildIndex, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx)) {
-        let Some(node) = self.nodes.values_mut().find(|node| node.child.index() == index) else { return };
-        let ((), published) = node.call(&mut self.timers, cx, f);
+        let Some(entry) = self.children.at(index) else { return };
+        let ((), published) = call(entry, &mut self.timers, cx, f);
         if published {
             self.choose_after_event(cx);
         }
     }
 
     fn on_own_timer(&mut self, tag: u32, cx: &mut dyn Cx) {
-        let expired =
-            self.nodes.iter_mut().find_map(|(name, node)| Some((Arc::clone(name), node.expire(tag)?)));
+        let expire = |(name, entry): (&Arc<str>, &mut ChildEntry<ChildTimers>)| {
+            Some((Arc::clone(name), entry.data.expire(tag)?))
+        };
+        let expired = self.children.iter_mut().find_map(expire);
         match expired {
             // X-14, A56: the end of the failover timer is not a failure of the child: it only allows another choice.
             Some((name, Expired::Failover)) => {
@@ -146,7 +137,7 @@ impl Priority {
             // X-15, A56: a child that was deactivated for this long is dropped.
             Some((name, Expired::Retention)) => {
                 tracing::debug!(target: "priority_lb", %name, "dropped after being deactivated");
-                self.nodes.remove(&name);
+                self.children.remove(&name);
             }
             None => return,
         }
@@ -171,8 +162,8 @@ impl Priority {
                     return self.fail("priority policy has empty priority list", cx);
                 }
                 Choice::Create(priority) => errors.extend(self.create(priority, cx)),
-                Choice::Use { priority, serving, reached, deactivate_lower } => {
-                    self.activate(reached, deactivate_lower, cx);
+                Choice::Use { priority, serving, reached, lower } => {
+                    self.activate(reached, lower, cx);
                     return self.set_current(priority, serving, cx);
                 }
             }
@@ -181,8 +172,11 @@ impl Priority {
 
     fn views(&self) -> Vec<ChildView> {
         let view = |name: &Arc<str>| {
-            let carried_over = self.carried_over.as_ref() == Some(name);
-            self.nodes.get(name).map_or(ChildView::Absent, |node| node.view(carried_over))
+            self.children.get(name).map_or(ChildView::Absent, |entry| ChildView::Present {
+                state: entry.child.output().state,
+                failover_pending: entry.data.is_failover_pending(),
+                carried_over: self.carried_over.as_ref() == Some(name),
+            })
         };
         self.given.iter().flat_map(|given| &given.config.priorities).map(view).collect()
     }
@@ -197,22 +191,22 @@ impl Priority {
         let update = given.update_of(name, &config.config);
         tracing::debug!(target: "priority_lb", %name, priority, "creating child");
         let failover = self.timers.start(self.timers.failover_timeout, cx);
-        let mut node = PriorityNode::new(ChildIndex(self.children_made), config, failover);
-        self.children_made += 1;
-        let (result, _) = node.call(&mut self.timers, cx, |child, cx| child.update(&update, cx));
-        self.nodes.insert(Arc::clone(name), node);
+        let entry =
+            self.children.get_or_insert_with(Arc::clone(name), &config.config, || ChildTimers::new(failover));
+        entry.child.set_reresolution(reresolution(config));
+        let (result, _) = call(entry, &mut self.timers, cx, |child, cx| child.update(&update, cx));
         result.err().map(|error| format!("child {name}: {error}"))
     }
 
     /// X-15, A56: children that the choice reached are kept; those below a usable one are deactivated.
-    fn activate(&mut self, reached: usize, deactivate_lower: bool, cx: &mut dyn Cx) {
+    fn activate(&mut self, reached: usize, lower: Lower, cx: &mut dyn Cx) {
         let priorities = self.given.iter().flat_map(|given| &given.config.priorities);
         for (priority, name) in priorities.enumerate() {
-            let Some(node) = self.nodes.get_mut(name) else { continue };
+            let Some(entry) = self.children.get_mut(name) else { continue };
             if priority <= reached {
-                node.reactivate();
-            } else if deactivate_lower {
-                node.deactivate(|| self.timers.start(RETENTION, cx));
+                entry.data.reactivate();
+            } else if lower == Lower::Deactivated {
+                entry.data.deactivate(|| self.timers.start(RETENTION, cx));
             }
         }
     }
@@ -220,15 +214,18 @@ impl Priority {
     fn set_current(&mut self, priority: usize, serving: usize, cx: &mut dyn Cx) {
         let name_of = |priority| self.given.as_ref()?.config.priorities.get(priority).cloned();
         let (chosen, serving) = (name_of(priority), name_of(serving));
-        let state_of = |name: &Option<Arc<str>>| Some(self.nodes.get(name.as_ref()?)?.child.output().state);
+        let state_of =
+            |name: &Option<Arc<str>>| Some(self.children.get(name.as_ref()?)?.child.output().state);
         if state_of(&chosen) == Some(ConnectivityState::Ready) {
             self.carried_over = None;
         }
         if self.chosen != chosen {
             tracing::debug!(target: "priority_lb", priority, name = chosen.as_deref(), "priority chosen");
         }
-        let output =
-            serving.as_ref().and_then(|name| self.nodes.get(name)).map(|node| node.child.output().clone());
+        let output = serving
+            .as_ref()
+            .and_then(|name| self.children.get(name))
+            .map(|entry| entry.child.output().clone());
         if let (Some(name), Some(ConnectivityState::Ready)) = (&serving, output.as_ref().map(|o| o.state))
             && let Some(given) = &self.given
             && let Some(event) = self.shown.by(name, &given.config, cx.now())
@@ -255,6 +252,30 @@ impl Priority {
             self.published = Some((state, Arc::clone(&picker)));
             cx.publish(state, picker);
         }
+    }
+}
+
+/// Calls a child. Returns true if it published; its failover timer then follows its new state.
+fn call<R>(
+    entry: &mut ChildEntry<ChildTimers>,
+    timers: &mut TimerStarter,
+    cx: &mut dyn Cx,
+    f: impl FnOnce(&mut Child, &mut dyn Cx) -> R,
+) -> (R, bool) {
+    let ChildEntry { child, data } = entry;
+    let result = f(child, &mut *cx);
+    let published = child.take_dirty();
+    if published {
+        data.on_state(child.output().state, timers, cx);
+    }
+    (result, published)
+}
+
+/// A37-58, A37-61: an EDS leaf that reconnects must not cause DNS queries for its siblings.
+fn reresolution(config: &PriorityChild) -> Reresolution {
+    match config.ignore_reresolution_requests {
+        true => Reresolution::Ignored,
+        false => Reresolution::Forwarded,
     }
 }
 

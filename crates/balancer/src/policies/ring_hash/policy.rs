@@ -10,8 +10,8 @@ use super::picker::{EndpointView, RingPicker};
 use super::ring::Ring;
 use super::weights::Weights;
 use crate::api::{
-    ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, Signal,
-    SubchannelEvent, TreePath, TreePathBuf, Update, config_of,
+    ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Policy, PolicyNode,
+    Signal, TreeEvent, TreePath, TreePathBuf, Update, config_of,
 };
 use crate::policies::petiole::{Change, Connect, Member, Petiole, StateCounts};
 
@@ -31,8 +31,8 @@ pub struct RingHash {
     /// Raised by picks that reach an IDLE endpoint.
     signals: BTreeMap<ChildIndex, Signal>,
     resolution_note: Option<Arc<str>>,
-    /// Set while changes of endpoints are pending: they are processed together at the end of the input.
-    unsettled: Option<Signal>,
+    /// Requested when endpoints have changed: the changes are processed together at the end of the input.
+    unsettled: Deferred,
     published: Option<(ConnectivityState, Arc<RingPicker>)>,
 }
 
@@ -44,7 +44,7 @@ impl Default for RingHash {
             views: Vec::new(),
             signals: BTreeMap::new(),
             resolution_note: None,
-            unsettled: None,
+            unsettled: Deferred::default(),
             published: None,
         }
     }
@@ -82,26 +82,17 @@ impl Policy for RingHash {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        let change = self.petiole.on_subchannel(path, event, cx);
-        self.on_change(change, cx);
-    }
-
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        let change = self.petiole.on_timer(path, tag, cx);
-        self.on_change(change, cx);
-    }
-
-    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        let change = match path.next() {
-            Some(_) => self.petiole.on_signal(path, tag, cx),
-            None if tag == SETTLE => {
-                if self.unsettled.take().is_some() {
+    fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
+        let change = match (path.next(), event) {
+            (Some(_), _) => self.petiole.on_event(path, event, cx),
+            (None, TreeEvent::Signal(SETTLE)) => {
+                if self.unsettled.take() {
                     self.settle(cx);
                 }
                 return;
             }
-            None => self.on_wish(ChildIndex(tag), cx),
+            (None, TreeEvent::Signal(tag)) => self.on_connection_request(ChildIndex(tag), cx),
+            (None, _) => return,
         };
         self.on_change(change, cx);
     }
@@ -116,7 +107,7 @@ impl Policy for RingHash {
 
 impl RingHash {
     /// A pick reached an IDLE endpoint, which may have left IDLE since.
-    fn on_wish(&mut self, index: ChildIndex, cx: &mut dyn Cx) -> Option<Change> {
+    fn on_connection_request(&mut self, index: ChildIndex, cx: &mut dyn Cx) -> Option<Change> {
         let idle = self.petiole.member(index)?.state() == ConnectivityState::Idle;
         let change = idle.then(|| self.petiole.connect(index, cx)).flatten();
         if let Some(signal) = self.signals.get(&index) {
@@ -128,11 +119,7 @@ impl RingHash {
     fn on_change(&mut self, change: Option<Change>, cx: &mut dyn Cx) {
         if let Some(change) = change {
             self.update_view(change.position);
-            if self.unsettled.is_none() {
-                let signal = cx.create_signal(TreePathBuf::default(), SETTLE);
-                cx.defer(&signal);
-                self.unsettled = Some(signal);
-            }
+            self.unsettled.request(SETTLE, cx);
         }
     }
 

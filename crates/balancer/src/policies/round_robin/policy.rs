@@ -8,8 +8,8 @@ use super::RoundRobinConfig;
 use super::picker::RoundRobinPicker;
 use super::position::Position;
 use crate::api::{
-    ChildIndex, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Policy, PolicyNode, QueuePicker,
-    Signal, SubchannelEvent, TreePath, TreePathBuf, Update, config_of,
+    ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Policy, PolicyNode,
+    QueuePicker, TreeEvent, TreePath, Update, config_of,
 };
 use crate::policies::petiole::{Change, Connect, Petiole};
 
@@ -19,9 +19,9 @@ pub struct RoundRobin {
     note: Option<Arc<str>>,
     position: Option<Arc<Position>>,
     published: Published,
-    /// Set while the READY children have changed and the picker has not. The picker contains all of them: when many
-    /// change in one input, it is rebuilt once, at the end.
-    stale: Option<Signal>,
+    /// Requested when the READY children have changed. The picker contains all of them: when many change in one input,
+    /// it is rebuilt once, at the end.
+    rebuild: Deferred,
 }
 
 /// The last output, as far as needed to decide whether to publish again.
@@ -43,7 +43,7 @@ impl Default for RoundRobin {
             note: None,
             position: None,
             published: Published::Nothing,
-            stale: None,
+            rebuild: Deferred::default(),
         }
     }
 }
@@ -65,21 +65,11 @@ impl Policy for RoundRobin {
         Ok(())
     }
 
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        let change = self.petiole.on_subchannel(path, event, cx);
-        self.changed(change, cx);
-    }
-
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        let change = self.petiole.on_timer(path, tag, cx);
-        self.changed(change, cx);
-    }
-
-    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
+    fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
         if path.next().is_none() {
             return self.rebuild(cx);
         }
-        let change = self.petiole.on_signal(path, tag, cx);
+        let change = self.petiole.on_event(path, event, cx);
         self.changed(change, cx);
     }
 
@@ -97,10 +87,8 @@ impl RoundRobin {
         let Some(change) = change else { return };
         match self.petiole.counts().aggregate() {
             ConnectivityState::Ready => {
-                if change.touches_ready() && self.stale.is_none() {
-                    let signal = cx.create_signal(TreePathBuf::default(), 0);
-                    cx.defer(&signal);
-                    self.stale = Some(signal);
+                if change.touches_ready() {
+                    self.rebuild.request(0, cx);
                 }
             }
             ConnectivityState::TransientFailure => {
@@ -117,8 +105,7 @@ impl RoundRobin {
 
     /// All other events of the input have been handled.
     fn rebuild(&mut self, cx: &mut dyn Cx) {
-        let stale = self.stale.take().is_some();
-        if stale && self.petiole.counts().aggregate() == ConnectivityState::Ready {
+        if self.rebuild.take() && self.petiole.counts().aggregate() == ConnectivityState::Ready {
             self.publish_ready(cx);
         }
     }

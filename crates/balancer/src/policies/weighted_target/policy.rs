@@ -1,6 +1,5 @@
 //! The weighted_target policy.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_sans_io::Time;
@@ -8,8 +7,8 @@ use proxyless_sans_io::Time;
 use super::config::WeightedTargetConfig;
 use super::picker::{Share, WeightedPicker};
 use crate::api::{
-    Child, ChildIndex, ChildNode, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy,
-    PolicyConfig, PolicyNode, SubchannelEvent, TreePath, Update, config_of,
+    Child, ChildEntry, ChildNode, ChildOutput, Children, ConfigError, ConnectivityState, Cx, FailPicker,
+    PickError, Picker, Policy, PolicyConfig, PolicyNode, TreeEvent, TreePath, Update, config_of,
 };
 
 const NAME: &str = "weighted_target_experimental";
@@ -17,8 +16,7 @@ const NAME: &str = "weighted_target_experimental";
 /// The policy `weighted_target_experimental`.
 #[derive(Default)]
 pub struct WeightedTarget {
-    nodes: BTreeMap<Arc<str>, TargetNode>,
-    children_made: u32,
+    targets: Children<Arc<str>, Counted>,
     published: Option<(ConnectivityState, Vec<Share>)>,
 }
 
@@ -36,25 +34,21 @@ impl Policy for WeightedTarget {
         tracing::debug!(target: "weighted_target_lb", targets = config.targets.len(), "update");
         // A target that left the configuration is dropped at once, but only after its successors hold the connections
         // that both use.
-        let mut old = std::mem::take(&mut self.nodes);
+        let removed = self.targets.retain(|name| config.targets.contains_key(name));
         let mut errors = Vec::new();
         for (name, target) in &config.targets {
-            let mut node = old.remove(name).unwrap_or_else(|| {
-                self.children_made += 1;
-                TargetNode::new(ChildIndex(self.children_made), &target.config)
-            });
-            node.weight = target.weight;
+            let entry = self.targets.get_or_insert_with(Arc::clone(name), &target.config, Counted::default);
+            entry.data.weight = target.weight;
             let update = Update {
                 config: Arc::clone(&target.config),
                 endpoints: update.endpoints.group(name),
                 resolution_note: update.resolution_note.clone(),
                 shared: update.shared.clone(),
             };
-            let (result, _) = node.call(cx, |child, cx| child.update(&update, cx));
+            let (result, _) = call(entry, cx, |child, cx| child.update(&update, cx));
             errors.extend(result.err().map(|error| format!("child {name}: {error}")));
-            self.nodes.insert(Arc::clone(name), node);
         }
-        if self.nodes.is_empty() {
+        if self.targets.is_empty() {
             let why = "no children in weighted_target policy";
             // The cause first, since it is more useful to readers than its consequence.
             let note = update.resolution_note.as_deref();
@@ -62,32 +56,23 @@ impl Policy for WeightedTarget {
         } else {
             self.publish(cx);
         }
-        drop(old);
+        drop(removed);
         if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
     }
 
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = path.next() {
-            self.call_child(index, cx, |child, cx| child.on_subchannel(rest, event, cx));
-        }
-    }
-
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = path.next() {
-            self.call_child(index, cx, |child, cx| child.on_timer(rest, tag, cx));
-        }
-    }
-
-    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if let Some((index, rest)) = path.next() {
-            self.call_child(index, cx, |child, cx| child.on_signal(rest, tag, cx));
+    fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
+        let Some((index, rest)) = path.next() else { return };
+        let Some(entry) = self.targets.at(index) else { return };
+        let ((), published) = call(entry, cx, |child, cx| child.on_event(rest, event, cx));
+        if published {
+            self.publish(cx);
         }
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
         let mut published = false;
-        for node in self.nodes.values_mut() {
-            published |= node.call(cx, |child, cx| child.exit_idle(cx)).1;
+        for (_, entry) in self.targets.iter_mut() {
+            published |= call(entry, cx, |child, cx| child.exit_idle(cx)).1;
         }
         if published {
             self.publish(cx);
@@ -95,28 +80,21 @@ impl Policy for WeightedTarget {
     }
 
     fn describe(&self, now: Time) -> PolicyNode {
-        let child = |(name, node): (&Arc<str>, &TargetNode)| ChildNode {
-            weight: Some(node.weight),
-            ..ChildNode::new(&**name, node.child.describe(now))
+        let child = |(name, entry): (&Arc<str>, &ChildEntry<Counted>)| ChildNode {
+            weight: Some(entry.data.weight),
+            ..ChildNode::new(&**name, entry.child.describe(now))
         };
-        PolicyNode { children: self.nodes.iter().map(child).collect(), ..PolicyNode::default() }
+        PolicyNode { children: self.targets.iter().map(child).collect(), ..PolicyNode::default() }
     }
 }
 
 impl WeightedTarget {
-    fn call_child(&mut self, index: ChildIndex, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx)) {
-        let Some(node) = self.nodes.values_mut().find(|node| node.child.index() == index) else { return };
-        let ((), published) = node.call(cx, f);
-        if published {
-            self.publish(cx);
-        }
-    }
-
     /// Publishes the best state of any child, unless the parent has the same output already.
     fn publish(&mut self, cx: &mut dyn Cx) {
         let state = self.aggregate();
+        let counted = self.targets.values().map(|entry| &entry.data);
         let shares: Vec<_> =
-            self.nodes.values().filter(|node| node.takes_picks(state)).map(TargetNode::share).collect();
+            counted.filter(|counted| counted.takes_picks(state)).map(Counted::share).collect();
         if self.published.as_ref().is_none_or(|(old, old_shares)| *old != state || *old_shares != shares) {
             cx.publish(state, WeightedPicker::over(&shares));
             self.published = Some((state, shares));
@@ -126,7 +104,7 @@ impl WeightedTarget {
     fn aggregate(&self) -> ConnectivityState {
         [ConnectivityState::Ready, ConnectivityState::Connecting, ConnectivityState::Idle]
             .into_iter()
-            .find(|&state| self.nodes.values().any(|node| node.state == state))
+            .find(|&state| self.targets.values().any(|entry| entry.data.output.state == state))
             .unwrap_or(ConnectivityState::TransientFailure)
     }
 
@@ -140,47 +118,43 @@ impl WeightedTarget {
     }
 }
 
-/// A child with its weight and its state in the aggregation.
-struct TargetNode {
-    child: Child,
-    weight: u32,
-    state: ConnectivityState,
-    picker: Arc<dyn Picker>,
+/// Calls a child. Returns true if it published.
+fn call<R>(
+    entry: &mut ChildEntry<Counted>,
+    cx: &mut dyn Cx,
+    f: impl FnOnce(&mut Child, &mut dyn Cx) -> R,
+) -> (R, bool) {
+    let ChildEntry { child, data } = entry;
+    let result = f(child, cx);
+    let published = child.take_dirty();
+    if published {
+        // Targets connect without a pick where they can; otherwise the first RPC of each would wait.
+        if child.output().state == ConnectivityState::Idle {
+            child.exit_idle(cx);
+            child.take_dirty();
+        }
+        data.on_output(child.output());
+    }
+    (result, published)
 }
 
-impl TargetNode {
-    fn new(index: ChildIndex, config: &Arc<dyn PolicyConfig>) -> Self {
-        let child = Child::new(index, config);
-        let output = child.output().clone();
-        Self { child, weight: 0, state: output.state, picker: output.picker }
-    }
+/// The weight of a child, and its output as it counts in the aggregation.
+#[derive(Default)]
+struct Counted {
+    weight: u32,
+    output: ChildOutput,
+}
 
-    /// Calls the child. Returns true if it published.
-    fn call<R>(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx) -> R) -> (R, bool) {
-        let result = f(&mut self.child, cx);
-        let published = self.child.take_dirty();
-        if published {
-            // Targets connect without a pick where they can; otherwise the first RPC of each would wait.
-            if self.child.output().state == ConnectivityState::Idle {
-                self.child.exit_idle(cx);
-                self.child.take_dirty();
-            }
-            self.on_state();
-        }
-        (result, published)
-    }
-
-    fn on_state(&mut self) {
-        let output = self.child.output();
+impl Counted {
+    fn on_output(&mut self, output: &ChildOutput) {
         // A failed child that retries counts as failed, with its error, until it is READY: otherwise many children
         // failing in turn would look as if one of them were about to connect, and RPCs would be queued for ever. A
         // child that is still IDLE after it was told to connect (ring_hash with new endpoints) does not retry: only a
         // pick makes it connect, and a failed child gets none while another is READY.
-        let still_failing = self.state == ConnectivityState::TransientFailure
+        let still_failing = self.output.state == ConnectivityState::TransientFailure
             && output.state == ConnectivityState::Connecting;
         if !still_failing {
-            self.state = output.state;
-            self.picker = Arc::clone(&output.picker);
+            self.output = output.clone();
         }
     }
 
@@ -191,15 +165,15 @@ impl TargetNode {
             // once another child is READY. So do CONNECTING children: a ring that tries one endpoint starts another one
             // for the picks that map to it.
             ConnectivityState::Ready | ConnectivityState::Connecting => {
-                self.state == published || self.state == ConnectivityState::Idle
+                self.output.state == published || self.output.state == ConnectivityState::Idle
             }
             // In TRANSIENT_FAILURE, RPCs fail with the children's errors.
-            ConnectivityState::Idle | ConnectivityState::TransientFailure => self.state == published,
+            ConnectivityState::Idle | ConnectivityState::TransientFailure => self.output.state == published,
         }
     }
 
     fn share(&self) -> Share {
-        Share { weight: self.weight, picker: Arc::clone(&self.picker) }
+        Share { weight: self.weight, picker: Arc::clone(&self.output.picker) }
     }
 }
 

@@ -1,13 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::Fields;
+use proxyless_balancer::api::{Fields, Layered};
 use proxyless_balancer::policy_config;
 use proxyless_xds::resource::LbPolicy;
 
 use super::policy::Cds;
 use crate::policies::cluster_impl::{CircuitRegistry, LoadRegistry};
-use crate::policies::layer::Layered;
 use crate::policies::override_host::Sessions;
 
 pub(super) const NAME: &str = "cds_experimental";

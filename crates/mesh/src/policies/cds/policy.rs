@@ -2,18 +2,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use proxyless_balancer::api::{
-    ConfigError, ConnectivityState, Cx, Endpoints, FailPicker, PickError, PolicyConfig, PolicyNode,
-    QueuePicker, Update, config_of,
+    Below, ConfigError, ConnectivityState, Cx, Endpoints, FailPicker, Layer, PickError, PolicyConfig,
+    PolicyNode, QueuePicker, Update, config_of,
 };
 use proxyless_balancer::policies::outlier_detection::OutlierDetectionConfig;
 use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConfig};
+use proxyless_sans_io::Time;
 use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment, LbPolicy, LrsServer};
 
 use super::config::{CdsConfig, NAME};
 use super::priority_names::PriorityNames;
 use crate::endpoints::EndpointTable;
 use crate::policies::cluster_impl::{ClusterImplConfig, LoadReporting};
-use crate::policies::layer::{Below, Layer};
 use crate::policies::lb_policy;
 use crate::policies::override_host::OverrideHostConfig;
 use crate::xds_config::{ClusterChildren, ClusterConfig, ClusterView, EndpointsState};
@@ -82,12 +82,12 @@ impl Layer for Cds {
                     resolution_note: join(update.resolution_note.as_ref(), resolution_note.as_ref()),
                     shared: update.shared.clone(),
                 };
-                below.update(&update, cx)
+                below.update(&update, self, cx)
             }
         }
     }
 
-    fn describe(&self, node: &mut PolicyNode) {
+    fn describe(&self, _: Time, node: &mut PolicyNode) {
         node.resolution_note = self.leaf.as_ref().and_then(|leaf| leaf.note.as_deref()).map(str::to_owned);
     }
 }
@@ -169,7 +169,7 @@ impl Cds {
             shared: None,
         };
         self.leaf = Some(leaf);
-        below.update(&update, cx)
+        below.update(&update, self, cx)
     }
 
     fn fail(&mut self, why: &str, below: &mut Below, cx: &mut dyn Cx) {

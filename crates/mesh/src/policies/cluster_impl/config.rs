@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use proxyless_balancer::api::{Fields, PolicyConfig};
+use proxyless_balancer::api::{Fields, Layered, PolicyConfig};
 use proxyless_balancer::policy_config;
 use proxyless_xds::resource::{DropCategory, MetricSelection};
 use serde_json::json;
@@ -8,7 +8,6 @@ use serde_json::json;
 use super::circuit::CircuitRegistry;
 use super::load_registry::LoadRegistry;
 use super::policy::ClusterImpl;
-use crate::policies::layer::Layered;
 
 pub(super) const NAME: &str = "xds_cluster_impl_experimental";
 

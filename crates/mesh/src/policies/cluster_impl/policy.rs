@@ -1,15 +1,15 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    ChildOutput, ConfigError, ConnectivityState, Cx, Endpoints, InterceptCx, PolicyNode, SubchannelSpec,
-    Update, config_of,
+    Below, ChildOutput, ConfigError, ConnectivityState, Cx, Endpoints, Layer, PolicyNode, Subchannel,
+    SubchannelSpec, Update, config_of,
 };
+use proxyless_sans_io::Time;
 
 use super::authority::Authorities;
 use super::config::{ClusterImplConfig, NAME};
 use super::load::ClusterLoad;
 use super::picker::{ClusterImplPicker, Rules};
-use crate::policies::layer::{Below, Layer, Seen};
 
 /// The policy.
 #[derive(Default)]
@@ -58,12 +58,12 @@ impl Layer for ClusterImpl {
         self.state =
             Some(State { config: config.clone(), endpoints: update.endpoints.clone(), rules, authorities });
         let update = Update { config: Arc::clone(&config.child), ..update.clone() };
-        let by = &mut Seen(|spec: &mut SubchannelSpec| self.load.track(spec));
-        below.update(&update, &mut InterceptCx { cx, by })
+        below.update(&update, self, cx)
     }
 
-    fn on_create(&mut self, spec: &mut SubchannelSpec) {
-        self.load.track(spec);
+    fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+        self.load.track(&mut spec);
+        cx.create_subchannel(spec)
     }
 
     fn publish(&mut self, output: &ChildOutput, cx: &mut dyn Cx) {
@@ -79,7 +79,7 @@ impl Layer for ClusterImpl {
         cx.publish(connectivity, Arc::new(picker));
     }
 
-    fn describe(&self, node: &mut PolicyNode) {
+    fn describe(&self, _: Time, node: &mut PolicyNode) {
         if let Some(state) = &self.state {
             node.counters.insert("requests_in_flight".to_owned(), state.rules.in_flight().into());
         }

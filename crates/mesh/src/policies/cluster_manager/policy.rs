@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    Child, ChildNode, Children, ConfigError, ConnectivityState, Cx, Endpoints, Policy, PolicyConfig,
-    PolicyNode, Signal, SubchannelEvent, TreePath, TreePathBuf, Update, config_of,
+    ChildEntry, ChildNode, Children, ConfigError, ConnectivityState, Cx, Deferred, Endpoints, Policy,
+    PolicyConfig, PolicyNode, TreeEvent, TreePath, Update, config_of,
 };
 use proxyless_sans_io::Time;
 
@@ -17,34 +17,19 @@ pub(super) struct ClusterManager {
     /// The last configuration, if no child rejected it.
     accepted: Option<Arc<dyn PolicyConfig>>,
     published: bool,
-    /// Set while children have published and the policy has not: it publishes once, at the end of the input.
-    stale: Option<Signal>,
+    /// Requested when a child has published: the policy publishes once, at the end of the input.
+    publication: Deferred,
 }
 
 impl ClusterManager {
-    fn descend(
-        &mut self,
-        path: TreePath<'_>,
-        cx: &mut dyn Cx,
-        f: impl FnOnce(&mut Child, TreePath<'_>, &mut dyn Cx),
-    ) {
-        let Some((index, rest)) = path.next() else { return };
-        if let Some(child) = self.children.at(index) {
-            f(child, rest, cx);
-            if child.output().dirty && self.stale.is_none() {
-                let signal = cx.create_signal(TreePathBuf::default(), 0);
-                cx.defer(&signal);
-                self.stale = Some(signal);
-            }
-        }
-    }
-
     fn publish(&mut self, cx: &mut dyn Cx) {
         self.published = true;
-        self.children.iter_mut().for_each(|child| {
-            child.take_dirty();
-        });
-        let pickers = self.children.iter().map(|((id, _), child)| (*id, Arc::clone(&child.output().picker)));
+        for (_, entry) in self.children.iter_mut() {
+            entry.child.take_dirty();
+        }
+        let picker_of =
+            |((id, _), entry): (&(u32, _), &ChildEntry<()>)| (*id, Arc::clone(&entry.child.output().picker));
+        let pickers = self.children.iter().map(picker_of);
         cx.publish(self.state(), ClusterPicker::new(pickers));
     }
 
@@ -55,12 +40,12 @@ impl ClusterManager {
     }
 
     fn any_dirty(&self) -> bool {
-        self.children.values().any(|child| child.output().dirty)
+        self.children.values().any(|entry| entry.child.output().dirty)
     }
 
     /// READY before CONNECTING before IDLE; TRANSIENT_FAILURE only if all children are in it, or there are none.
     fn state(&self) -> ConnectivityState {
-        let any = |state| self.children.values().any(|child| child.output().state == state);
+        let any = |state| self.children.values().any(|entry| entry.child.output().state == state);
         [ConnectivityState::Ready, ConnectivityState::Connecting, ConnectivityState::Idle]
             .into_iter()
             .find(|&state| any(state))
@@ -84,7 +69,8 @@ impl Policy for ClusterManager {
             if unmoved && accepted.get(place).is_some_and(|accepted| cluster.is(accepted)) {
                 continue;
             }
-            let child = self.children.get_or_insert((cluster.id, Arc::clone(&cluster.name)), &cluster.config);
+            let key = (cluster.id, Arc::clone(&cluster.name));
+            let child = &mut self.children.get_or_insert_with(key, &cluster.config, || ()).child;
             let update = Update {
                 config: Arc::clone(&cluster.config),
                 endpoints: Endpoints::none(),
@@ -112,33 +98,32 @@ impl Policy for ClusterManager {
         if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
     }
 
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        self.descend(path, cx, |child, path, cx| child.on_subchannel(path, event, cx));
-    }
-
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        self.descend(path, cx, |child, path, cx| child.on_timer(path, tag, cx));
-    }
-
-    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if path.next().is_some() {
-            return self.descend(path, cx, |child, path, cx| child.on_signal(path, tag, cx));
-        }
-        if self.stale.take().is_some() && self.any_dirty() {
-            self.publish(cx);
+    fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
+        let Some((index, rest)) = path.next() else {
+            if self.publication.take() && self.any_dirty() {
+                self.publish(cx);
+            }
+            return;
+        };
+        if let Some(ChildEntry { child, .. }) = self.children.at(index) {
+            child.on_event(rest, event, cx);
+            if child.output().dirty {
+                self.publication.request(0, cx);
+            }
         }
     }
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
-        self.children.iter_mut().for_each(|child| child.exit_idle(cx));
+        self.children.iter_mut().for_each(|(_, entry)| entry.child.exit_idle(cx));
         if self.any_dirty() {
             self.publish(cx);
         }
     }
 
     fn describe(&self, now: Time) -> PolicyNode {
-        let child =
-            |((_, name), child): (&(u32, Arc<str>), &Child)| ChildNode::new(&**name, child.describe(now));
+        let child = |((_, name), entry): (&(u32, Arc<str>), &ChildEntry<()>)| {
+            ChildNode::new(&**name, entry.child.describe(now))
+        };
         PolicyNode { children: self.children.iter().map(child).collect(), ..PolicyNode::default() }
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::{
     CallAttributes, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy, QueuePicker,
-    SubchannelEvent, TreePath, Update,
+    TreeEvent, TreePath, Update,
 };
 use proxyless_balancer::policy_config;
 use proxyless_balancer::testing::{Bench, Picked};
@@ -34,9 +34,7 @@ impl Policy for StubPolicy {
         cx.publish(stub.state, picker);
         Ok(())
     }
-    fn on_subchannel(&mut self, _: TreePath<'_>, _: &SubchannelEvent, _: &mut dyn Cx) {}
-    fn on_timer(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
-    fn on_signal(&mut self, _: TreePath<'_>, _: u32, _: &mut dyn Cx) {}
+    fn on_event(&mut self, _: TreePath<'_>, _: TreeEvent<'_>, _: &mut dyn Cx) {}
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 }
 

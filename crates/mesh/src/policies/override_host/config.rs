@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::{Fields, PolicyConfig};
+use proxyless_balancer::api::{Fields, Layered, PolicyConfig};
 use proxyless_balancer::policy_config;
 use proxyless_xds::resource::OverrideHostStatus;
 
@@ -41,7 +41,7 @@ impl PartialEq for OverrideHostConfig {
     }
 }
 
-policy_config!(OverrideHostConfig, NAME, OverrideHostPolicy::default(), |config| {
+policy_config!(OverrideHostConfig, NAME, Layered::<OverrideHostPolicy>::default(), |config| {
     let OverrideHostStatus { unknown, healthy, draining } = config.override_host_status;
     let statuses = [("UNKNOWN", unknown), ("HEALTHY", healthy), ("DRAINING", draining)];
     let wanted: Vec<&str> = statuses.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| *name).collect();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    ConnectivityState, Cx, Detail, Endpoint, EndpointHealth, Endpoints, Failures, Id, Intercept, Lent,
-    Subchannel, SubchannelEvent, SubchannelSpec,
+    ConnectivityState, Cx, Detail, Endpoint, EndpointHealth, Endpoints, Failures, Id, Lent, Subchannel,
+    SubchannelEvent, SubchannelSpec,
 };
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::OverrideHostStatus;
@@ -131,6 +131,22 @@ impl Hosts {
             bump_if(host.live.set_state(Some(event.state)), cx);
         }
         lent.is_some()
+    }
+
+    /// Creates a subchannel that the child requested.
+    pub(super) fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+        let address = spec.address;
+        let subchannel = cx.create_subchannel(spec);
+        if self.sessions == Sessions::Used {
+            let host = self.by_address.entry(address).or_default();
+            host.lent.push(subchannel.id());
+            bump_if(host.live.set_target(Some(subchannel.target())), cx);
+            // The child has a subchannel now: the policy's own is not needed.
+            if let Some(own) = host.own.take() {
+                self.owned.remove(&own.id());
+            }
+        }
+        self.lent.lend(subchannel, ConnectivityState::Idle)
     }
 
     /// A75-49, A75-51: a pick waits for this address.
@@ -264,23 +280,6 @@ impl Host {
             }
         }
         detail
-    }
-}
-
-impl Intercept for Hosts {
-    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
-        let address = spec.address;
-        let subchannel = cx.create_subchannel(spec);
-        if self.sessions == Sessions::Used {
-            let host = self.by_address.entry(address).or_default();
-            host.lent.push(subchannel.id());
-            bump_if(host.live.set_target(Some(subchannel.target())), cx);
-            // The child has a subchannel now: the policy's own is not needed.
-            if let Some(own) = host.own.take() {
-                self.owned.remove(&own.id());
-            }
-        }
-        self.lent.lend(subchannel, ConnectivityState::Idle)
     }
 }
 

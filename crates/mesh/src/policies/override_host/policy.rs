@@ -1,10 +1,11 @@
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    Child, ChildIndex, ConfigError, Cx, Detail, Endpoints, InterceptCx, Policy, PolicyNode, Signal,
-    SubchannelEvent, Timer, TreePath, TreePathBuf, Update, config_of,
+    Below, ChildOutput, ConfigError, Cx, Detail, Endpoints, Layer, PolicyNode, Signal, Subchannel,
+    SubchannelEvent, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update, config_of,
 };
 use proxyless_sans_io::Time;
 use proxyless_sans_io::sync::atomic::{Ordering, fence};
@@ -22,7 +23,6 @@ const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// The policy.
 #[derive(Default)]
 pub(super) struct OverrideHostPolicy {
-    child: Option<Child>,
     without_draining: WithoutDraining,
     hosts: Hosts,
     table: Arc<HostTable>,
@@ -56,8 +56,8 @@ struct Sweep {
     _timer: Timer,
 }
 
-impl Policy for OverrideHostPolicy {
-    fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+impl Layer for OverrideHostPolicy {
+    fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &OverrideHostConfig = config_of(NAME, &update.config)?;
         tracing::trace!(target: "xds_override_host_lb", idle_timeout = ?config.idle_timeout, "update");
         let toggled = self.hosts.set_sessions(config.sessions);
@@ -67,62 +67,75 @@ impl Policy for OverrideHostPolicy {
         let changed = config.sessions == Sessions::Used && self.list(config, &update.endpoints, cx);
         let endpoints = self.without_draining.of(&update.endpoints);
         let update = Update { config: Arc::clone(&config.child), endpoints, ..update.clone() };
-        self.child.get_or_insert_with(|| Child::new(ChildIndex(0), &config.child));
-        let result = self.call(cx, |child, cx| child.update(&update, cx)).unwrap_or(Ok(()));
+        let result = below.update(&update, self, cx);
         self.hosts.take_returned(cx);
         if changed {
             self.hosts.renew_owned(cx);
             self.table = Arc::new(self.hosts.table());
         }
         if changed || toggled {
-            self.publish(cx);
+            below.republish();
         }
         self.arm(cx);
-        self.finish(cx);
         result
     }
 
-    fn on_subchannel(&mut self, path: TreePath<'_>, event: &SubchannelEvent, cx: &mut dyn Cx) {
-        if self.hosts.on_event(event, cx) {
-            self.descend(path, cx, |child, path, cx| child.on_subchannel(path, event, cx));
-        }
-    }
-
-    fn on_timer(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if path.next().is_some() {
-            return self.descend(path, cx, |child, path, cx| child.on_timer(path, tag, cx));
-        }
-        self.sweep = None;
-        self.last_sweep = cx.now();
-        self.hosts.sweep(cx);
-        self.arm(cx);
-    }
-
-    fn on_signal(&mut self, path: TreePath<'_>, tag: u32, cx: &mut dyn Cx) {
-        if path.next().is_some() {
-            return self.descend(path, cx, |child, path, cx| child.on_signal(path, tag, cx));
-        }
-        // A75-55: here, not in the pick.
-        let Some(control) = &self.control else { return };
-        for address in control.take_wishes() {
-            self.hosts.connect(address, cx);
+    fn on_event(&mut self, event: TreeEvent<'_>, _: &mut Below, cx: &mut dyn Cx) {
+        match event {
+            TreeEvent::Timer(_) => {
+                self.sweep = None;
+                self.last_sweep = cx.now();
+                self.hosts.sweep(cx);
+            }
+            // A75-55: here, not in the pick.
+            _ => {
+                let Some(control) = &self.control else { return };
+                for address in control.take_wishes() {
+                    self.hosts.connect(address, cx);
+                }
+            }
         }
         self.arm(cx);
     }
 
-    fn exit_idle(&mut self, cx: &mut dyn Cx) {
-        self.call(cx, |child, cx| child.exit_idle(cx));
-        self.finish(cx);
+    fn on_subchannel<'a>(
+        &mut self,
+        event: &'a SubchannelEvent,
+        cx: &mut dyn Cx,
+    ) -> Option<Cow<'a, SubchannelEvent>> {
+        self.hosts.on_event(event, cx).then_some(Cow::Borrowed(event))
     }
 
-    fn describe(&self, now: Time) -> PolicyNode {
-        let mut node = PolicyNode::above(self.child.as_ref().map(|child| child.describe(now)));
+    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+        self.hosts.create_subchannel(spec, cx)
+    }
+
+    /// Handles the subchannels that the child has dropped.
+    fn finish(&mut self, cx: &mut dyn Cx) {
+        if self.hosts.take_returned(cx) {
+            self.arm(cx);
+        }
+    }
+
+    fn publish(&mut self, output: &ChildOutput, cx: &mut dyn Cx) {
+        let control = match (self.hosts.sessions(), &self.control) {
+            (Sessions::Used, Some(control)) => control,
+            _ => return cx.publish(output.state, Arc::clone(&output.picker)),
+        };
+        let picker = OverrideHostPicker {
+            hosts: Arc::clone(&self.table),
+            wishes: Arc::clone(&control.wishes),
+            child: Arc::clone(&output.picker),
+        };
+        cx.publish(output.state, Arc::new(picker));
+    }
+
+    fn describe(&self, now: Time, node: &mut PolicyNode) {
         node.counters.insert("kept_for_sessions".to_owned(), self.hosts.kept() as u64);
         node.details = self.hosts.describe(now);
         if let Some(sweep) = &self.sweep {
             node.details.push(Detail::new("sweep", "").with_seconds("next_in_seconds", sweep.at.since(now)));
         }
-        node
     }
 }
 
@@ -148,50 +161,6 @@ impl OverrideHostPolicy {
             self.control = Some(Control { signal, queue, wishes });
             self.last_sweep = cx.now();
         }
-    }
-
-    fn descend(
-        &mut self,
-        path: TreePath<'_>,
-        cx: &mut dyn Cx,
-        f: impl FnOnce(&mut Child, TreePath<'_>, &mut dyn Cx),
-    ) {
-        if let Some((_, rest)) = path.next() {
-            self.call(cx, |child, cx| f(child, rest, cx));
-        }
-        self.finish(cx);
-    }
-
-    /// Calls the child, intercepting the subchannels that it creates.
-    fn call<R>(&mut self, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx) -> R) -> Option<R> {
-        let child = self.child.as_mut()?;
-        Some(f(child, &mut InterceptCx { cx, by: &mut self.hosts }))
-    }
-
-    /// After every call of the child: handles its dropped subchannels, and publishes its output.
-    fn finish(&mut self, cx: &mut dyn Cx) {
-        if self.hosts.take_returned(cx) {
-            self.arm(cx);
-        }
-        if self.child.as_mut().is_some_and(Child::take_dirty) {
-            self.publish(cx);
-        }
-    }
-
-    fn publish(&mut self, cx: &mut dyn Cx) {
-        let Some(child) = &mut self.child else { return };
-        child.take_dirty();
-        let output = child.output();
-        let control = match (self.hosts.sessions(), &self.control) {
-            (Sessions::Used, Some(control)) => control,
-            _ => return cx.publish(output.state, Arc::clone(&output.picker)),
-        };
-        let picker = OverrideHostPicker {
-            hosts: Arc::clone(&self.table),
-            wishes: Arc::clone(&control.wishes),
-            child: Arc::clone(&output.picker),
-        };
-        cx.publish(output.state, Arc::new(picker));
     }
 
     /// A75-38, A75-39: sweeps when the next subchannel may expire, idle_timeout after its last use; never while there

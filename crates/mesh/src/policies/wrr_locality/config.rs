@@ -1,10 +1,9 @@
 use std::sync::Arc;
 
-use proxyless_balancer::api::PolicyConfig;
+use proxyless_balancer::api::{Layered, PolicyConfig};
 use proxyless_balancer::policy_config;
 
 use super::policy::WrrLocality;
-use crate::policies::layer::Layered;
 
 pub(super) const NAME: &str = "xds_wrr_locality_experimental";
 

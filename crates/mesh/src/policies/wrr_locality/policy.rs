@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ConfigError, Cx, Endpoints, Group, PolicyNode, Update, config_of};
+use proxyless_balancer::api::{
+    Below, ConfigError, Cx, Endpoints, Group, Layer, PolicyNode, Update, config_of,
+};
 use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig};
+use proxyless_sans_io::Time;
 
 use super::config::{NAME, WrrLocalityConfig};
-use crate::policies::layer::{Below, Layer};
 
 /// The policy, which only translates configurations.
 #[derive(Default)]
@@ -28,11 +30,11 @@ impl Layer for WrrLocality {
             true => nested(&update.endpoints),
             false => update.endpoints.clone(),
         };
-        below.update(&Update { config, endpoints, ..update.clone() }, cx)
+        below.update(&Update { config, endpoints, ..update.clone() }, self, cx)
     }
 
     /// Shows the localities instead of the children's names, which are unique but less readable.
-    fn describe(&self, node: &mut PolicyNode) {
+    fn describe(&self, _: Time, node: &mut PolicyNode) {
         let groups = self.endpoints.as_ref().map_or(&[][..], Endpoints::groups);
         for child in node.children.iter_mut().flat_map(|target| &mut target.node.children) {
             let group = groups.iter().find(|group| *group.name == *child.name);

@@ -1,0 +1,50 @@
+//! The subchannels that a layer creates for its child.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Id, Releases, Subchannel};
+
+/// The subchannels that a policy created for its child: the policy keeps its own handle of each, with a payload, and
+/// learns when the child drops its handle.
+pub struct Lent<T> {
+    releases: Arc<Releases>,
+    lent: BTreeMap<Id, (Subchannel, T)>,
+}
+
+impl<T> Default for Lent<T> {
+    fn default() -> Self {
+        Self { releases: Releases::new(), lent: BTreeMap::new() }
+    }
+}
+
+impl<T> Lent<T> {
+    /// Keeps `own` and returns the child's handle, with the same id, so that events need no translation.
+    pub fn lend(&mut self, own: Subchannel, with: T) -> Subchannel {
+        let child = Subchannel::new(own.id(), Arc::clone(own.target()), Arc::clone(&self.releases));
+        self.lent.insert(own.id(), (own, with));
+        child
+    }
+
+    /// Takes the subchannels that the child has dropped since the last call. Must be called after every call of the
+    /// child.
+    pub fn take_returned(&mut self) -> Vec<(Subchannel, T)> {
+        self.releases.drain().into_iter().filter_map(|id| self.lent.remove(&id)).collect()
+    }
+
+    /// A subchannel that the child holds.
+    #[must_use]
+    pub fn get(&self, id: Id) -> Option<&(Subchannel, T)> {
+        self.lent.get(&id)
+    }
+
+    /// A subchannel that the child holds.
+    pub fn get_mut(&mut self, id: Id) -> Option<&mut (Subchannel, T)> {
+        self.lent.get_mut(&id)
+    }
+
+    /// All subchannels that the child holds, in creation order.
+    pub fn iter(&self) -> impl Iterator<Item = &(Subchannel, T)> {
+        self.lent.values()
+    }
+}
