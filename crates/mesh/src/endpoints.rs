@@ -4,15 +4,12 @@
 //! keep their allocation, so that the levels below recognise them by pointer. DRAINING endpoints are included:
 //! xds_override_host needs them, and removes them before it passes the rest to the policies that pick (A75-20).
 
-mod reuse;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{Endpoint, Endpoints, Group, Locality};
+use proxyless_sans_io::Nearby;
 use proxyless_xds::resource::{ClusterLoadAssignment, LbEndpoint, LocalityEndpoints};
-
-use self::reuse::Reuse;
 
 /// The form of a priority's endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +103,11 @@ impl<'a> Known<'a> {
         let endpoints = match known.iter().find(same_list) {
             Some(known) => known.endpoints.clone(),
             None => {
-                let mut known = Reuse::new(first.endpoints.list());
+                let (known, mut cursor) = (first.endpoints.list(), Nearby::default());
                 let endpoints = new.endpoints.iter().enumerate().map(|(place, endpoint)| {
-                    known
-                        .take(place, |known| same(endpoint, known))
+                    let found = cursor.find(known, place, |known| same(endpoint, known));
+                    found
+                        .and_then(|at| known.get(at).cloned())
                         .unwrap_or_else(|| Arc::new(convert(endpoint, endpoint.weight, locality)))
                 });
                 Endpoints::List(endpoints.collect())
@@ -133,14 +131,15 @@ impl<'a> Known<'a> {
         let largest = weighted().map(|(_, weight, _)| weight).max().unwrap_or(0);
         let shift = (u64::BITS - largest.leading_zeros()).saturating_sub(u32::BITS);
         let last = self.priorities.get(priority).map(|known| &known.endpoints);
-        let mut known = Reuse::new(last.map_or(&[][..], Endpoints::list));
+        let (known, mut cursor) = (last.map_or(&[][..], Endpoints::list), Nearby::default());
         let list = weighted().enumerate().map(|(at, (endpoint, weight, place))| {
             let weight = u32::try_from((weight >> shift).max(1)).unwrap_or(u32::MAX);
-            let same = |known: &Endpoint| {
+            let same = |known: &Arc<Endpoint>| {
                 is_same(endpoint, weight, known)
                     && known.locality.as_ref().is_some_and(|known| known == place)
             };
-            known.take(at, same).unwrap_or_else(|| Arc::new(convert(endpoint, weight, place)))
+            let found = cursor.find(known, at, same).and_then(|at| known.get(at).cloned());
+            found.unwrap_or_else(|| Arc::new(convert(endpoint, weight, place)))
         });
         let list = Endpoints::List(list.collect());
         match last {

@@ -1,5 +1,6 @@
 //! What the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness ([`Rng`]), gRPC's
-//! [`Backoff`], and the types by which threads share memory ([`sync`]).
+//! [`Backoff`], a cursor for lists that change little ([`Nearby`]), and the types by which threads share memory
+//! ([`sync`]).
 //!
 //! Nothing here reads a clock or gathers entropy. Drivers and the simulator pass both in, so that a core fed the same
 //! inputs produces the same effects, byte for byte.
@@ -13,9 +14,11 @@ pub mod sync;
 pub mod values;
 
 mod backoff;
+mod nearby;
 mod rng;
 mod time;
 
 pub use backoff::{Backoff, BackoffConfig};
+pub use nearby::Nearby;
 pub use rng::Rng;
 pub use time::Time;

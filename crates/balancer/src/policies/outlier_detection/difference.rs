@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::api::{Endpoint, Endpoints};
+use proxyless_sans_io::Nearby;
 
-/// The distance to search for an endpoint that moved.
-const AHEAD: usize = 4;
+use crate::api::{Endpoint, Endpoints};
 
 /// The endpoints that are in only one of two lists, or were not found in the other.
 pub(super) struct Difference<'a> {
@@ -17,16 +16,11 @@ impl<'a> Difference<'a> {
     /// Compares pointers only, without reading endpoints.
     pub(super) fn between(old: &'a Endpoints, new: &'a Endpoints) -> Self {
         let mut gone: Vec<_> = flat(old).into_iter().map(Some).collect();
-        let (mut found_new, mut cursor) = (Vec::new(), 0);
+        let (mut found_new, mut cursor) = (Vec::new(), Nearby::default());
         for (place, endpoint) in flat(new).into_iter().enumerate() {
-            let mut places = (cursor..cursor + AHEAD).chain([place]);
-            let is_same = |old: &&'a Arc<Endpoint>| Arc::ptr_eq(old, endpoint);
-            let found = places.find(|&at| gone.get(at).is_some_and(|old| old.as_ref().is_some_and(is_same)));
-            match found.and_then(|at| gone.get_mut(at).map(|old| (at, old))) {
-                Some((at, old)) => {
-                    *old = None;
-                    cursor = at + 1;
-                }
+            let is_same = |old: &Option<&'a Arc<Endpoint>>| old.is_some_and(|old| Arc::ptr_eq(old, endpoint));
+            match cursor.find(&gone, place, is_same).and_then(|at| gone.get_mut(at)) {
+                Some(old) => *old = None,
                 None => found_new.push(endpoint),
             }
         }

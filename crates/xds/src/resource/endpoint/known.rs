@@ -6,10 +6,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{ClusterLoadAssignment, LbEndpoint, Locality, LocalityEndpoints};
+use proxyless_sans_io::Nearby;
 
-/// The number of endpoints that may be removed in a row without losing track of those that follow.
-const LOOK_AHEAD: usize = 4;
+use super::{ClusterLoadAssignment, LbEndpoint, Locality, LocalityEndpoints};
 
 /// Endpoints in their expected order. If the order changed, they are not found, which only costs time.
 #[derive(Default)]
@@ -17,8 +16,9 @@ pub(super) struct Known<'a> {
     localities: Vec<&'a LocalityEndpoints>,
     /// The number of localities entered.
     entered: usize,
-    /// The remaining endpoints of the current locality.
+    /// The endpoints of the current locality.
     endpoints: &'a [LbEndpoint],
+    cursor: Nearby,
 }
 
 impl<'a> Known<'a> {
@@ -31,14 +31,12 @@ impl<'a> Known<'a> {
         let known = self.localities.get(self.entered).filter(|known| Some(&*known.locality) == locality);
         self.endpoints = known.map_or(&[], |known| &known.endpoints);
         self.entered += 1;
+        self.cursor = Nearby::default();
     }
 
     /// The known list that consists of this address only.
     pub(super) fn addresses(&mut self, address: SocketAddr) -> Option<Arc<[SocketAddr]>> {
-        let mut next = self.endpoints.iter().take(LOOK_AHEAD);
-        let missing = next.position(|known| *known.addresses == [address])?;
-        let (found, rest) = self.endpoints.get(missing..)?.split_first()?;
-        self.endpoints = rest;
-        Some(Arc::clone(&found.addresses))
+        let found = self.cursor.find_ahead(self.endpoints, |known| *known.addresses == [address])?;
+        self.endpoints.get(found).map(|known| Arc::clone(&known.addresses))
     }
 }
