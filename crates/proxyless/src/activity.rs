@@ -1,17 +1,16 @@
 //! Tracks whether a channel is in use, without a cache line that all calls write.
 
-use std::array;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use proxyless_balancer::api::{Padded, STRIPES, own_stripe};
+use proxyless_balancer::api::{Padded, Striped};
 
 /// The activity of one channel.
 pub(crate) struct Activity {
     /// Whether a call has started since the last check. Calls write it only if it is not set.
     used: AtomicBool,
     /// Each call in flight holds a reference to the stripe of the thread that started it.
-    stripes: [Arc<Padded<()>>; STRIPES],
+    stripes: Striped<Arc<Padded<()>>>,
 }
 
 /// A call in flight, until it is dropped. Does not keep the channel alive.
@@ -21,7 +20,7 @@ pub(crate) struct InUse {
 
 impl Activity {
     pub(crate) fn new() -> Self {
-        Self { used: AtomicBool::new(false), stripes: array::from_fn(|_| Arc::default()) }
+        Self { used: AtomicBool::new(false), stripes: Striped::default() }
     }
 
     /// Records the start of a call.
@@ -30,8 +29,7 @@ impl Activity {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
-        // Below STRIPES by construction.
-        InUse { _stripe: Arc::clone(&self.stripes[own_stripe() % STRIPES]) }
+        InUse { _stripe: Arc::clone(self.stripes.own()) }
     }
 
     /// Whether calls are in flight, or some have started since the last check.

@@ -6,7 +6,7 @@ use proxyless_sans_io::sync::OnceLock;
 use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
-use super::stripes::{Padded, STRIPES, own_stripe};
+use super::stripes::{Padded, Striped};
 
 /// The number of ended calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl AddAssign for CallCounts {
 ///
 /// Allocates on the first call or on [`Self::prepare`].
 #[derive(Debug, Default)]
-pub struct CallCounter(OnceLock<Box<[Padded<Stripe>; STRIPES]>>);
+pub struct CallCounter(OnceLock<Box<Striped<Padded<Stripe>>>>);
 
 #[derive(Debug, Default)]
 struct Stripe {
@@ -98,10 +98,8 @@ impl CallCounter {
         })
     }
 
-    #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     fn stripe(&self) -> &Stripe {
-        let stripes = self.0.get_or_init(Box::default);
-        &stripes[own_stripe() % STRIPES].0
+        &self.0.get_or_init(Box::default).own().0
     }
 }
 
@@ -111,6 +109,7 @@ mod models;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::STRIPES;
 
     #[test]
     fn no_call_of_any_thread_is_lost() {

@@ -61,5 +61,5 @@ pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;
 #[cfg(proxyless_loom)]
 pub use stripes::use_stripe;
-pub use stripes::{Padded, STRIPES, own_stripe};
+pub use stripes::{Padded, STRIPES, Striped};
 pub use tree_path::{SharedTreePath, TreePath, TreePathBuf};

@@ -4,12 +4,11 @@
 //! for a while and uses them up on its own, so that threads that pick all the time rarely contend. No turn is used
 //! twice.
 
-use std::array;
 use std::sync::Arc;
 
 use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 
-use crate::api::{Padded, STRIPES, own_stripe};
+use crate::api::{Padded, Striped};
 
 /// The number of turns reserved at once.
 const BLOCK: u64 = 32;
@@ -21,7 +20,7 @@ const BLOCKS: u64 = 128;
 pub(super) struct Position {
     next: Padded<AtomicU64>,
     /// The reservations of each stripe.
-    taken: [Padded<AtomicU64>; STRIPES],
+    taken: Striped<Padded<AtomicU64>>,
 }
 
 /// A stripe's reservation in one number: the next turn of its block, the number of blocks that may follow, and the
@@ -43,13 +42,12 @@ impl Position {
     pub(super) fn starting_at(turn: u64) -> Arc<Self> {
         // Turns have 48 bits; starting with 40 leaves room to count.
         let next = Padded(AtomicU64::new(turn >> 24));
-        Arc::new(Self { next, taken: array::from_fn(|_| Padded::default()) })
+        Arc::new(Self { next, taken: Striped::default() })
     }
 
     /// The next turn.
-    #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     pub(super) fn next(&self) -> u64 {
-        let taken = &self.taken[own_stripe() % STRIPES].0;
+        let taken = &self.taken.own().0;
         let before = taken.load(Ordering::Relaxed);
         let (turn, blocks, left) = Taken(before).parts();
         if left > 0 {
@@ -86,6 +84,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::api::STRIPES;
 
     #[test]
     fn a_thread_alone_gets_all_turns_in_order() {
@@ -105,7 +104,7 @@ mod tests {
     #[test]
     fn blocks_are_used_up_in_order_and_then_the_order_is_strict_again() {
         let position = Position::starting_at(0);
-        position.taken[own_stripe() % STRIPES].0.store(Taken::new(1000, 1, 2).0, Ordering::Relaxed);
+        position.taken.own().0.store(Taken::new(1000, 1, 2).0, Ordering::Relaxed);
         let turns = [1000, 1001].into_iter().chain(0..100);
         assert_eq!((0..102).map(|_| position.next()).collect::<Vec<_>>(), turns.collect::<Vec<_>>());
         assert_eq!(position.next.0.load(Ordering::Relaxed), 100);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
-use proxyless_balancer::api::{Padded, PermitSource, PickPermit, STRIPES, own_stripe};
+use proxyless_balancer::api::{Padded, PermitSource, PickPermit, STRIPES, Striped};
 use proxyless_sans_io::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
@@ -58,7 +58,7 @@ impl CircuitRegistry {
         }
         let places = Arc::new(Places {
             taken: Padded::default(),
-            spare: Default::default(),
+            spare: Striped::default(),
             key: key.clone(),
             registry: Arc::downgrade(&self.0),
         });
@@ -86,25 +86,21 @@ impl fmt::Debug for CircuitRegistry {
 
 /// Access to the counter of one cluster. Permits are counted per stripe: a single counter shared by all threads would
 /// cost more than the rest of the pick.
-pub(super) struct Circuit([Arc<Stripe>; STRIPES]);
+pub(super) struct Circuit(Striped<Arc<Stripe>>);
 
 impl Circuit {
     fn new(places: &Arc<Places>) -> Self {
-        Self(std::array::from_fn(|index| {
-            Arc::new(Stripe { line: Padded(index), places: Arc::clone(places) })
-        }))
+        Self(Striped::from_fn(|stripe| Arc::new(Stripe { line: Padded(stripe), places: Arc::clone(places) })))
     }
 
     /// The number of places in use.
     pub(super) fn in_flight(&self) -> u32 {
-        let [stripe, ..] = &self.0;
-        stripe.places.in_flight()
+        self.0.own().places.in_flight()
     }
 
     /// Takes a place, unless `max` are taken. Never exceeds the limit, even under contention.
-    #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     pub(super) fn enter(&self, max: u32) -> Option<PickPermit> {
-        let stripe = &self.0[own_stripe() % STRIPES];
+        let stripe = self.0.own();
         let entered = stripe.places.enter(stripe.line.0, max);
         entered.then(|| PickPermit::new(Arc::clone(stripe) as Arc<dyn PermitSource>))
     }
@@ -132,7 +128,7 @@ const KEPT: u32 = if cfg!(proxyless_loom) { 1 } else { 16 };
 struct Places {
     /// The number of places in use and spare.
     taken: Padded<AtomicU32>,
-    spare: [Padded<Spare>; STRIPES],
+    spare: Striped<Padded<Spare>>,
     key: Key,
     registry: Weak<Mutex<BTreeMap<Key, Weak<Places>>>>,
 }
@@ -147,9 +143,8 @@ impl Places {
         self.take_spare(stripe, max) || self.take(max) || self.find(max)
     }
 
-    #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     fn leave(&self, stripe: usize) {
-        let Padded(spare) = &self.spare[stripe % STRIPES];
+        let Padded(spare) = self.spare.at(stripe);
         if spare.count() < KEPT {
             spare.add();
         } else {
@@ -158,9 +153,8 @@ impl Places {
     }
 
     /// Takes a spare place of a stripe. Fails if the limit has fallen below the number taken: then not all may be used.
-    #[allow(clippy::indexing_slicing, reason = "an index below STRIPES by construction")]
     fn take_spare(&self, stripe: usize, max: u32) -> bool {
-        self.taken.0.load(Ordering::SeqCst) <= max && self.spare[stripe % STRIPES].0.take()
+        self.taken.0.load(Ordering::SeqCst) <= max && self.spare.at(stripe).0.take()
     }
 
     /// Takes a free place.
@@ -187,7 +181,7 @@ impl Places {
 
     /// A reduced limit applies to the places in use, not to spare ones.
     fn give_back_beyond(&self, max: u32) {
-        for Padded(spare) in &self.spare {
+        for Padded(spare) in self.spare.iter() {
             while self.taken.0.load(Ordering::SeqCst) > max && spare.take() {
                 self.taken.0.fetch_sub(1, Ordering::SeqCst);
             }
@@ -195,7 +189,7 @@ impl Places {
     }
 
     fn spare_added(&self) -> [u32; STRIPES] {
-        self.spare.each_ref().map(|Padded(spare)| spare.added())
+        std::array::from_fn(|stripe| self.spare.at(stripe).0.added())
     }
 }
 
