@@ -18,4 +18,13 @@ impl PickError {
     pub fn unavailable(message: impl Into<String>) -> Arc<Self> {
         Arc::new(Self { code: Code::Unavailable, message: message.into() })
     }
+
+    /// The same with the resolution note of the update: A74: it is part of the error of RPCs.
+    pub fn with_note(message: impl Into<String>, note: Option<&Arc<str>>) -> Arc<Self> {
+        let message = message.into();
+        Self::unavailable(match note {
+            Some(note) => format!("{message} ({note})"),
+            None => message,
+        })
+    }
 }

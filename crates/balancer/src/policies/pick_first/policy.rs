@@ -253,7 +253,7 @@ impl PickFirst {
             }
             ConnectivityState::TransientFailure => {
                 let why = error.map_or("the connection is unhealthy", |error| &error.message);
-                let error = PickError::unavailable(self.with_note(why));
+                let error = PickError::with_note(why, self.note.as_ref());
                 cx.publish(state, FailPicker::new(error));
             }
         }
@@ -261,7 +261,7 @@ impl PickFirst {
 
     fn publish_failure(&mut self, why: &str, cx: &mut dyn Cx) {
         self.failing = true;
-        let error = PickError::unavailable(self.with_note(why));
+        let error = PickError::with_note(why, self.note.as_ref());
         cx.publish(ConnectivityState::TransientFailure, FailPicker::new(error));
     }
 
@@ -286,11 +286,6 @@ impl PickFirst {
             node.calls = slot.calls().counts();
         }
         node
-    }
-
-    /// A74: the resolution note is part of the error of RPCs.
-    fn with_note(&self, why: &str) -> String {
-        self.note.as_ref().map_or_else(|| why.to_owned(), |note| format!("{why} ({note})"))
     }
 }
 

@@ -56,7 +56,7 @@ impl Policy for RingHash {
             Ok(config) => config,
             Err(error) => {
                 if self.ring.is_none() {
-                    fail(error.to_string(), cx);
+                    fail(PickError::unavailable(error.to_string()), cx);
                 }
                 return Err(error);
             }
@@ -68,7 +68,7 @@ impl Policy for RingHash {
         if self.petiole.members().is_empty() {
             self.ring = None;
             self.published = None;
-            fail(self.with_note("empty address list"), cx);
+            fail(PickError::with_note("empty address list", self.resolution_note.as_ref()), cx);
             cx.request_reresolution();
             return Ok(());
         }
@@ -163,13 +163,9 @@ impl RingHash {
                 let error = member.error();
                 let why = error.as_ref().map_or("unknown", |error| error.message.as_str());
                 let message = format!("ring hash cannot find a connected endpoint; first failure: {why}");
-                EndpointView::Failed(PickError::unavailable(self.with_note(&message)))
+                EndpointView::Failed(PickError::with_note(message, self.resolution_note.as_ref()))
             }
         })
-    }
-
-    fn with_note(&self, message: &str) -> String {
-        self.resolution_note.as_ref().map_or_else(|| message.to_owned(), |note| format!("{message} ({note})"))
     }
 
     /// Starts the connection attempts that are due, then publishes, unless the parent has this picker already.
@@ -223,6 +219,6 @@ fn needs_attempt(counts: &StateCounts) -> bool {
     trying && counts.connecting == 0 && counts.idle > 0
 }
 
-fn fail(why: String, cx: &mut dyn Cx) {
-    cx.publish(ConnectivityState::TransientFailure, FailPicker::new(PickError::unavailable(why)));
+fn fail(error: Arc<PickError>, cx: &mut dyn Cx) {
+    cx.publish(ConnectivityState::TransientFailure, FailPicker::new(error));
 }

@@ -18,19 +18,19 @@ pub struct RoundRobin {
     petiole: Petiole,
     note: Option<Arc<str>>,
     position: Option<Arc<Position>>,
-    published: Published,
+    published: LastPublished,
     /// Requested when the READY children have changed. The picker contains all of them: when many change in one input,
     /// it is rebuilt once, at the end.
     rebuild: Deferred,
 }
 
 /// The last output, as far as needed to decide whether to publish again.
-enum Published {
+enum LastPublished {
     Nothing,
     Connecting,
     Ready(Arc<RoundRobinPicker>),
     Failure {
-        message: String,
+        error: Arc<PickError>,
         /// The child whose error is published.
         child: Option<ChildIndex>,
     },
@@ -42,7 +42,7 @@ impl Default for RoundRobin {
             petiole: Petiole::new(Connect::Always),
             note: None,
             position: None,
-            published: Published::Nothing,
+            published: LastPublished::Nothing,
             rebuild: Deferred::default(),
         }
     }
@@ -113,54 +113,49 @@ impl RoundRobin {
     fn publish_ready(&mut self, cx: &mut dyn Cx) {
         let ready = self.petiole.members().iter().filter(|member| member.state() == ConnectivityState::Ready);
         let children: Vec<_> = ready.map(|member| Arc::clone(member.picker())).collect();
-        if matches!(&self.published, Published::Ready(picker) if picker.is_over(&children)) {
+        if matches!(&self.published, LastPublished::Ready(picker) if picker.is_over(&children)) {
             return;
         }
         // A random start, so that clients do not all start with the same endpoint.
         let position = self.position.get_or_insert_with(|| Position::starting_at(cx.rng().next_u64()));
         let picker = RoundRobinPicker::new(children, Arc::clone(position));
-        self.published = Published::Ready(Arc::clone(&picker));
+        self.published = LastPublished::Ready(Arc::clone(&picker));
         cx.publish(ConnectivityState::Ready, picker);
     }
 
     fn publish_connecting(&mut self, cx: &mut dyn Cx) {
-        if !matches!(self.published, Published::Connecting) {
-            self.published = Published::Connecting;
+        if !matches!(self.published, LastPublished::Connecting) {
+            self.published = LastPublished::Connecting;
             cx.publish(ConnectivityState::Connecting, QueuePicker::new());
         }
     }
 
     /// Publishes the error of this child.
     fn publish_failure(&mut self, child: Option<ChildIndex>, cx: &mut dyn Cx) {
-        let message = self.failure_message(child);
-        if matches!(&self.published, Published::Failure { message: published, .. } if *published == message) {
+        let error = self.failure(child);
+        if matches!(&self.published, LastPublished::Failure { error: published, .. } if *published == error) {
             return;
         }
-        cx.publish(
-            ConnectivityState::TransientFailure,
-            FailPicker::new(PickError::unavailable(message.clone())),
-        );
-        self.published = Published::Failure { message, child };
+        cx.publish(ConnectivityState::TransientFailure, FailPicker::new(Arc::clone(&error)));
+        self.published = LastPublished::Failure { error, child };
     }
 
-    fn failure_message(&self, child: Option<ChildIndex>) -> String {
+    fn failure(&self, child: Option<ChildIndex>) -> Arc<PickError> {
         let error = child.and_then(|child| self.petiole.member(child)?.error());
-        let mut message = match (error, self.petiole.members().is_empty()) {
+        let message = match (error, self.petiole.members().is_empty()) {
             (Some(error), _) => format!("connections to all backends failing; last error: {}", error.message),
             (None, false) => "connections to all backends failing".to_owned(),
             (None, true) => "no endpoints".to_owned(),
         };
-        // A74: the resolution note is part of the error of RPCs.
-        if let Some(note) = &self.note {
-            message = format!("{message} ({note})");
-        }
-        message
+        PickError::with_note(message, self.note.as_ref())
     }
 
     /// The child whose error is published, if it still exists.
     fn shown(&self) -> Option<ChildIndex> {
         match self.published {
-            Published::Failure { child, .. } => child.filter(|&child| self.petiole.member(child).is_some()),
+            LastPublished::Failure { child, .. } => {
+                child.filter(|&child| self.petiole.member(child).is_some())
+            }
             _ => None,
         }
     }
