@@ -38,6 +38,7 @@ use proxyless_xds::resource::ResourceType;
 
 pub use self::dns::DnsName;
 use self::dns::DnsNames;
+pub(crate) use self::notes::join as join_notes;
 use self::publish::Published;
 use self::resources::{News, Resources, Wanted};
 use crate::xds_config::XdsConfig;

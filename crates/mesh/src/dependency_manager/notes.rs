@@ -10,7 +10,7 @@ use crate::listing::listing;
 const MAX_DOMAINS: usize = 10;
 
 /// Joins notes; a thousand missing clusters must not fill the errors of RPCs.
-pub(super) fn join<'a>(notes: impl IntoIterator<Item = &'a Arc<str>>) -> Option<Arc<str>> {
+pub(crate) fn join<'a>(notes: impl IntoIterator<Item = &'a Arc<str>>) -> Option<Arc<str>> {
     let mut notes = notes.into_iter();
     let first = notes.next()?;
     let Some(second) = notes.next() else { return Some(Arc::clone(first)) };

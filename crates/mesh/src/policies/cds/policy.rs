@@ -8,10 +8,13 @@ use proxyless_balancer::api::{
 use proxyless_balancer::policies::outlier_detection::OutlierDetectionConfig;
 use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConfig};
 use proxyless_sans_io::Time;
-use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment, LbPolicy, LrsServer};
+use proxyless_xds::resource::{
+    Cluster, ClusterKind, ClusterLoadAssignment, DropCategory, LbPolicy, LrsServer,
+};
 
 use super::config::{CdsConfig, NAME};
 use super::priority_names::PriorityNames;
+use crate::dependency_manager::join_notes;
 use crate::endpoints::EndpointTable;
 use crate::policies::cluster_impl::{ClusterImplConfig, LoadReporting};
 use crate::policies::lb_policy;
@@ -39,6 +42,12 @@ struct ByPointer(Arc<ClusterConfig>);
 impl PartialEq for ByPointer {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Leaf {
+    fn cluster(&self) -> &Cluster {
+        &self.cluster.0.cluster
     }
 }
 
@@ -70,7 +79,7 @@ impl Layer for Cds {
                 Ok(())
             }
             ClusterChildren::Endpoints { endpoints, resolution_note } => {
-                let note = join(update.resolution_note.as_ref(), resolution_note.as_ref());
+                let note = join_notes(update.resolution_note.iter().chain(resolution_note));
                 let leaf = Leaf { config: config.clone(), cluster: ByPointer(Arc::clone(cluster)), note };
                 self.update_leaf(leaf, endpoints, below, cx)
             }
@@ -79,7 +88,7 @@ impl Layer for Cds {
                 let update = Update {
                     config: aggregate_config(config, cluster, leaf_clusters),
                     endpoints: Endpoints::none(),
-                    resolution_note: join(update.resolution_note.as_ref(), resolution_note.as_ref()),
+                    resolution_note: join_notes(update.resolution_note.iter().chain(resolution_note)),
                     shared: update.shared.clone(),
                 };
                 below.update(&update, self, cx)
@@ -103,24 +112,14 @@ impl Cds {
         if below.exists() && self.leaf.as_ref() == Some(&leaf) {
             return Ok(());
         }
-        // At least one empty priority, so that there is an xds_cluster_impl to drop RPCs (A37-38).
-        static EMPTY: LazyLock<ClusterLoadAssignment> =
-            LazyLock::new(|| ClusterLoadAssignment { priorities: vec![Vec::new()], drops: Vec::new() });
-        let (priorities, drops) = match endpoints {
-            EndpointsState::Known(assignment) if assignment.priorities.is_empty() => {
-                (&*EMPTY, &assignment.drops)
-            }
-            EndpointsState::Known(assignment) => (&**assignment, &assignment.drops),
-            _ => (&*EMPTY, &EMPTY.drops),
-        };
-        let cluster = &leaf.cluster.0.cluster;
+        let (priorities, drops) = priorities_and_drops(endpoints);
         // A75-10: each leaf uses its own policy, unless the gate passes down the aggregate's.
-        let policy = leaf.config.lb_policy.as_ref().or(cluster.lb_policy.as_ref());
+        let policy = leaf.config.lb_policy.as_ref().or(leaf.cluster().lb_policy.as_ref());
         // A validated leaf always has a policy; the default is that of the proto field, ROUND_ROBIN.
         let default_policy = LbPolicy::WrrLocality(Box::new(LbPolicy::RoundRobin));
         let policy = policy.unwrap_or(&default_policy);
-        let child = match lb_policy::policy_config(policy) {
-            Ok(child) => child,
+        let policy_config = match lb_policy::policy_config(policy) {
+            Ok(config) => config,
             Err(error) => {
                 if !below.exists() {
                     self.fail(&error.to_string(), below, cx);
@@ -129,40 +128,8 @@ impl Cds {
             }
         };
         let names = self.names.update(&priorities.priorities);
-        let priority = priority_config(&leaf, &names, &child);
-        let eds_service_name = match &cluster.kind {
-            ClusterKind::Eds { service_name } => service_name.clone(),
-            _ => None,
-        };
-        // A37-07: each leaf's own `lrs_server` applies, not that of an aggregate above it. A27-48, A27-49: it can only
-        // be the server that the cluster came from.
-        let load_reporting = cluster.lrs_server.map(|LrsServer::SelfServer| LoadReporting {
-            registry: leaf.config.settings.loads.clone(),
-            metrics: cluster.lrs_report_endpoint_metrics.clone(),
-        });
-        // A75-03 to A75-06: outlier_detection, xds_cluster_impl, xds_override_host, then priority, in this order.
-        let override_host = OverrideHostConfig {
-            override_host_status: cluster.override_host_status,
-            idle_timeout: cluster.idle_timeout,
-            sessions: leaf.config.settings.sessions,
-            child: Arc::new(priority),
-        };
-        let cluster_impl = ClusterImplConfig {
-            cluster: Arc::clone(&leaf.config.cluster),
-            eds_service_name,
-            max_requests: cluster.circuit_breakers.max_requests,
-            drops: drops.clone(),
-            circuits: leaf.config.settings.circuits.clone(),
-            load_reporting,
-            child: Arc::new(override_host),
-        };
-        let outlier_detection = OutlierDetectionConfig {
-            // A50: a cluster without the field has the policy too, without effect.
-            detection: cluster.outlier_detection.clone().unwrap_or_default(),
-            child: Arc::new(cluster_impl),
-        };
         let update = Update {
-            config: Arc::new(outlier_detection),
+            config: leaf_tree(&leaf, drops, &names, &policy_config),
             endpoints: self.endpoints.update(priorities, &names, lb_policy::grouping(policy)),
             resolution_note: leaf.note.clone(),
             // No policy below needs it, and it changes with every other cluster.
@@ -183,9 +150,60 @@ impl Cds {
     }
 }
 
+/// The priorities and the drops of a leaf. At least one empty priority, so that there is an xds_cluster_impl to drop RPCs
+/// (A37-38).
+fn priorities_and_drops(endpoints: &EndpointsState) -> (&ClusterLoadAssignment, &[DropCategory]) {
+    static EMPTY: LazyLock<ClusterLoadAssignment> =
+        LazyLock::new(|| ClusterLoadAssignment { priorities: vec![Vec::new()], drops: Vec::new() });
+    match endpoints {
+        EndpointsState::Known(assignment) if !assignment.priorities.is_empty() => {
+            (assignment, &assignment.drops)
+        }
+        EndpointsState::Known(assignment) => (&EMPTY, &assignment.drops),
+        _ => (&EMPTY, &[]),
+    }
+}
+
+/// A75-03 to A75-06: outlier_detection, xds_cluster_impl, xds_override_host, then priority, in this order. `policy` is
+/// the configuration of the policy within each priority.
+fn leaf_tree(
+    leaf: &Leaf,
+    drops: &[DropCategory],
+    priorities: &[Arc<str>],
+    policy: &Arc<dyn PolicyConfig>,
+) -> Arc<dyn PolicyConfig> {
+    let (cluster, settings) = (leaf.cluster(), &leaf.config.settings);
+    Arc::new(OutlierDetectionConfig {
+        // A50: a cluster without the field has the policy too, without effect.
+        detection: cluster.outlier_detection.clone().unwrap_or_default(),
+        child: Arc::new(ClusterImplConfig {
+            cluster: Arc::clone(&leaf.config.cluster),
+            eds_service_name: match &cluster.kind {
+                ClusterKind::Eds { service_name } => service_name.clone(),
+                _ => None,
+            },
+            max_requests: cluster.circuit_breakers.max_requests,
+            drops: drops.to_vec(),
+            circuits: settings.circuits.clone(),
+            // A37-07: each leaf's own `lrs_server` applies, not that of an aggregate above it. A27-48, A27-49: it can
+            // only be the server that the cluster came from.
+            load_reporting: cluster.lrs_server.map(|LrsServer::SelfServer| LoadReporting {
+                registry: settings.loads.clone(),
+                metrics: cluster.lrs_report_endpoint_metrics.clone(),
+            }),
+            child: Arc::new(OverrideHostConfig {
+                override_host_status: cluster.override_host_status,
+                idle_timeout: cluster.idle_timeout,
+                sessions: settings.sessions,
+                child: Arc::new(priority_config(leaf, priorities, policy)),
+            }),
+        }),
+    })
+}
+
 fn priority_config(leaf: &Leaf, names: &[Arc<str>], child: &Arc<dyn PolicyConfig>) -> PriorityConfig {
     // A37-59, A37-60, A37-61: only DNS leaves can be re-resolved.
-    let ignore_reresolution_requests = !matches!(leaf.cluster.0.cluster.kind, ClusterKind::LogicalDns { .. });
+    let ignore_reresolution_requests = !matches!(leaf.cluster().kind, ClusterKind::LogicalDns { .. });
     let children = names.iter().map(|name| {
         (Arc::clone(name), PriorityChild { config: Arc::clone(child), ignore_reresolution_requests })
     });
@@ -229,11 +247,4 @@ fn aggregate_config(
         cluster: Arc::clone(&config.cluster),
         labels: Labels::Names,
     })
-}
-
-fn join(outer: Option<&Arc<str>>, own: Option<&Arc<str>>) -> Option<Arc<str>> {
-    match (outer, own) {
-        (Some(outer), Some(own)) => Some(format!("{outer}; {own}").into()),
-        (outer, own) => outer.or(own).cloned(),
-    }
 }
