@@ -17,5 +17,6 @@ pub mod testing;
 pub mod tree;
 
 mod address;
+mod petiole;
 mod pool;
 mod subchannel;

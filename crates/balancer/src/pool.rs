@@ -39,7 +39,7 @@ pub(crate) struct Pool {
     config: TreeConfig,
     backoff: Arc<BackoffConfig>,
     /// Boxed, because the leaves of the map are half empty.
-    entries: BTreeMap<ConnectionId, Box<Entry>>,
+    entries: BTreeMap<ConnectionId, Box<PoolEntry>>,
     by_key: BTreeMap<CompactKey, ConnectionId>,
     deadlines: BTreeSet<(Time, ConnectionId)>,
     /// Entries that lost their last owner during this input.
@@ -57,7 +57,7 @@ pub(crate) struct Pool {
     draining: Vec<Weak<ConnectionSlot>>,
 }
 
-struct Entry {
+struct PoolEntry {
     core: SubchannelCore,
     owners: Vec<Id>,
     deadline: Option<Time>,
@@ -99,7 +99,7 @@ impl Pool {
             let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
             let core = SubchannelCore::new(key.address, Arc::clone(&self.backoff), slot);
             // Usually there is one owner.
-            Box::new(Entry { core, owners: Vec::with_capacity(1), deadline: None })
+            Box::new(PoolEntry { core, owners: Vec::with_capacity(1), deadline: None })
         });
         entry.owners.push(owner);
         if !matches!(entry.core.phase(), Phase::Idle { .. }) {
@@ -256,7 +256,7 @@ impl Pool {
 
     /// Describes all entries.
     pub(crate) fn describe(&self) -> Vec<ConnectionNode> {
-        let node = |connection: ConnectionId, Entry { core, .. }: &Entry| ConnectionNode {
+        let node = |connection: ConnectionId, PoolEntry { core, .. }: &PoolEntry| ConnectionNode {
             connection,
             attempt: match *core.phase() {
                 Phase::Ready { attempt, .. } => Some(attempt),

@@ -25,7 +25,7 @@ use crate::api::{
     ActualHost, CallAttributes, ConfigError, ConnectivityState, Endpoint, Endpoints, OverrideHost, PickArgs,
     PickResult, PolicyConfig, Update, Wake,
 };
-use crate::tree::{ConnectionEvent, ConnectionId, Published, Tree, TreeConfig, TreeEffect};
+use crate::tree::{ConnectionEvent, ConnectionId, Publication, Tree, TreeConfig, TreeEffect};
 
 /// The `n`th test address: 10.0.0.0 plus `n`, port 80.
 #[must_use]
@@ -72,7 +72,7 @@ pub struct Bench {
     effects: Vec<TreeEffect>,
     connections: BTreeMap<ConnectionId, Connection>,
     reresolutions: usize,
-    published: Vec<(Published, ConnectivityState)>,
+    published: Vec<(Publication, ConnectivityState)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -324,7 +324,7 @@ impl Bench {
     }
 
     /// The outputs published since the last call, with the state after each.
-    pub fn take_published(&mut self) -> Vec<(Published, ConnectivityState)> {
+    pub fn take_published(&mut self) -> Vec<(Publication, ConnectivityState)> {
         std::mem::take(&mut self.published)
     }
 

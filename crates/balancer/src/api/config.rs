@@ -15,7 +15,7 @@ pub trait PolicyConfig: Any + Debug + Send + Sync {
     fn build(&self) -> Box<dyn Policy>;
 
     /// Whether both configurations are equal, so that an update need not be passed on.
-    fn same(&self, other: &dyn PolicyConfig) -> bool;
+    fn dyn_eq(&self, other: &dyn PolicyConfig) -> bool;
 
     /// For downcasts; see [`config_of`].
     fn as_any(&self) -> &dyn Any;
@@ -62,7 +62,7 @@ macro_rules! policy_config {
             fn build(&self) -> Box<dyn $crate::api::Policy> {
                 Box::new($build)
             }
-            fn same(&self, other: &dyn $crate::api::PolicyConfig) -> bool {
+            fn dyn_eq(&self, other: &dyn $crate::api::PolicyConfig) -> bool {
                 other.as_any().downcast_ref::<Self>().is_some_and(|other| self == other)
             }
             fn as_any(&self) -> &dyn ::std::any::Any {
@@ -80,6 +80,6 @@ macro_rules! policy_config {
 
 impl PartialEq for dyn PolicyConfig {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::addr_eq(self, other) || self.same(other)
+        std::ptr::addr_eq(self, other) || self.dyn_eq(other)
     }
 }

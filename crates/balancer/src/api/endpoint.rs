@@ -77,7 +77,7 @@ impl Endpoints {
 
     /// Whether both are the same slice in memory, a cheap sign that nothing changed.
     #[must_use]
-    pub fn same(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::List(a), Self::List(b)) => Arc::ptr_eq(a, b),
             (Self::Groups(a), Self::Groups(b)) => Arc::ptr_eq(a, b),
@@ -133,7 +133,7 @@ impl Endpoints {
 impl PartialEq for Endpoints {
     /// By value, comparing pointers first.
     fn eq(&self, other: &Self) -> bool {
-        self.same(other)
+        self.ptr_eq(other)
             || match (self, other) {
                 (Self::List(a), Self::List(b)) => a == b,
                 (Self::Groups(a), Self::Groups(b)) => a == b,

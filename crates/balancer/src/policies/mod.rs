@@ -1,7 +1,6 @@
 //! The policies that do not depend on xDS. Each folder is one policy: `config`, `policy`, `picker`, `tests`.
 
 pub mod outlier_detection;
-pub mod petiole;
 pub mod pick_first;
 pub mod priority;
 pub mod ring_hash;

@@ -40,11 +40,11 @@ pub(super) struct Core {
 
 /// An object that a policy holds a handle of, and the path to that policy.
 struct Held {
-    kind: Kind,
+    kind: HeldKind,
     path: SharedTreePath,
 }
 
-enum Kind {
+enum HeldKind {
     Subchannel { connection: ConnectionId },
     Timer { at: Time, tag: u32 },
     Signal { tag: u32 },
@@ -92,11 +92,11 @@ impl Core {
     pub(super) fn drain_releases(&mut self) {
         for id in self.releases.drain() {
             match self.held.remove(&id).map(|held| held.kind) {
-                Some(Kind::Subchannel { connection }) => self.pool.release(connection, id),
-                Some(Kind::Timer { at, .. }) => {
+                Some(HeldKind::Subchannel { connection }) => self.pool.release(connection, id),
+                Some(HeldKind::Timer { at, .. }) => {
                     self.timers.remove(&(at, id));
                 }
-                Some(Kind::Signal { .. }) | None => {}
+                Some(HeldKind::Signal { .. }) | None => {}
             }
         }
     }
@@ -128,7 +128,7 @@ impl Core {
 
     fn signal(&self, id: Id) -> Option<Message> {
         match &**self.held.get(&id)? {
-            Held { kind: Kind::Signal { tag }, path } => Some(Message { tag: *tag, path: path.clone() }),
+            Held { kind: HeldKind::Signal { tag }, path } => Some(Message { tag: *tag, path: path.clone() }),
             _ => None,
         }
     }
@@ -142,7 +142,7 @@ impl Core {
         let due = self.timers.range(..=(self.now, Id(u64::MAX))).find(|(_, id)| *id < limit).copied()?;
         self.timers.remove(&due);
         match *self.held.remove(&due.1)? {
-            Held { kind: Kind::Timer { tag, .. }, path } => Some(Message { tag, path }),
+            Held { kind: HeldKind::Timer { tag, .. }, path } => Some(Message { tag, path }),
             _ => None,
         }
     }
@@ -157,15 +157,15 @@ impl Core {
         let mut stats = TreeStats { connections: self.pool.len(), ..TreeStats::default() };
         for held in self.held.values() {
             match held.kind {
-                Kind::Subchannel { .. } => stats.owners += 1,
-                Kind::Timer { .. } => stats.timers += 1,
-                Kind::Signal { .. } => stats.signals += 1,
+                HeldKind::Subchannel { .. } => stats.owners += 1,
+                HeldKind::Timer { .. } => stats.timers += 1,
+                HeldKind::Signal { .. } => stats.signals += 1,
             }
         }
         stats
     }
 
-    fn hold(&mut self, id: Id, kind: Kind, path: &TreePathBuf) {
+    fn hold(&mut self, id: Id, kind: HeldKind, path: &TreePathBuf) {
         let path = path.share(self.last_path.as_ref());
         self.last_path = Some(path.clone());
         self.held.insert(id, Box::new(Held { kind, path }));
@@ -185,14 +185,14 @@ impl Cx for Core {
         let SubchannelSpec { address, endpoint, trackers, path } = spec;
         let id = self.new_id();
         let (connection, slot) = self.pool.acquire(PoolKey { address }, id);
-        self.hold(id, Kind::Subchannel { connection }, &path);
+        self.hold(id, HeldKind::Subchannel { connection }, &path);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
         Subchannel::new(id, target, Arc::clone(&self.releases))
     }
 
     fn connect(&mut self, subchannel: &Subchannel) {
         let held = self.held.get(&subchannel.id()).map(|held| &held.kind);
-        if let Some(Kind::Subchannel { connection }) = held {
+        if let Some(HeldKind::Subchannel { connection }) = held {
             self.pool.connect(self.now, *connection, &mut self.rng);
         }
     }
@@ -201,13 +201,13 @@ impl Cx for Core {
         let id = self.new_id();
         let at = self.now + delay;
         self.timers.insert((at, id));
-        self.hold(id, Kind::Timer { at, tag }, &path);
+        self.hold(id, HeldKind::Timer { at, tag }, &path);
         Timer::new(id, Arc::clone(&self.releases))
     }
 
     fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal {
         let id = self.new_id();
-        self.hold(id, Kind::Signal { tag }, &path);
+        self.hold(id, HeldKind::Signal { tag }, &path);
         self.signals.signal(id, Arc::clone(&self.releases))
     }
 

@@ -96,7 +96,7 @@ pub enum TreeEffect {
 
 /// The reason for passing the root's output to the data path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Published {
+pub enum Publication {
     /// The state or the picker changed.
     Changed,
     /// The picker is the same, but a connection was lost or state that a picker reads has changed: queued calls must

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
-pub use io::{ConnectionEvent, ConnectionId, ConnectionNode, Published, TreeConfig, TreeEffect, TreeStats};
+pub use io::{ConnectionEvent, ConnectionId, ConnectionNode, Publication, TreeConfig, TreeEffect, TreeStats};
 
 use self::core::Core;
 use crate::api::{
@@ -152,15 +152,15 @@ impl Tree {
 
     /// Returns whether the data path must be updated: because the state or picker changed, or only because queued RPCs
     /// must pick again.
-    pub fn take_published(&mut self) -> Option<Published> {
+    pub fn take_published(&mut self) -> Option<Publication> {
         let lost = self.core.pool.take_lost();
         let bumped = std::mem::take(&mut self.core.bumped);
         let output = self.output();
         if output.state != self.taken.state || !Arc::ptr_eq(&output.picker, &self.taken.picker) {
             self.taken = output.clone();
-            Some(Published::Changed)
+            Some(Publication::Changed)
         } else {
-            (lost || bumped).then_some(Published::Bump)
+            (lost || bumped).then_some(Publication::Bump)
         }
     }
 

@@ -253,7 +253,7 @@ fn loss_of_a_connection_that_no_picker_has_only_bumps() {
     bench.ready_all();
     bench.take_published();
     bench.close(address(2));
-    assert_eq!(bench.take_published(), [(Published::Bump, Ready)]);
+    assert_eq!(bench.take_published(), [(Publication::Bump, Ready)]);
     assert_eq!(bench.tree().take_published(), None);
 }
 

@@ -33,8 +33,8 @@ fn one_changed_endpoint_renews_only_its_locality() {
     let before = build(&mut table, &assignment(vec![vec![locality("a", 1, [1, 2]), locality("b", 1, [3])]]));
     let after = build(&mut table, &assignment(vec![vec![locality("a", 1, [1, 9]), locality("b", 1, [3])]]));
     let (before, after) = (before.groups()[0].endpoints.groups(), after.groups()[0].endpoints.groups());
-    assert!(!before[0].endpoints.same(&after[0].endpoints));
-    assert!(before[1].endpoints.same(&after[1].endpoints));
+    assert!(!before[0].endpoints.ptr_eq(&after[0].endpoints));
+    assert!(before[1].endpoints.ptr_eq(&after[1].endpoints));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn an_equal_assignment_is_the_same_in_memory() {
     let mut table = EndpointTable::default();
     let make = || assignment(vec![vec![locality("a", 1, [1])], vec![]]);
     let before = build(&mut table, &make());
-    assert!(before.same(&build(&mut table, &make())));
+    assert!(before.ptr_eq(&build(&mut table, &make())));
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn a37_27_a_locality_that_moves_keeps_its_slice() {
         build(&mut table, &assignment(vec![vec![locality("b", 7, [2])], vec![locality("a", 1, [1])]]));
     let list =
         |endpoints: &Endpoints, priority: usize| endpoints.groups()[priority].endpoints.groups()[0].clone();
-    assert!(list(&before, 1).endpoints.same(&list(&after, 0).endpoints));
-    assert!(before.groups()[0].endpoints.same(&after.groups()[1].endpoints), "not even the group is new");
+    assert!(list(&before, 1).endpoints.ptr_eq(&list(&after, 0).endpoints));
+    assert!(before.groups()[0].endpoints.ptr_eq(&after.groups()[1].endpoints), "not even the group is new");
     assert_eq!(list(&after, 0).weight, 7);
 }
 

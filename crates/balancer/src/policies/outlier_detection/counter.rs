@@ -9,7 +9,7 @@ use crate::api::{CallTracker, Code, Outcome};
 
 /// A50: two buckets; one counts while the other is evaluated.
 #[derive(Default)]
-pub(super) struct CallCounter {
+pub(super) struct IntervalCounter {
     buckets: [Bucket; 2],
     active: AtomicUsize,
 }
@@ -33,7 +33,7 @@ impl Counts {
     }
 }
 
-impl CallCounter {
+impl IntervalCounter {
     /// Starts an interval and returns the counts of the previous one.
     pub(super) fn swap(&self) -> Counts {
         // Relaxed throughout: nothing else is ordered. A call that ends just now may still be added to the bucket of the
@@ -58,11 +58,11 @@ impl CallCounter {
 
 /// The tracker of an address: counts for the endpoint that the address currently belongs to.
 #[derive(Default)]
-pub(super) struct AddressTracker(ArcSwapOption<CallCounter>);
+pub(super) struct AddressTracker(ArcSwapOption<IntervalCounter>);
 
 impl AddressTracker {
     /// Sets the endpoint to count for; `None` if calls are not counted or the address is not listed.
-    pub(super) fn count_for(&self, counter: Option<&Arc<CallCounter>>) {
+    pub(super) fn count_for(&self, counter: Option<&Arc<IntervalCounter>>) {
         self.0.store(counter.cloned());
     }
 }

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use proxyless_sans_io::{Rng, Time};
 
 use super::EjectionSettings;
-use super::counter::{AddressTracker, CallCounter, Counts};
+use super::counter::{AddressTracker, Counts, IntervalCounter};
 use super::difference::Difference;
 use super::ejection::{Sample, eject_outliers, ejection_time};
 use crate::api::{CallTracker, Detail, Endpoints, PolicyEvent};
-use crate::policies::petiole::EndpointKey;
+use crate::petiole::EndpointKey;
 
 /// A61: endpoints by their set of addresses, and addresses with a pointer to their endpoint.
 #[derive(Default)]
 pub(super) struct Watched {
     endpoints: BTreeMap<EndpointKey, EndpointState>,
-    addresses: BTreeMap<SocketAddr, Address>,
+    addresses: BTreeMap<SocketAddr, AddressState>,
     /// Whether every address belongs to one endpoint, and occurs once.
     disjoint: bool,
     /// The number of ejected endpoints.
@@ -29,7 +29,7 @@ pub(super) struct Watched {
 
 #[derive(Default)]
 struct EndpointState {
-    counter: Arc<CallCounter>,
+    counter: Arc<IntervalCounter>,
     ejection: Option<Ejection>,
     /// The number of consecutive ejections, as defined by A50.
     multiplier: u32,
@@ -42,7 +42,7 @@ struct Ejection {
 }
 
 #[derive(Default)]
-struct Address {
+struct AddressState {
     tracker: Arc<AddressTracker>,
     endpoint: Option<EndpointKey>,
     /// The number of subchannels of the address.
@@ -229,7 +229,7 @@ impl Watched {
     }
 }
 
-impl Address {
+impl AddressState {
     /// Whether it is not listed and has no subchannels.
     fn is_forgotten(&self) -> bool {
         self.endpoint.is_none() && self.subchannels == 0

@@ -88,7 +88,7 @@ impl Policy for PickFirst {
 
 impl PickFirst {
     /// Connects to this endpoint as the child of a petiole policy, without building an update.
-    pub(in crate::policies) fn use_endpoint(&mut self, endpoint: Arc<Endpoint>, cx: &mut dyn Cx) {
+    pub(crate) fn use_endpoint(&mut self, endpoint: Arc<Endpoint>, cx: &mut dyn Cx) {
         if !self.config.petiole {
             static PETIOLE: LazyLock<Arc<PickFirstConfig>> =
                 LazyLock::new(|| Arc::new(PickFirstConfig::for_petiole()));
@@ -296,7 +296,7 @@ fn create(address: &Address, cx: &mut dyn Cx) -> Subchannel {
 /// The same subchannel, or one with a new target if the parts of the endpoint that calls use changed. The connection
 /// stays.
 fn renew(subchannel: Subchannel, address: &Address, cx: &mut dyn Cx) -> Subchannel {
-    if same_for_calls(&subchannel.target().endpoint, &address.endpoint) {
+    if equivalent_for_calls(&subchannel.target().endpoint, &address.endpoint) {
         subchannel
     } else {
         create(address, cx)
@@ -304,6 +304,6 @@ fn renew(subchannel: Subchannel, address: &Address, cx: &mut dyn Cx) -> Subchann
 }
 
 /// Weights and the order of addresses concern policies, not calls: changing them keeps the target.
-fn same_for_calls(a: &Endpoint, b: &Endpoint) -> bool {
+fn equivalent_for_calls(a: &Endpoint, b: &Endpoint) -> bool {
     a.hostname == b.hostname && a.hash_key == b.hash_key && a.health == b.health && a.locality == b.locality
 }

@@ -8,7 +8,7 @@ use super::PickFirstConfig;
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{Endpoint, Endpoints, Update};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
-use crate::tree::{Published, TreeEffect};
+use crate::tree::{Publication, TreeEffect};
 
 const DELAY: Duration = Duration::from_millis(250);
 
@@ -240,7 +240,7 @@ fn update_of_the_host_name_reaches_calls_and_keeps_the_connection() {
     let named = Endpoint { hostname: Some("b.example".into()), ..endpoint(1) };
     bench.update(config(), Endpoints::of([named]));
     assert_eq!(bench.take_effects(), []);
-    assert_eq!(bench.take_published(), [(Published::Changed, Ready)]);
+    assert_eq!(bench.take_published(), [(Publication::Changed, Ready)]);
     assert_eq!(bench.picks(1), addresses([1]));
     assert_eq!(bench.tree().stats().owners, 1);
     // Events of the new handle arrive.
@@ -280,7 +280,7 @@ fn lost_connection_goes_idle_until_an_rpc_comes() {
         } else {
             bench.close(address(1))
         }
-        assert_eq!(bench.take_published(), [(Published::Changed, Idle)]);
+        assert_eq!(bench.take_published(), [(Publication::Changed, Idle)]);
         assert_eq!(bench.take_reresolutions(), 1);
         bench.advance(Duration::from_secs(600));
         assert!(bench.connecting().is_empty());

@@ -13,7 +13,7 @@ use crate::api::{
     ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Policy, PolicyNode,
     Signal, TreeEvent, TreePath, TreePathBuf, Update, config_of,
 };
-use crate::policies::petiole::{Change, Connect, Member, Petiole, StateCounts};
+use crate::petiole::{Change, Connect, Member, Petiole, StateCounts};
 
 const NAME: &str = "ring_hash_experimental";
 
@@ -75,7 +75,7 @@ impl Policy for RingHash {
         let weights = Weights::of(&update.endpoints);
         let members: Vec<_> =
             self.petiole.members().iter().map(|member| weights.member(member.endpoint())).collect();
-        if !self.ring.as_ref().is_some_and(|ring| ring.is_of(&members, config)) {
+        if !self.ring.as_ref().is_some_and(|ring| ring.is_built_from(&members, config)) {
             self.ring = Some(Arc::new(Ring::new(members, config)));
         }
         self.settle(cx);

@@ -63,7 +63,7 @@ impl Ring {
     }
 
     /// Whether these members and this configuration give this ring.
-    pub(super) fn is_of(&self, members: &[Member], config: &RingHashConfig) -> bool {
+    pub(super) fn is_built_from(&self, members: &[Member], config: &RingHashConfig) -> bool {
         self.members == members && self.config == *config
     }
 

@@ -13,7 +13,7 @@ use super::weights::Weights;
 use super::{RING_SIZE_CAP, RingHashConfig};
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{CallAttributes, Endpoint, Endpoints, Group, Update};
-use crate::policies::petiole::StateCounts;
+use crate::petiole::StateCounts;
 use crate::policies::priority::{PriorityChild, PriorityConfig};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
 
@@ -305,10 +305,15 @@ fn a42_ring_is_rebuilt_only_for_other_members_or_limits() {
     let ring = ring(&[("a", 1), ("b", 2)], 10, 20);
     let member = |key: &str, weight| Member { key: key.into(), weight };
     let config = RingHashConfig { min_ring_size: 10, max_ring_size: 20 };
-    assert!(ring.is_of(&[member("a", 1), member("b", 2)], &config));
-    assert!(!ring.is_of(&[member("a", 1), member("b", 3)], &config));
-    assert!(!ring.is_of(&[member("a", 1), member("c", 2)], &config));
-    assert!(!ring.is_of(&[member("a", 1), member("b", 2)], &RingHashConfig { max_ring_size: 21, ..config }));
+    assert!(ring.is_built_from(&[member("a", 1), member("b", 2)], &config));
+    assert!(!ring.is_built_from(&[member("a", 1), member("b", 3)], &config));
+    assert!(!ring.is_built_from(&[member("a", 1), member("c", 2)], &config));
+    assert!(
+        !ring.is_built_from(
+            &[member("a", 1), member("b", 2)],
+            &RingHashConfig { max_ring_size: 21, ..config }
+        )
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::ring::Member;
 use crate::api::{Endpoint, Endpoints};
-use crate::policies::petiole::EndpointKey;
+use crate::petiole::EndpointKey;
 
 /// The weights of all endpoints of an update.
 pub(super) struct Weights(BTreeMap<EndpointKey, u32>);

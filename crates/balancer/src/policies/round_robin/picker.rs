@@ -19,7 +19,7 @@ impl RoundRobinPicker {
     }
 
     /// Whether it has the same children in the same order.
-    pub(super) fn is_over(&self, children: &[Arc<dyn Picker>]) -> bool {
+    pub(super) fn has_children(&self, children: &[Arc<dyn Picker>]) -> bool {
         self.children.len() == children.len()
             && self.children.iter().zip(children).all(|(a, b)| Arc::ptr_eq(a, b))
     }

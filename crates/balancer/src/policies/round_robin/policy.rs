@@ -11,7 +11,7 @@ use crate::api::{
     ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Policy, PolicyNode,
     QueuePicker, TreeEvent, TreePath, Update, config_of,
 };
-use crate::policies::petiole::{Change, Connect, Petiole};
+use crate::petiole::{Change, Connect, Petiole};
 
 /// The policy `round_robin`.
 pub struct RoundRobin {
@@ -113,7 +113,7 @@ impl RoundRobin {
     fn publish_ready(&mut self, cx: &mut dyn Cx) {
         let ready = self.petiole.members().iter().filter(|member| member.state() == ConnectivityState::Ready);
         let children: Vec<_> = ready.map(|member| Arc::clone(member.picker())).collect();
-        if matches!(&self.published, LastPublished::Ready(picker) if picker.is_over(&children)) {
+        if matches!(&self.published, LastPublished::Ready(picker) if picker.has_children(&children)) {
             return;
         }
         // A random start, so that clients do not all start with the same endpoint.

@@ -40,7 +40,7 @@ impl Authorities {
 }
 
 fn has_names(endpoints: &Endpoints, nameless: Option<&Endpoints>) -> bool {
-    if nameless.is_some_and(|nameless| nameless.same(endpoints)) {
+    if nameless.is_some_and(|nameless| nameless.ptr_eq(endpoints)) {
         return false;
     }
     match endpoints {

@@ -13,10 +13,10 @@ use proxyless_sans_io::sync::{Mutex, MutexGuard};
 ///
 /// Locked only when a configuration changes or a counter is dropped, never by a pick.
 #[derive(Clone, Default)]
-pub struct CircuitRegistry(Arc<Mutex<BTreeMap<Key, Weak<Places>>>>);
+pub struct CircuitRegistry(Arc<Mutex<BTreeMap<CircuitKey, Weak<Places>>>>);
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct CircuitKey {
     cluster: Arc<str>,
     eds_service_name: Option<Arc<str>>,
 }
@@ -32,7 +32,8 @@ impl CircuitRegistry {
     /// The number of RPCs in flight to a cluster.
     #[must_use]
     pub fn in_flight(&self, cluster: &str, eds_service_name: Option<&str>) -> u32 {
-        let key = Key { cluster: Arc::from(cluster), eds_service_name: eds_service_name.map(Arc::from) };
+        let key =
+            CircuitKey { cluster: Arc::from(cluster), eds_service_name: eds_service_name.map(Arc::from) };
         let places = self.lock().get(&key).and_then(Weak::upgrade);
         places.map_or(0, |places| places.in_flight())
     }
@@ -51,7 +52,7 @@ impl CircuitRegistry {
 
     /// The counter of a cluster, created on demand.
     pub(super) fn circuit(&self, cluster: &Arc<str>, eds_service_name: Option<&Arc<str>>) -> Circuit {
-        let key = Key { cluster: Arc::clone(cluster), eds_service_name: eds_service_name.cloned() };
+        let key = CircuitKey { cluster: Arc::clone(cluster), eds_service_name: eds_service_name.cloned() };
         let mut circuits = self.lock();
         if let Some(places) = circuits.get(&key).and_then(Weak::upgrade) {
             return Circuit::new(&places);
@@ -66,7 +67,7 @@ impl CircuitRegistry {
         Circuit::new(&places)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Weak<Places>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<CircuitKey, Weak<Places>>> {
         // The map is consistent whenever the lock is free, even if a holder panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,8 +130,8 @@ struct Places {
     /// The number of places in use and spare.
     taken: Padded<AtomicU32>,
     spare: Striped<Padded<Spare>>,
-    key: Key,
-    registry: Weak<Mutex<BTreeMap<Key, Weak<Places>>>>,
+    key: CircuitKey,
+    registry: Weak<Mutex<BTreeMap<CircuitKey, Weak<Places>>>>,
 }
 
 impl Places {

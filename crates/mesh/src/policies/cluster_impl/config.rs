@@ -41,7 +41,7 @@ pub struct LoadReporting {
 
 impl ClusterImplConfig {
     /// Whether both configurations are equal except for the child.
-    pub(super) fn same_rules(&self, other: &Self) -> bool {
+    pub(super) fn equivalent_for_picks(&self, other: &Self) -> bool {
         self.cluster == other.cluster
             && self.eds_service_name == other.eds_service_name
             && self.max_requests == other.max_requests
@@ -53,7 +53,7 @@ impl ClusterImplConfig {
 
 impl PartialEq for ClusterImplConfig {
     fn eq(&self, other: &Self) -> bool {
-        self.same_rules(other) && *self.child == *other.child
+        self.equivalent_for_picks(other) && *self.child == *other.child
     }
 }
 

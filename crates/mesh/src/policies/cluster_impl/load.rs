@@ -16,14 +16,14 @@ use super::load_registry::LoadRegistration;
 /// its reference to the locality's counters, is dropped with its last subchannel.
 #[derive(Default)]
 pub(super) struct ClusterLoad {
-    key: Option<Key>,
+    key: Option<StoreKey>,
     registration: Option<LoadRegistration>,
     slots: BTreeMap<Locality, Weak<TrackerSlot>>,
 }
 
 /// The properties that identify a store.
 #[derive(PartialEq)]
-struct Key {
+struct StoreKey {
     cluster: Arc<str>,
     eds_service_name: Option<Arc<str>>,
     reporting: LoadReporting,
@@ -35,7 +35,7 @@ impl ClusterLoad {
         // Drops localities that the last update removed.
         self.slots.retain(|_, slot| slot.strong_count() > 0);
         // A37-51, A27-47: without an LRS server nothing is counted.
-        let key = config.load_reporting.as_ref().map(|reporting| Key {
+        let key = config.load_reporting.as_ref().map(|reporting| StoreKey {
             cluster: Arc::clone(&config.cluster),
             eds_service_name: config.eds_service_name.clone(),
             reporting: reporting.clone(),
@@ -43,7 +43,7 @@ impl ClusterLoad {
         if key == self.key {
             return;
         }
-        let registration = key.as_ref().map(|Key { cluster, eds_service_name, reporting }| {
+        let registration = key.as_ref().map(|StoreKey { cluster, eds_service_name, reporting }| {
             let store =
                 LoadStore::new(Arc::clone(cluster), eds_service_name.clone(), reporting.metrics.clone());
             reporting.registry.register(store)

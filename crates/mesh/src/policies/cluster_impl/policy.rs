@@ -14,11 +14,11 @@ use super::picker::{ClusterImplPicker, Rules};
 /// The policy.
 #[derive(Default)]
 pub(super) struct ClusterImpl {
-    state: Option<State>,
+    applied: Option<Applied>,
     load: ClusterLoad,
 }
 
-struct State {
+struct Applied {
     config: ClusterImplConfig,
     endpoints: Endpoints,
     rules: Arc<Rules>,
@@ -31,8 +31,8 @@ impl Layer for ClusterImpl {
         tracing::debug!(target: "xds_cluster_impl_lb", cluster = %config.cluster, max_requests = config.max_requests,
             drop_categories = config.drops.len(), "update");
         self.load.configure(config);
-        let last = self.state.as_ref();
-        let rules = match last.filter(|last| last.config.same_rules(config)) {
+        let last = self.applied.as_ref();
+        let rules = match last.filter(|last| last.config.equivalent_for_picks(config)) {
             Some(last) => Arc::clone(&last.rules),
             None => {
                 below.republish();
@@ -41,7 +41,7 @@ impl Layer for ClusterImpl {
                 Arc::new(Rules::new(config, circuit, self.load.store().cloned()))
             }
         };
-        let authorities = match last.filter(|last| last.endpoints.same(&update.endpoints)) {
+        let authorities = match last.filter(|last| last.endpoints.ptr_eq(&update.endpoints)) {
             Some(last) => Arc::clone(&last.authorities),
             None => {
                 let last_named = last.map(|last| (&last.endpoints, &*last.authorities));
@@ -55,8 +55,8 @@ impl Layer for ClusterImpl {
                 }
             }
         };
-        self.state =
-            Some(State { config: config.clone(), endpoints: update.endpoints.clone(), rules, authorities });
+        self.applied =
+            Some(Applied { config: config.clone(), endpoints: update.endpoints.clone(), rules, authorities });
         let update = Update { config: Arc::clone(&config.child), ..update.clone() };
         below.update(&update, self, cx)
     }
@@ -67,21 +67,21 @@ impl Layer for ClusterImpl {
     }
 
     fn publish(&mut self, output: &ChildOutput, cx: &mut dyn Cx) {
-        // The state is set before the child is created, so it exists whenever the child publishes.
-        let Some(state) = &self.state else { return };
+        // It is set before the child is created, so it exists whenever the child publishes.
+        let Some(applied) = &self.applied else { return };
         let picker = ClusterImplPicker {
-            rules: Arc::clone(&state.rules),
-            authorities: Arc::clone(&state.authorities),
+            rules: Arc::clone(&applied.rules),
+            authorities: Arc::clone(&applied.authorities),
             child: Arc::clone(&output.picker),
         };
         // A cluster that drops everything serves its purpose: it does not fail over.
-        let connectivity = if state.rules.drop_all() { ConnectivityState::Ready } else { output.state };
+        let connectivity = if applied.rules.drop_all() { ConnectivityState::Ready } else { output.state };
         cx.publish(connectivity, Arc::new(picker));
     }
 
     fn describe(&self, _: Time, node: &mut PolicyNode) {
-        if let Some(state) = &self.state {
-            node.counters.insert("requests_in_flight".to_owned(), state.rules.in_flight().into());
+        if let Some(applied) = &self.applied {
+            node.counters.insert("requests_in_flight".to_owned(), applied.rules.in_flight().into());
         }
         node.details = self.load.describe();
     }

@@ -30,15 +30,15 @@ pub struct ManagedCluster {
 
 impl ManagedCluster {
     /// Whether both are the same in memory, so that there is nothing to do.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.is_named_like(other) && Arc::ptr_eq(&self.config, &other.config) && self.same_view(other)
+    pub(super) fn ptr_eq(&self, other: &Self) -> bool {
+        self.has_same_key(other) && Arc::ptr_eq(&self.config, &other.config) && self.has_same_view(other)
     }
 
-    pub(super) fn is_named_like(&self, other: &Self) -> bool {
+    pub(super) fn has_same_key(&self, other: &Self) -> bool {
         self.id == other.id && (Arc::ptr_eq(&self.name, &other.name) || self.name == other.name)
     }
 
-    fn same_view(&self, other: &Self) -> bool {
+    fn has_same_view(&self, other: &Self) -> bool {
         match (&self.view, &other.view) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (None, None) => true,
@@ -49,7 +49,7 @@ impl ManagedCluster {
 
 impl PartialEq for ManagedCluster {
     fn eq(&self, other: &Self) -> bool {
-        self.is_named_like(other) && self.same_view(other) && *self.config == *other.config
+        self.has_same_key(other) && self.has_same_view(other) && *self.config == *other.config
     }
 }
 

@@ -33,7 +33,7 @@ impl ClusterManager {
         cx.publish(self.state(), ClusterPicker::new(pickers));
     }
 
-    fn is_over(&self, clusters: &[ManagedCluster]) -> bool {
+    fn has_children_of(&self, clusters: &[ManagedCluster]) -> bool {
         let names: BTreeSet<_> = clusters.iter().map(|cluster| (cluster.id, &*cluster.name)).collect();
         names.len() == self.children.len()
             && self.children.iter().all(|((id, name), _)| names.contains(&(*id, &**name)))
@@ -61,12 +61,12 @@ impl Policy for ClusterManager {
         let accepted = accepted.as_ref().and_then(|accepted| config_of(NAME, accepted).ok());
         let accepted = accepted.map_or(&[][..], |accepted: &ClusterManagerConfig| &accepted.clusters);
         let unmoved = config.clusters.len() == accepted.len()
-            && config.clusters.iter().zip(accepted).all(|(new, old)| new.is_named_like(old));
-        let same_clusters = unmoved || self.is_over(&config.clusters);
+            && config.clusters.iter().zip(accepted).all(|(new, old)| new.has_same_key(old));
+        let same_clusters = unmoved || self.has_children_of(&config.clusters);
         let mut errors = Vec::new();
         for (place, cluster) in config.clusters.iter().enumerate() {
             // Most updates concern one of a thousand clusters.
-            if unmoved && accepted.get(place).is_some_and(|accepted| cluster.is(accepted)) {
+            if unmoved && accepted.get(place).is_some_and(|accepted| cluster.ptr_eq(accepted)) {
                 continue;
             }
             let key = (cluster.id, Arc::clone(&cluster.name));

@@ -23,7 +23,7 @@ impl WithoutDraining {
 
 fn without_draining(endpoints: &Endpoints, last: Option<(&Endpoints, &Endpoints)>) -> Endpoints {
     if let Some((with, without)) = last
-        && with.same(endpoints)
+        && with.ptr_eq(endpoints)
     {
         return without.clone();
     }
@@ -42,7 +42,7 @@ fn without_draining(endpoints: &Endpoints, last: Option<(&Endpoints, &Endpoints)
                 ..group.clone()
             };
             let filtered: Arc<[Group]> = groups.iter().enumerate().map(filtered).collect();
-            let same = groups.iter().zip(&*filtered).all(|(a, b)| a.endpoints.same(&b.endpoints));
+            let same = groups.iter().zip(&*filtered).all(|(a, b)| a.endpoints.ptr_eq(&b.endpoints));
             if same { endpoints.clone() } else { Endpoints::Groups(filtered) }
         }
     }
@@ -81,8 +81,8 @@ mod tests {
         assert_eq!(lists(&first), [[2], [3], [4]]);
         assert_eq!(lists(&second), [[2], [3], [5]]);
         for (first, second) in first.groups().iter().zip(second.groups()).take(2) {
-            assert!(first.endpoints.same(&second.endpoints));
+            assert!(first.endpoints.ptr_eq(&second.endpoints));
         }
-        assert!(second.groups()[1].endpoints.same(&none));
+        assert!(second.groups()[1].endpoints.ptr_eq(&none));
     }
 }

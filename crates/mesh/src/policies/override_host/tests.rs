@@ -10,7 +10,7 @@ use proxyless_balancer::policies::outlier_detection::{
 use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConfig};
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoint, endpoint_at};
-use proxyless_balancer::tree::{Published, TreeStats};
+use proxyless_balancer::tree::{Publication, TreeStats};
 use proxyless_xds::resource::OverrideHostStatus;
 
 use super::OverrideHostConfig;
@@ -74,7 +74,7 @@ impl Sessions {
 
     fn bumps(&mut self) -> usize {
         let published = self.bench.take_published();
-        published.iter().filter(|(published, _)| *published == Published::Bump).count()
+        published.iter().filter(|(published, _)| *published == Publication::Bump).count()
     }
 }
 

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn a_call_counts_for_exactly_one_interval() {
     check(3, || {
-        let counter = Arc::new(CallCounter::default());
+        let counter = Arc::new(IntervalCounter::default());
         let calls = [Code::Ok, Code::Internal].map(|code| {
             let counter = Arc::clone(&counter);
             thread::spawn(move || counter.count(code))

@@ -4,19 +4,17 @@ use crate::api::ConnectivityState;
 
 /// The number of children in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // the names are those of the states
-pub struct StateCounts {
-    pub idle: usize,
-    pub connecting: usize,
-    pub ready: usize,
-    pub transient_failure: usize,
+pub(crate) struct StateCounts {
+    pub(crate) idle: usize,
+    pub(crate) connecting: usize,
+    pub(crate) ready: usize,
+    pub(crate) transient_failure: usize,
 }
 
 impl StateCounts {
     /// The state of a policy whose children always connect: READY if any is, else CONNECTING if any is (or is IDLE,
     /// which precedes it), else TRANSIENT_FAILURE.
-    #[must_use]
-    pub fn aggregate(&self) -> ConnectivityState {
+    pub(crate) fn aggregate(&self) -> ConnectivityState {
         if self.ready > 0 {
             ConnectivityState::Ready
         } else if self.connecting + self.idle > 0 {

@@ -1,5 +1,9 @@
-//! The common part of petiole policies (gRFC A61): one `pick_first` child per endpoint, kept across updates while the
-//! endpoint has the same set of addresses, and the counts of the children's states.
+//! The common part of petiole policies: one `pick_first` child per endpoint, kept across updates while the endpoint has
+//! the same set of addresses, and the counts of the children's states.
+//!
+//! A petiole is the stalk between a leaf and its branch: gRFC A61 calls the policies right above the leaves (pick_first)
+//! petiole policies. Here they are round_robin and ring_hash. There may be very many endpoints, so a [`Member`] is
+//! smaller than a [`Child`](crate::api::Child), and a member whose endpoint did not move costs a pointer comparison.
 
 mod counts;
 mod key;
@@ -14,9 +18,9 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
-pub use self::counts::StateCounts;
-pub use self::key::EndpointKey;
-pub use self::member::Member;
+pub(crate) use self::counts::StateCounts;
+pub(crate) use self::key::EndpointKey;
+pub(crate) use self::member::Member;
 use self::old::Old;
 use crate::api::{
     ChildIndex, ChildIndices, ConnectivityState, Cx, Endpoint, Endpoints, Policy as _, PolicyNode,
@@ -25,7 +29,7 @@ use crate::api::{
 
 /// The policy by which children connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connect {
+pub(crate) enum Connect {
     /// At once, and again whenever they become IDLE; a child in TRANSIENT_FAILURE counts as such until it is READY.
     Always,
     /// On [`Petiole::connect`]: a child counts as IDLE before that, and with its own state afterwards.
@@ -33,7 +37,7 @@ pub enum Connect {
 }
 
 /// The children of a petiole policy, in endpoint order.
-pub struct Petiole {
+pub(crate) struct Petiole {
     connect: Connect,
     members: Vec<Member>,
     /// The members by identity across updates.
@@ -48,27 +52,25 @@ pub struct Petiole {
 
 /// A change published by a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub(crate) struct Change {
     /// The child's position in [`Petiole::members`].
-    pub position: usize,
+    pub(crate) position: usize,
     /// The previous state in the aggregation.
-    pub was: ConnectivityState,
+    pub(crate) was: ConnectivityState,
     /// The new state in the aggregation.
-    pub now: ConnectivityState,
+    pub(crate) now: ConnectivityState,
 }
 
 impl Change {
     /// Whether a picker over the READY children must be rebuilt.
-    #[must_use]
-    pub fn touches_ready(&self) -> bool {
+    pub(crate) fn touches_ready(&self) -> bool {
         self.was == ConnectivityState::Ready || self.now == ConnectivityState::Ready
     }
 }
 
 impl Petiole {
     /// Creates a petiole without children.
-    #[must_use]
-    pub fn new(connect: Connect) -> Self {
+    pub(crate) fn new(connect: Connect) -> Self {
         Self {
             connect,
             members: Vec::new(),
@@ -81,20 +83,17 @@ impl Petiole {
     }
 
     /// The children, in the endpoint order of the last update.
-    #[must_use]
-    pub fn members(&self) -> &[Member] {
+    pub(crate) fn members(&self) -> &[Member] {
         &self.members
     }
 
     /// The child with this index, if it still exists.
-    #[must_use]
-    pub fn member(&self, index: ChildIndex) -> Option<&Member> {
+    pub(crate) fn member(&self, index: ChildIndex) -> Option<&Member> {
         self.members.get(self.place(index)?)
     }
 
     /// The number of children in each state.
-    #[must_use]
-    pub fn counts(&self) -> &StateCounts {
+    pub(crate) fn counts(&self) -> &StateCounts {
         &self.counts
     }
 
@@ -102,7 +101,7 @@ impl Petiole {
     /// the same addresses only the first is used. Policies add resolution notes to their errors themselves.
     ///
     /// An endpoint whose position is unchanged costs a pointer comparison.
-    pub fn update(&mut self, endpoints: &Endpoints, cx: &mut dyn Cx) {
+    pub(crate) fn update(&mut self, endpoints: &Endpoints, cx: &mut dyn Cx) {
         let mut old = Old::new(std::mem::take(&mut self.members));
         let mut members = Vec::with_capacity(endpoints.count());
         let first_new = self.indices.next();
@@ -132,7 +131,12 @@ impl Petiole {
 
     /// Passes an event to its child. `None` if it is the policy's own, if the child no longer exists, or if it published
     /// nothing.
-    pub fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) -> Option<Change> {
+    pub(crate) fn on_event(
+        &mut self,
+        path: TreePath<'_>,
+        event: TreeEvent<'_>,
+        cx: &mut dyn Cx,
+    ) -> Option<Change> {
         let (index, rest) = path.next()?;
         let place = self.place(index)?;
         self.members.get_mut(place)?.call(cx, |child, cx| child.on_event(rest, event, cx));
@@ -140,7 +144,7 @@ impl Petiole {
     }
 
     /// Makes a child connect if it is IDLE.
-    pub fn connect(&mut self, index: ChildIndex, cx: &mut dyn Cx) -> Option<Change> {
+    pub(crate) fn connect(&mut self, index: ChildIndex, cx: &mut dyn Cx) -> Option<Change> {
         let place = self.place(index)?;
         let member = self.members.get_mut(place)?;
         if member.is_started() {
@@ -152,8 +156,7 @@ impl Petiole {
     }
 
     /// Describes the endpoints, without their pick_first policies, which would add nothing.
-    #[must_use]
-    pub fn describe(&self, now: Time) -> PolicyNode {
+    pub(crate) fn describe(&self, now: Time) -> PolicyNode {
         let endpoints = self.members.iter().map(|member| member.describe(now)).collect();
         PolicyNode { endpoints, ..PolicyNode::default() }
     }

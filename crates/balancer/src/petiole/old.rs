@@ -21,7 +21,8 @@ impl Old {
     /// Takes the member of an endpoint whose new position is `position`, if it is near its expected position. After
     /// `None` the member may be elsewhere.
     pub(super) fn take_near(&mut self, endpoint: &Arc<Endpoint>, position: usize) -> Option<Member> {
-        let is_same = |old: &Option<Member>| old.as_ref().is_some_and(|member| is_of(member, endpoint));
+        let is_same =
+            |old: &Option<Member>| old.as_ref().is_some_and(|member| has_addresses_of(member, endpoint));
         let place = self.cursor.find(&self.members, position, is_same)?;
         self.members.get_mut(place)?.take()
     }
@@ -39,6 +40,6 @@ impl Old {
     }
 }
 
-fn is_of(member: &Member, endpoint: &Arc<Endpoint>) -> bool {
+fn has_addresses_of(member: &Member, endpoint: &Arc<Endpoint>) -> bool {
     Arc::ptr_eq(&member.endpoint, endpoint) || member.endpoint.addresses == endpoint.addresses
 }

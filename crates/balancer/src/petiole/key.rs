@@ -8,7 +8,7 @@ use crate::api::Endpoint;
 
 /// The identity of an endpoint across updates: its set of addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EndpointKey(Addresses);
+pub(crate) struct EndpointKey(Addresses);
 
 /// Most endpoints have one address, and there are many endpoints: those need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +20,7 @@ enum Addresses {
 
 impl EndpointKey {
     /// The key of an endpoint.
-    #[must_use]
-    pub fn of(endpoint: &Endpoint) -> Self {
+    pub(crate) fn of(endpoint: &Endpoint) -> Self {
         if let [address] = *endpoint.addresses {
             return Self(Addresses::One(address.into()));
         }

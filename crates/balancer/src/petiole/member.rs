@@ -12,7 +12,7 @@ use crate::api::{
 use crate::policies::pick_first::PickFirst;
 
 /// An endpoint and its child. There may be very many, so it stores nothing that could be shared.
-pub struct Member {
+pub(crate) struct Member {
     pub(super) endpoint: Arc<Endpoint>,
     index: ChildIndex,
     state: ConnectivityState,
@@ -30,32 +30,27 @@ impl Member {
     }
 
     /// The endpoint.
-    #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
+    pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
     /// The index of its child, constant while the endpoint exists.
-    #[must_use]
-    pub fn index(&self) -> ChildIndex {
+    pub(crate) fn index(&self) -> ChildIndex {
         self.index
     }
 
     /// The state in the aggregation.
-    #[must_use]
-    pub fn state(&self) -> ConnectivityState {
+    pub(crate) fn state(&self) -> ConnectivityState {
         self.state
     }
 
     /// The child's picker; meaningless until the child has been told to connect.
-    #[must_use]
-    pub fn picker(&self) -> &Arc<dyn Picker> {
+    pub(crate) fn picker(&self) -> &Arc<dyn Picker> {
         &self.output.picker
     }
 
     /// The error that the child fails RPCs with, if any.
-    #[must_use]
-    pub fn error(&self) -> Option<Arc<PickError>> {
+    pub(crate) fn error(&self) -> Option<Arc<PickError>> {
         self.picker().failure().cloned()
     }
 
@@ -76,7 +71,7 @@ impl Member {
         if Arc::ptr_eq(&self.endpoint, endpoint) {
             return;
         }
-        let news = !same_for_child(&self.endpoint, endpoint);
+        let news = !equivalent_for_child(&self.endpoint, endpoint);
         self.endpoint = Arc::clone(endpoint);
         if news && self.is_started() {
             self.start(cx);
@@ -121,7 +116,7 @@ impl Member {
 }
 
 /// Weights concern only the petiole policy: a new weight does not update the child.
-fn same_for_child(a: &Endpoint, b: &Endpoint) -> bool {
+fn equivalent_for_child(a: &Endpoint, b: &Endpoint) -> bool {
     let Endpoint { addresses, weight: _, health, hostname, hash_key, locality } = a;
     *addresses == b.addresses
         && *health == b.health
