@@ -12,7 +12,7 @@ use std::time::Duration;
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use crate::address::CompactAddress;
-use crate::api::{CallCounter, CallCounts, ConnectionSlot, Id, SubchannelEvent};
+use crate::api::{CallCounter, CallCounts, ConnectionSlot, HandleId, SubchannelEvent};
 use crate::subchannel::{Effect, Phase, SubchannelCore};
 use crate::tree::{ConnectionEvent, ConnectionId, ConnectionNode, TreeConfig, TreeEffect};
 
@@ -59,7 +59,7 @@ pub(crate) struct Pool {
 
 struct PoolEntry {
     core: SubchannelCore,
-    owners: Vec<Id>,
+    owners: Vec<HandleId>,
     deadline: Option<Time>,
 }
 
@@ -89,7 +89,7 @@ impl Pool {
     }
 
     /// Adds `owner` to the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
-    pub(crate) fn acquire(&mut self, key: PoolKey, owner: Id) -> (ConnectionId, Arc<ConnectionSlot>) {
+    pub(crate) fn acquire(&mut self, key: PoolKey, owner: HandleId) -> (ConnectionId, Arc<ConnectionSlot>) {
         let next = &mut self.next_connection;
         let connection = *self.by_key.entry(key.into()).or_insert_with(|| {
             *next += 1;
@@ -114,7 +114,7 @@ impl Pool {
     }
 
     /// Removes an owner.
-    pub(crate) fn release(&mut self, connection: ConnectionId, owner: Id) {
+    pub(crate) fn release(&mut self, connection: ConnectionId, owner: HandleId) {
         let Some(entry) = self.entries.get_mut(&connection) else { return };
         entry.owners.retain(|&id| id != owner);
         if entry.owners.is_empty() {
@@ -344,7 +344,7 @@ fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     next
 }
 
-fn event(core: &SubchannelCore, owner: Id) -> SubchannelEvent {
+fn event(core: &SubchannelCore, owner: HandleId) -> SubchannelEvent {
     let state = core.state();
     SubchannelEvent { subchannel: owner, state, health: state, error: core.error().cloned() }
 }
@@ -355,7 +355,7 @@ mod tests {
 
     fn pool() -> (Pool, ConnectionId, Rng) {
         let mut pool = Pool::new(TreeConfig::default());
-        let (connection, _) = pool.acquire(key(), Id(1));
+        let (connection, _) = pool.acquire(key(), HandleId(1));
         (pool, connection, Rng::new(1))
     }
 
@@ -367,7 +367,7 @@ mod tests {
     fn an_attempt_that_ends_with_its_input_has_no_effect() {
         let (mut pool, connection, mut rng) = pool();
         pool.connect(Time::ZERO, connection, &mut rng);
-        pool.release(connection, Id(1));
+        pool.release(connection, HandleId(1));
         pool.finish(Time::ZERO);
         assert_eq!(pool.poll_effect(), None);
         assert_eq!(pool.len(), 0);
@@ -379,8 +379,8 @@ mod tests {
         pool.connect(Time::ZERO, connection, &mut rng);
         pool.finish(Time::ZERO);
         assert!(matches!(pool.poll_effect(), Some(TreeEffect::Connect { .. })));
-        pool.release(connection, Id(1));
-        assert_eq!(pool.acquire(key(), Id(2)).0, connection);
+        pool.release(connection, HandleId(1));
+        assert_eq!(pool.acquire(key(), HandleId(2)).0, connection);
         pool.finish(Time::ZERO);
         assert_eq!(pool.poll_effect(), None);
     }
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn attempts_begin_in_the_order_of_the_wishes() {
         let (mut pool, first, mut rng) = pool();
-        let (second, _) = pool.acquire(PoolKey { address: "127.0.0.1:2".parse().unwrap() }, Id(2));
+        let (second, _) = pool.acquire(PoolKey { address: "127.0.0.1:2".parse().unwrap() }, HandleId(2));
         pool.connect(Time::ZERO, second, &mut rng);
         pool.connect(Time::ZERO, first, &mut rng);
         pool.connect(Time::ZERO, second, &mut rng);
@@ -407,11 +407,11 @@ mod tests {
         pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Ready(Arc::new(())));
         pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Closed("reset".into()));
         // As pick_first does after a lost connection.
-        pool.release(connection, Id(1));
+        pool.release(connection, HandleId(1));
         pool.finish(Time::ZERO);
-        assert_eq!(pool.acquire(key(), Id(2)).0, connection);
+        assert_eq!(pool.acquire(key(), HandleId(2)).0, connection);
         assert_eq!(pool.next_deadline(), None);
-        pool.release(connection, Id(2));
+        pool.release(connection, HandleId(2));
         pool.finish(Time::ZERO);
         let until = pool.next_deadline().unwrap();
         assert!((0.8..=1.2).contains(&until.since_epoch().as_secs_f64()), "{until:?}");
@@ -428,9 +428,9 @@ mod tests {
         pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Closed("reset".into()));
         // The first loss is followed by an attempt at once; another address wins.
         pool.connect(Time::ZERO, connection, &mut rng);
-        pool.release(connection, Id(1));
+        pool.release(connection, HandleId(1));
         pool.finish(Time::ZERO);
-        assert_eq!(pool.acquire(key(), Id(2)).0, connection, "its past is not forgotten");
+        assert_eq!(pool.acquire(key(), HandleId(2)).0, connection, "its past is not forgotten");
         pool.connect(Time::ZERO, connection, &mut rng);
         pool.finish(Time::ZERO);
         pool.answer(Time::ZERO, connection, 2, ConnectionEvent::Ready(Arc::new(())));
@@ -440,7 +440,7 @@ mod tests {
         // Nor does it stay for ever.
         pool.expire(until);
         pool.connect(until, connection, &mut rng);
-        pool.release(connection, Id(2));
+        pool.release(connection, HandleId(2));
         pool.finish(until);
         let forgotten = pool.next_deadline().expect("it is remembered for a while");
         pool.expire(forgotten);
@@ -453,7 +453,7 @@ mod tests {
         let (mut pool, connection, mut rng) = pool();
         pool.connect(Time::ZERO, connection, &mut rng);
         pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Ready(Arc::new(())));
-        pool.release(connection, Id(1));
+        pool.release(connection, HandleId(1));
         pool.finish(Time::ZERO);
         assert!(pool.next_deadline().is_some());
         let later = Time::ZERO + Duration::from_secs(1);

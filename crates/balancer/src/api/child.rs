@@ -8,7 +8,7 @@ use proxyless_sans_io::{Rng, Time};
 use super::change::{Cause, Changed, reason};
 use super::{
     ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, QueuePicker,
-    Signal, StateChange, Subchannel, SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf, Update,
+    Signal, StateChange, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf, Update,
 };
 
 /// The id of a child within its policy. Never reused, so that late events for a removed child are ignored.
@@ -235,12 +235,12 @@ impl Cx for ChildCx<'_> {
         self.parent.rng()
     }
 
-    fn create_subchannel(&mut self, mut spec: SubchannelSpec) -> Subchannel {
+    fn create_subchannel(&mut self, mut spec: SubchannelSpec) -> SubchannelHandle {
         spec.path.push(self.index);
         self.parent.create_subchannel(spec)
     }
 
-    fn connect(&mut self, subchannel: &Subchannel) {
+    fn connect(&mut self, subchannel: &SubchannelHandle) {
         self.parent.connect(subchannel);
     }
 

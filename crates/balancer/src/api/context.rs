@@ -7,7 +7,7 @@ use std::time::Duration;
 use proxyless_sans_io::{Rng, Time};
 
 use super::{
-    ConnectivityState, Endpoint, Picker, PolicyEvent, Signal, Subchannel, Timer, Trackers, TreePathBuf,
+    ConnectivityState, Endpoint, Picker, PolicyEvent, Signal, SubchannelHandle, Timer, Trackers, TreePathBuf,
 };
 
 /// The context of one policy, its only connection to the rest of the tree.
@@ -22,10 +22,10 @@ pub trait Cx {
     fn rng(&mut self) -> &mut Rng;
 
     /// Creates a subchannel for one address. Its first event follows after this call returns, unless it is IDLE.
-    fn create_subchannel(&mut self, spec: SubchannelSpec) -> Subchannel;
+    fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle;
 
     /// Makes an IDLE subchannel connect; no effect in any other state.
-    fn connect(&mut self, subchannel: &Subchannel);
+    fn connect(&mut self, subchannel: &SubchannelHandle);
 
     /// Sets a timer that calls `on_timer(tag)` after `delay`, unless the handle is dropped first.
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer;

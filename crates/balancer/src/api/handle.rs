@@ -12,14 +12,14 @@ use super::PickTarget;
 
 /// The id of a subchannel, timer or signal of one tree. Never reused, so that late events are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id(pub u64);
+pub struct HandleId(pub u64);
 
 /// The ids of dropped handles that have not been processed yet.
 ///
 /// Handles live inside policies, so pushes and drains come from the one task that runs the tree; the lock only makes
 /// the handles `Send`.
 #[derive(Default)]
-pub struct Releases(Mutex<Vec<Id>>);
+pub struct Releases(Mutex<Vec<HandleId>>);
 
 impl Releases {
     /// Creates a list for the creator of handles.
@@ -29,11 +29,11 @@ impl Releases {
     }
 
     /// Takes the ids dropped since the last call, in order.
-    pub fn drain(&self) -> Vec<Id> {
+    pub fn drain(&self) -> Vec<HandleId> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn note(&self, id: Id) {
+    pub(super) fn note(&self, id: HandleId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
     }
 }
@@ -46,7 +46,7 @@ impl fmt::Debug for Releases {
 
 #[derive(Debug)]
 struct Handle {
-    id: Id,
+    id: HandleId,
     releases: Arc<Releases>,
 }
 
@@ -58,21 +58,21 @@ impl Drop for Handle {
 
 /// A policy's reference to a subchannel.
 #[derive(Debug)]
-pub struct Subchannel {
+pub struct SubchannelHandle {
     handle: Handle,
     target: Arc<PickTarget>,
 }
 
-impl Subchannel {
+impl SubchannelHandle {
     /// Creates a handle that records `id` in `releases` when it is dropped.
     #[must_use]
-    pub fn new(id: Id, target: Arc<PickTarget>, releases: Arc<Releases>) -> Self {
+    pub fn new(id: HandleId, target: Arc<PickTarget>, releases: Arc<Releases>) -> Self {
         Self { handle: Handle { id, releases }, target }
     }
 
     /// The id used in its events.
     #[must_use]
-    pub fn id(&self) -> Id {
+    pub fn id(&self) -> HandleId {
         self.handle.id
     }
 
@@ -90,13 +90,13 @@ pub struct Timer(Handle);
 impl Timer {
     /// Creates a handle that records `id` in `releases` when it is dropped.
     #[must_use]
-    pub fn new(id: Id, releases: Arc<Releases>) -> Self {
+    pub fn new(id: HandleId, releases: Arc<Releases>) -> Self {
         Self(Handle { id, releases })
     }
 
     /// The timer's id.
     #[must_use]
-    pub fn id(&self) -> Id {
+    pub fn id(&self) -> HandleId {
         self.0.id
     }
 }

@@ -9,8 +9,8 @@ use proxyless_sans_io::{Rng, Time};
 use super::child::ChildIndices;
 use super::{
     Child, ChildIndex, ChildOutput, ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyEvent,
-    PolicyNode, Signal, Subchannel, SubchannelEvent, SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf,
-    Update,
+    PolicyNode, Signal, SubchannelEvent, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePath,
+    TreePathBuf, Update,
 };
 
 /// The specific part of a policy with one child. [`Layered`] makes it a policy.
@@ -36,7 +36,7 @@ pub trait Layer: Send + Sized {
 
     /// Creates a subchannel that the child requested. `cx` is the layer's own context; the path in `spec` already leads
     /// through the layer to the child.
-    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
         cx.create_subchannel(spec)
     }
 
@@ -213,11 +213,11 @@ impl<L: Layer> Cx for LayerCx<'_, L> {
         self.cx.rng()
     }
 
-    fn create_subchannel(&mut self, spec: SubchannelSpec) -> Subchannel {
+    fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
         self.layer.create_subchannel(spec, self.cx)
     }
 
-    fn connect(&mut self, subchannel: &Subchannel) {
+    fn connect(&mut self, subchannel: &SubchannelHandle) {
         self.cx.connect(subchannel);
     }
 

@@ -47,7 +47,7 @@ pub use drawing::Line;
 pub use endpoint::{Endpoint, Endpoints, Group};
 pub use event::PolicyEvent;
 pub use fields::Fields;
-pub use handle::{Id, Releases, Subchannel, Timer};
+pub use handle::{HandleId, Releases, SubchannelHandle, Timer};
 pub use layer::{Below, Layer, Layered};
 pub use lent::Lent;
 pub use override_host::{ActualHost, Failures, HostWait, OverrideHost};

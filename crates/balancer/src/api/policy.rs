@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proxyless_sans_io::Time;
 
 use super::{
-    ConfigError, ConnectivityState, Cx, Endpoints, Id, PickError, PolicyConfig, PolicyNode, TreePath,
+    ConfigError, ConnectivityState, Cx, Endpoints, HandleId, PickError, PolicyConfig, PolicyNode, TreePath,
 };
 
 /// A load balancing policy: decides which connections to hold, and which of them each RPC uses.
@@ -71,7 +71,7 @@ pub enum TreeEvent<'a> {
 #[derive(Clone, Debug)]
 pub struct SubchannelEvent {
     /// The subchannel (see [`super::Subchannel::id`]).
-    pub subchannel: Id,
+    pub subchannel: HandleId,
     /// The connectivity state, by which connections are managed.
     pub state: ConnectivityState,
     /// The health of a READY connection (A61): outlier detection overrides it on the way down; pick_first under a

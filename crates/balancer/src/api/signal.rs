@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proxyless_sans_io::sync::atomic::{AtomicBool, Ordering};
 use proxyless_sans_io::sync::mpsc::{Receiver, Sender, channel};
 
-use super::{Id, Releases};
+use super::{HandleId, Releases};
 
 /// Wakes the task that runs the tree.
 pub trait Wake: Send + Sync {
@@ -15,8 +15,8 @@ pub trait Wake: Send + Sync {
 
 /// The tree's end of all signals.
 pub struct SignalQueue {
-    raised: Receiver<Id>,
-    sender: Sender<Id>,
+    raised: Receiver<HandleId>,
+    sender: Sender<HandleId>,
     wake: Arc<dyn Wake>,
 }
 
@@ -30,7 +30,7 @@ impl SignalQueue {
 
     /// Creates a signal. Its handle records `id` in `releases` when it is dropped.
     #[must_use]
-    pub fn signal(&self, id: Id, releases: Arc<Releases>) -> Signal {
+    pub fn signal(&self, id: HandleId, releases: Arc<Releases>) -> Signal {
         let raiser = SignalRaiser {
             id,
             raised: AtomicBool::new(false),
@@ -41,7 +41,7 @@ impl SignalQueue {
     }
 
     /// The next raised signal, if any.
-    pub fn next(&self) -> Option<Id> {
+    pub fn next(&self) -> Option<HandleId> {
         self.raised.try_recv().ok()
     }
 }
@@ -55,7 +55,7 @@ pub struct Signal {
 impl Signal {
     /// The signal's id.
     #[must_use]
-    pub fn id(&self) -> Id {
+    pub fn id(&self) -> HandleId {
         self.raiser.id
     }
 
@@ -80,9 +80,9 @@ impl Drop for Signal {
 
 /// A picker's end of a signal.
 pub struct SignalRaiser {
-    id: Id,
+    id: HandleId,
     raised: AtomicBool,
-    queue: Sender<Id>,
+    queue: Sender<HandleId>,
     wake: Arc<dyn Wake>,
 }
 

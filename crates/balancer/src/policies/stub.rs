@@ -8,8 +8,8 @@ use http::HeaderMap;
 use proxyless_sans_io::{Rng, Time};
 
 use crate::api::{
-    CallAttributes, ConfigError, ConnectivityState, Cx, Endpoints, Id, PickArgs, PickError, PickResult,
-    Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, Releases, Signal, SignalQueue, Subchannel,
+    CallAttributes, ConfigError, ConnectivityState, Cx, Endpoints, HandleId, PickArgs, PickError, PickResult,
+    Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, Releases, Signal, SignalQueue, SubchannelHandle,
     SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf, Update, Wake, config_of,
 };
 
@@ -23,7 +23,7 @@ pub(super) struct World(Arc<Mutex<Facts>>);
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// A timer of each live child, which identifies its path.
-    handles: BTreeMap<String, Id>,
+    handles: BTreeMap<String, HandleId>,
     /// The state that a child publishes when it is updated.
     pub(super) on_update: BTreeMap<String, ConnectivityState>,
     /// The state that a child publishes when it is told to leave IDLE.
@@ -257,8 +257,8 @@ pub(super) struct Recorder {
     queue: SignalQueue,
     releases: Arc<Releases>,
     last_id: u64,
-    pub(super) timers: BTreeMap<Id, (TreePathBuf, Time, u32)>,
-    pub(super) signals: BTreeMap<Id, (TreePathBuf, u32)>,
+    pub(super) timers: BTreeMap<HandleId, (TreePathBuf, Time, u32)>,
+    pub(super) signals: BTreeMap<HandleId, (TreePathBuf, u32)>,
     published: Vec<(ConnectivityState, Arc<dyn Picker>)>,
     pub(super) reresolutions: usize,
     pub(super) events: Vec<String>,
@@ -284,9 +284,9 @@ impl Recorder {
         }
     }
 
-    fn next_id(&mut self) -> Id {
+    fn next_id(&mut self) -> HandleId {
         self.last_id += 1;
-        Id(self.last_id)
+        HandleId(self.last_id)
     }
 
     fn forget_released(&mut self) {
@@ -306,11 +306,11 @@ impl Cx for Recorder {
         &mut self.rng
     }
 
-    fn create_subchannel(&mut self, _: SubchannelSpec) -> Subchannel {
+    fn create_subchannel(&mut self, _: SubchannelSpec) -> SubchannelHandle {
         panic!("stub children have no subchannels")
     }
 
-    fn connect(&mut self, _: &Subchannel) {}
+    fn connect(&mut self, _: &SubchannelHandle) {}
 
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
         let id = self.next_id();

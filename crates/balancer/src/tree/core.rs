@@ -8,8 +8,8 @@ use proxyless_sans_io::{Rng, Time};
 
 use super::{ConnectionId, TreeConfig, TreeStats};
 use crate::api::{
-    Child, ConnectivityState, Cx, Id, PickTarget, Picker, PolicyEvent, Releases, SharedTreePath, Signal,
-    SignalQueue, Subchannel, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Wake,
+    Child, ConnectivityState, Cx, HandleId, PickTarget, Picker, PolicyEvent, Releases, SharedTreePath,
+    Signal, SignalQueue, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Wake,
 };
 use crate::pool::{Pool, PoolKey};
 
@@ -27,13 +27,13 @@ pub(super) struct Core {
     /// Decisions of policies that have not been taken yet.
     pub(super) events: VecDeque<PolicyEvent>,
     /// Signals deferred to the end of the input.
-    deferred: VecDeque<Id>,
+    deferred: VecDeque<HandleId>,
     rng: Rng,
     /// Boxed, because the leaves of the map are half empty.
-    held: BTreeMap<Id, Box<Held>>,
+    held: BTreeMap<HandleId, Box<Held>>,
     /// The last stored path: the next one often leads to a sibling.
     last_path: Option<SharedTreePath>,
-    timers: BTreeSet<(Time, Id)>,
+    timers: BTreeSet<(Time, HandleId)>,
     releases: Arc<Releases>,
     next_id: u64,
 }
@@ -102,7 +102,7 @@ impl Core {
     }
 
     /// The path to the owner of a subchannel, if it still exists.
-    pub(super) fn path_to(&self, subchannel: Id) -> Option<SharedTreePath> {
+    pub(super) fn path_to(&self, subchannel: HandleId) -> Option<SharedTreePath> {
         self.held.get(&subchannel).map(|held| held.path.clone())
     }
 
@@ -126,7 +126,7 @@ impl Core {
         None
     }
 
-    fn signal(&self, id: Id) -> Option<Message> {
+    fn signal(&self, id: HandleId) -> Option<Message> {
         match &**self.held.get(&id)? {
             Held { kind: HeldKind::Signal { tag }, path } => Some(Message { tag: *tag, path: path.clone() }),
             _ => None,
@@ -138,8 +138,9 @@ impl Core {
     }
 
     /// Takes the earliest timer that is due and was set before `limit`.
-    pub(super) fn expire_timer(&mut self, limit: Id) -> Option<Message> {
-        let due = self.timers.range(..=(self.now, Id(u64::MAX))).find(|(_, id)| *id < limit).copied()?;
+    pub(super) fn expire_timer(&mut self, limit: HandleId) -> Option<Message> {
+        let due =
+            self.timers.range(..=(self.now, HandleId(u64::MAX))).find(|(_, id)| *id < limit).copied()?;
         self.timers.remove(&due);
         match *self.held.remove(&due.1)? {
             Held { kind: HeldKind::Timer { tag, .. }, path } => Some(Message { tag, path }),
@@ -148,9 +149,9 @@ impl Core {
     }
 
     /// Returns a new id, greater than all previous ones.
-    pub(super) fn new_id(&mut self) -> Id {
+    pub(super) fn new_id(&mut self) -> HandleId {
         self.next_id += 1;
-        Id(self.next_id - 1)
+        HandleId(self.next_id - 1)
     }
 
     pub(super) fn stats(&self) -> TreeStats {
@@ -165,7 +166,7 @@ impl Core {
         stats
     }
 
-    fn hold(&mut self, id: Id, kind: HeldKind, path: &TreePathBuf) {
+    fn hold(&mut self, id: HandleId, kind: HeldKind, path: &TreePathBuf) {
         let path = path.share(self.last_path.as_ref());
         self.last_path = Some(path.clone());
         self.held.insert(id, Box::new(Held { kind, path }));
@@ -181,16 +182,16 @@ impl Cx for Core {
         &mut self.rng
     }
 
-    fn create_subchannel(&mut self, spec: SubchannelSpec) -> Subchannel {
+    fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
         let SubchannelSpec { address, endpoint, trackers, path } = spec;
         let id = self.new_id();
         let (connection, slot) = self.pool.acquire(PoolKey { address }, id);
         self.hold(id, HeldKind::Subchannel { connection }, &path);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
-        Subchannel::new(id, target, Arc::clone(&self.releases))
+        SubchannelHandle::new(id, target, Arc::clone(&self.releases))
     }
 
-    fn connect(&mut self, subchannel: &Subchannel) {
+    fn connect(&mut self, subchannel: &SubchannelHandle) {
         let held = self.held.get(&subchannel.id()).map(|held| &held.kind);
         if let Some(HeldKind::Subchannel { connection }) = held {
             self.pool.connect(self.now, *connection, &mut self.rng);

@@ -16,7 +16,7 @@ impl Wake for Bell {
 
 impl Bell {
     /// Sleeps until something is raised. (If nothing ever is, loom finds that all threads wait.)
-    fn wait_for(&self, queue: &SignalQueue) -> Id {
+    fn wait_for(&self, queue: &SignalQueue) -> HandleId {
         loop {
             if let Some(id) = queue.next() {
                 return id;
@@ -36,9 +36,9 @@ fn queue() -> (SignalQueue, Arc<Bell>) {
 fn a_raise_wakes_the_tree_and_is_found() {
     check(3, || {
         let (queue, bell) = queue();
-        let signal = queue.signal(Id(7), Releases::new());
+        let signal = queue.signal(HandleId(7), Releases::new());
         let picks = [signal.raiser(), signal.raiser()].map(|raiser| thread::spawn(move || raiser.raise()));
-        assert_eq!(bell.wait_for(&queue), Id(7));
+        assert_eq!(bell.wait_for(&queue), HandleId(7));
         picks.into_iter().for_each(|pick| pick.join().unwrap());
         assert_eq!(queue.next(), None);
     });
@@ -49,7 +49,7 @@ fn a_raise_wakes_the_tree_and_is_found() {
 fn a_signal_that_was_lowered_can_be_raised_again() {
     check(3, || {
         let (queue, bell) = queue();
-        let signal = queue.signal(Id(7), Releases::new());
+        let signal = queue.signal(HandleId(7), Releases::new());
         let published = Arc::new((Notify::new(), Step::default()));
         let pick = {
             let (raiser, published) = (signal.raiser(), Arc::clone(&published));
@@ -62,7 +62,7 @@ fn a_signal_that_was_lowered_can_be_raised_again() {
             })
         };
         for _ in 0..2 {
-            assert_eq!(bell.wait_for(&queue), Id(7));
+            assert_eq!(bell.wait_for(&queue), HandleId(7));
             signal.lower();
             published.1.take();
             published.0.notify();
@@ -78,7 +78,7 @@ fn dropped_handles_are_found_once() {
     check(3, || {
         let releases = Releases::new();
         let handles = [1, 2].map(|id| {
-            let handle = Timer::new(Id(id), Arc::clone(&releases));
+            let handle = Timer::new(HandleId(id), Arc::clone(&releases));
             thread::spawn(move || drop(handle))
         });
         let mut found = releases.drain();
@@ -86,6 +86,6 @@ fn dropped_handles_are_found_once() {
         handles.into_iter().for_each(|handle| handle.join().unwrap());
         found.extend(releases.drain());
         found.sort_unstable();
-        assert_eq!(found, [Id(1), Id(2)]);
+        assert_eq!(found, [HandleId(1), HandleId(2)]);
     });
 }

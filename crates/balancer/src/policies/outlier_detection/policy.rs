@@ -10,7 +10,7 @@ use super::config::{NAME, OutlierDetectionConfig};
 use super::endpoints::Watched;
 use crate::api::{
     Below, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Layer, Lent, PickError, PolicyNode,
-    SharedTreePath, Subchannel, SubchannelEvent, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update,
+    SharedTreePath, SubchannelEvent, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update,
     config_of,
 };
 
@@ -85,7 +85,7 @@ impl Layer for OutlierDetection {
         Some(self.subchannels.seen_by_child(event))
     }
 
-    fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+    fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
         if !self.follows {
             return cx.create_subchannel(spec);
         }

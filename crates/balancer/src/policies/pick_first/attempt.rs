@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{ConnectivityState, Cx, PickError, Subchannel, SubchannelEvent, Timer, TreePathBuf};
+use crate::api::{ConnectivityState, Cx, PickError, SubchannelEvent, SubchannelHandle, Timer, TreePathBuf};
 
 /// A search over a list of subchannels.
 pub(super) struct Attempt {
@@ -21,13 +21,13 @@ pub(super) struct Attempt {
 
 /// One subchannel of the search.
 pub(super) struct Candidate {
-    pub(super) subchannel: Subchannel,
+    pub(super) subchannel: SubchannelHandle,
     pub(super) state: ConnectivityState,
     failed: bool,
 }
 
 impl Candidate {
-    pub(super) fn new(subchannel: Subchannel, state: ConnectivityState) -> Self {
+    pub(super) fn new(subchannel: SubchannelHandle, state: ConnectivityState) -> Self {
         Self { subchannel, state, failed: false }
     }
 }
@@ -38,7 +38,7 @@ pub(super) enum Progress {
     /// Still searching; nothing to report to the parent.
     Searching,
     /// This subchannel is connected and has this health.
-    Found { subchannel: Subchannel, health: ConnectivityState, error: Option<Arc<PickError>> },
+    Found { subchannel: SubchannelHandle, health: ConnectivityState, error: Option<Arc<PickError>> },
     /// All have failed, or, after that, as many failures have occurred as there are subchannels.
     Failed(Option<Arc<PickError>>),
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::PickFirstConfig;
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{
-    Below, ConfigError, ConnectivityState, Cx, Id, Layer, Layered, PickError, PolicyConfig, Subchannel,
-    SubchannelEvent, SubchannelSpec, TreeEvent, Update, config_of,
+    Below, ConfigError, ConnectivityState, Cx, HandleId, Layer, Layered, PickError, PolicyConfig,
+    SubchannelEvent, SubchannelHandle, SubchannelSpec, TreeEvent, Update, config_of,
 };
 use crate::policies::round_robin::RoundRobinConfig;
 use crate::policy_config;
@@ -35,7 +35,7 @@ thread_local! {
 #[derive(Default)]
 struct EjectLayer {
     ejected: Option<u16>,
-    created: BTreeMap<Id, (SubchannelSpec, Option<SubchannelEvent>)>,
+    created: BTreeMap<HandleId, (SubchannelSpec, Option<SubchannelEvent>)>,
 }
 
 impl EjectLayer {
@@ -78,7 +78,7 @@ impl Layer for EjectLayer {
         Some(self.rewritten(event))
     }
 
-    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
         let subchannel = cx.create_subchannel(spec.clone());
         self.created.insert(subchannel.id(), (spec, None));
         subchannel

@@ -11,7 +11,7 @@ use super::attempt::{Attempt, Candidate, Progress};
 use super::picker::TargetPicker;
 use crate::api::{
     ConfigError, ConnectivityState, Cx, Endpoint, EndpointNode, FailPicker, PickError, Policy, PolicyNode,
-    QueuePicker, Signal, Subchannel, SubchannelEvent, SubchannelSpec, TreeEvent, TreePath, TreePathBuf,
+    QueuePicker, Signal, SubchannelEvent, SubchannelHandle, SubchannelSpec, TreeEvent, TreePath, TreePathBuf,
     Update, config_of,
 };
 
@@ -35,7 +35,7 @@ enum Phase {
     /// Searches for a connection.
     Searching(Attempt),
     /// Has selected a connection.
-    Selected { subchannel: Subchannel, health: ConnectivityState },
+    Selected { subchannel: SubchannelHandle, health: ConnectivityState },
 }
 
 impl Default for PickFirst {
@@ -194,7 +194,7 @@ impl PickFirst {
     /// Selects a connection. The other subchannels are dropped with the search (A61), and so is its timer.
     fn select(
         &mut self,
-        subchannel: Subchannel,
+        subchannel: SubchannelHandle,
         health: ConnectivityState,
         error: Option<&PickError>,
         cx: &mut dyn Cx,
@@ -205,7 +205,7 @@ impl PickFirst {
     }
 
     /// Handles an update while connected.
-    fn reselect(&mut self, subchannel: Subchannel, health: ConnectivityState, cx: &mut dyn Cx) {
+    fn reselect(&mut self, subchannel: SubchannelHandle, health: ConnectivityState, cx: &mut dyn Cx) {
         let target = Arc::clone(subchannel.target());
         if let Some(address) = self.list.iter().find(|address| address.address == target.address) {
             let subchannel = renew(subchannel, address, cx);
@@ -267,7 +267,7 @@ impl PickFirst {
 
     /// One line per address, since each has its own connection.
     fn describe_address(&self, address: &Address) -> EndpointNode {
-        let of_address = |subchannel: &Subchannel| subchannel.target().address == address.address;
+        let of_address = |subchannel: &SubchannelHandle| subchannel.target().address == address.address;
         let (state, subchannel) = match &self.phase {
             Phase::Searching(attempt) => {
                 match attempt.candidates().iter().find(|c| of_address(&c.subchannel)) {
@@ -289,13 +289,13 @@ impl PickFirst {
     }
 }
 
-fn create(address: &Address, cx: &mut dyn Cx) -> Subchannel {
+fn create(address: &Address, cx: &mut dyn Cx) -> SubchannelHandle {
     cx.create_subchannel(SubchannelSpec::new(address.address, Arc::clone(&address.endpoint)))
 }
 
 /// The same subchannel, or one with a new target if the parts of the endpoint that calls use changed. The connection
 /// stays.
-fn renew(subchannel: Subchannel, address: &Address, cx: &mut dyn Cx) -> Subchannel {
+fn renew(subchannel: SubchannelHandle, address: &Address, cx: &mut dyn Cx) -> SubchannelHandle {
     if equivalent_for_calls(&subchannel.target().endpoint, &address.endpoint) {
         subchannel
     } else {

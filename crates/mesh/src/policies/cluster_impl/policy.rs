@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    Below, ChildOutput, ConfigError, ConnectivityState, Cx, Endpoints, Layer, PolicyNode, Subchannel,
+    Below, ChildOutput, ConfigError, ConnectivityState, Cx, Endpoints, Layer, PolicyNode, SubchannelHandle,
     SubchannelSpec, Update, config_of,
 };
 use proxyless_sans_io::Time;
@@ -61,7 +61,7 @@ impl Layer for ClusterImpl {
         below.update(&update, self, cx)
     }
 
-    fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+    fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
         self.load.track(&mut spec);
         cx.create_subchannel(spec)
     }

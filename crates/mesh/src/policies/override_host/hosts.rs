@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    ConnectivityState, Cx, Detail, Endpoint, EndpointHealth, Endpoints, Failures, Id, Lent, Subchannel,
-    SubchannelEvent, SubchannelSpec,
+    ConnectivityState, Cx, Detail, Endpoint, EndpointHealth, Endpoints, Failures, HandleId, Lent,
+    SubchannelEvent, SubchannelHandle, SubchannelSpec,
 };
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::OverrideHostStatus;
@@ -26,7 +26,7 @@ pub(super) struct Hosts {
     /// affecting the child.
     lent: Lent<ConnectivityState>,
     /// Subchannels that only sessions hold.
-    owned: BTreeMap<Id, SocketAddr>,
+    owned: BTreeMap<HandleId, SocketAddr>,
     idle_timeout: Duration,
     failures: Arc<Failures>,
 }
@@ -37,9 +37,9 @@ struct Host {
     endpoint: Option<Arc<Endpoint>>,
     usable: bool,
     /// Subchannels that the child holds, oldest first.
-    lent: Vec<Id>,
+    lent: Vec<HandleId>,
     /// The policy's own subchannel; only while the child has none.
-    own: Option<Subchannel>,
+    own: Option<SubchannelHandle>,
     live: Arc<Live>,
 }
 
@@ -134,7 +134,7 @@ impl Hosts {
     }
 
     /// Creates a subchannel that the child requested.
-    pub(super) fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+    pub(super) fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
         let address = spec.address;
         let subchannel = cx.create_subchannel(spec);
         if self.sessions == Sessions::Used {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    Below, ChildOutput, ConfigError, Cx, Detail, Endpoints, Layer, PolicyNode, Signal, Subchannel,
-    SubchannelEvent, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update, config_of,
+    Below, ChildOutput, ConfigError, Cx, Detail, Endpoints, Layer, PolicyNode, Signal, SubchannelEvent,
+    SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update, config_of,
 };
 use proxyless_sans_io::Time;
 use proxyless_sans_io::sync::atomic::{Ordering, fence};
@@ -106,7 +106,7 @@ impl Layer for OverrideHostPolicy {
         self.hosts.on_event(event, cx).then_some(Cow::Borrowed(event))
     }
 
-    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> Subchannel {
+    fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
         self.hosts.create_subchannel(spec, cx)
     }
 

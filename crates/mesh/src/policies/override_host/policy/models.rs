@@ -1,4 +1,4 @@
-use proxyless_balancer::api::{Id, Releases, SignalQueue, Wake};
+use proxyless_balancer::api::{HandleId, Releases, SignalQueue, Wake};
 use proxyless_sans_io::sync::atomic::AtomicUsize;
 use proxyless_sans_io::sync::check;
 use proxyless_sans_io::sync::loom::thread;
@@ -32,7 +32,7 @@ impl Clock {
 fn no_wish_is_lost(hosts: [Arc<Row>; 2]) {
     let clock = Clock::default();
     let queue = SignalQueue::new(Arc::new(NoWake));
-    let signal = queue.signal(Id(1), Releases::new());
+    let signal = queue.signal(HandleId(1), Releases::new());
     let (sender, receiver) = channel();
     let wishes = Arc::new(Wishes { raiser: signal.raiser(), queue: sender });
     let control = Control { signal, queue: receiver, wishes: Arc::clone(&wishes) };
