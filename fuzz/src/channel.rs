@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use prost::encoding::decode_varint;
 use proxyless_balancer::api::{CallAttributes, CallTicket, Code, OverrideHost, PickArgs, PickResult, Wake};
-use proxyless_balancer::tree::{ConnectionEvent, ConnectionId, TreeConfig, TreeStats};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeStats};
 use proxyless_mesh::channel_core::{
     Activity, ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane,
 };
@@ -90,7 +90,7 @@ struct World {
     rng: Rng,
     watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
     /// The address of each attempt, and whether it succeeded.
-    attempts: BTreeMap<(ConnectionId, u64), (SocketAddr, bool)>,
+    attempts: BTreeMap<(SubchannelId, AttemptId), (SocketAddr, bool)>,
     queries: BTreeMap<u64, u16>,
     plane: Option<DataPlane>,
     calls: Vec<(Arc<ClusterRef>, CallTicket)>,

@@ -14,7 +14,7 @@ use proxyless_sans_io::{BackoffConfig, Rng, Time};
 use crate::address::CompactAddress;
 use crate::api::{CallCounter, CallCounts, ConnectionSlot, HandleId, SubchannelEvent};
 use crate::subchannel::{Effect, Phase, SubchannelCore};
-use crate::tree::{ConnectionEvent, ConnectionId, ConnectionNode, TreeConfig, TreeEffect};
+use crate::tree::{AttemptId, ConnectionEvent, SubchannelId, SubchannelNode, TreeConfig, TreeEffect};
 
 /// The identity of a shared connection. Weight, locality, health and priority are not part of it, so changing them
 /// never reconnects; the TLS identity will be.
@@ -39,14 +39,14 @@ pub(crate) struct Pool {
     config: TreeConfig,
     backoff: Arc<BackoffConfig>,
     /// Boxed, because the leaves of the map are half empty.
-    entries: BTreeMap<ConnectionId, Box<PoolEntry>>,
-    by_key: BTreeMap<CompactKey, ConnectionId>,
-    deadlines: BTreeSet<(Time, ConnectionId)>,
+    entries: BTreeMap<SubchannelId, Box<PoolEntry>>,
+    by_key: BTreeMap<CompactKey, SubchannelId>,
+    deadlines: BTreeSet<(Time, SubchannelId)>,
     /// Entries that lost their last owner during this input.
-    orphans: BTreeSet<ConnectionId>,
+    orphans: BTreeSet<SubchannelId>,
     /// Attempts requested during this input, in order.
-    starting: BTreeMap<u64, Start>,
-    next_connection: u64,
+    starting: BTreeMap<AttemptId, Start>,
+    next_subchannel: u64,
     next_attempt: u64,
     events: VecDeque<SubchannelEvent>,
     effects: VecDeque<TreeEffect>,
@@ -64,7 +64,7 @@ struct PoolEntry {
 }
 
 struct Start {
-    connection: ConnectionId,
+    subchannel: SubchannelId,
     timeout: Duration,
 }
 
@@ -78,7 +78,7 @@ impl Pool {
             deadlines: BTreeSet::new(),
             orphans: BTreeSet::new(),
             starting: BTreeMap::new(),
-            next_connection: 0,
+            next_subchannel: 0,
             next_attempt: 0,
             events: VecDeque::new(),
             effects: VecDeque::new(),
@@ -89,13 +89,13 @@ impl Pool {
     }
 
     /// Adds `owner` to the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
-    pub(crate) fn acquire(&mut self, key: PoolKey, owner: HandleId) -> (ConnectionId, Arc<ConnectionSlot>) {
-        let next = &mut self.next_connection;
-        let connection = *self.by_key.entry(key.into()).or_insert_with(|| {
+    pub(crate) fn acquire(&mut self, key: PoolKey, owner: HandleId) -> (SubchannelId, Arc<ConnectionSlot>) {
+        let next = &mut self.next_subchannel;
+        let subchannel = *self.by_key.entry(key.into()).or_insert_with(|| {
             *next += 1;
-            ConnectionId(*next - 1)
+            SubchannelId(*next - 1)
         });
-        let entry = self.entries.entry(connection).or_insert_with(|| {
+        let entry = self.entries.entry(subchannel).or_insert_with(|| {
             let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
             let core = SubchannelCore::new(key.address, Arc::clone(&self.backoff), slot);
             // Usually there is one owner.
@@ -108,28 +108,28 @@ impl Pool {
         let slot = Arc::clone(entry.core.slot());
         if matches!(entry.core.phase(), Phase::Ready { .. } | Phase::Idle { .. }) {
             // The entry may have been lingering.
-            self.set_deadline(connection, None);
+            self.set_deadline(subchannel, None);
         }
-        (connection, slot)
+        (subchannel, slot)
     }
 
     /// Removes an owner.
-    pub(crate) fn release(&mut self, connection: ConnectionId, owner: HandleId) {
-        let Some(entry) = self.entries.get_mut(&connection) else { return };
+    pub(crate) fn release(&mut self, subchannel: SubchannelId, owner: HandleId) {
+        let Some(entry) = self.entries.get_mut(&subchannel) else { return };
         entry.owners.retain(|&id| id != owner);
         if entry.owners.is_empty() {
-            self.orphans.insert(connection);
+            self.orphans.insert(subchannel);
         }
     }
 
     /// Starts an attempt if the entry is IDLE.
-    pub(crate) fn connect(&mut self, now: Time, connection: ConnectionId, rng: &mut Rng) {
-        let Some(entry) = self.entries.get_mut(&connection) else { return };
-        let attempt = self.next_attempt;
+    pub(crate) fn connect(&mut self, now: Time, subchannel: SubchannelId, rng: &mut Rng) {
+        let Some(entry) = self.entries.get_mut(&subchannel) else { return };
+        let attempt = AttemptId(self.next_attempt);
         if let Some(timeout) = entry.core.connect(now, attempt, self.config.connect_timeout, rng) {
             self.next_attempt += 1;
-            self.starting.insert(attempt, Start { connection, timeout });
-            self.tell_owners(connection);
+            self.starting.insert(attempt, Start { subchannel, timeout });
+            self.tell_owners(subchannel);
         }
     }
 
@@ -137,11 +137,11 @@ impl Pool {
     pub(crate) fn answer(
         &mut self,
         now: Time,
-        connection: ConnectionId,
-        attempt: u64,
+        subchannel: SubchannelId,
+        attempt: AttemptId,
         event: ConnectionEvent,
     ) {
-        let effect = match self.entries.get_mut(&connection) {
+        let effect = match self.entries.get_mut(&subchannel) {
             Some(entry) => entry.core.answer(now, attempt, event),
             None if matches!(event, ConnectionEvent::Ready(_)) => Effect::Unwanted,
             None => Effect::Ignored,
@@ -149,11 +149,11 @@ impl Pool {
         match effect {
             Effect::Ignored => {}
             // The cancellation crossed with the success.
-            Effect::Unwanted => self.effects.push_back(TreeEffect::CloseGracefully { connection, attempt }),
-            Effect::Changed => self.changed(connection),
+            Effect::Unwanted => self.effects.push_back(TreeEffect::CloseGracefully { subchannel, attempt }),
+            Effect::Changed => self.changed(subchannel),
             Effect::Lost => {
                 self.lost = true;
-                self.changed(connection);
+                self.changed(subchannel);
             }
         }
     }
@@ -166,35 +166,35 @@ impl Pool {
     /// Processes the earliest deadline (of a backoff, a lingering connection or a remembered failure), if it is not
     /// after `now`.
     pub(crate) fn expire(&mut self, now: Time) {
-        let Some(&(at, connection)) = self.deadlines.first() else { return };
+        let Some(&(at, subchannel)) = self.deadlines.first() else { return };
         if at > now {
             return;
         }
-        self.set_deadline(connection, None);
-        let Some(entry) = self.entries.get_mut(&connection) else { return };
+        self.set_deadline(subchannel, None);
+        let Some(entry) = self.entries.get_mut(&subchannel) else { return };
         if entry.core.end_backoff() {
-            self.changed(connection);
+            self.changed(subchannel);
         } else if entry.owners.is_empty() {
-            self.close(connection);
+            self.close(subchannel);
         }
     }
 
     /// Ends all backoffs.
     pub(crate) fn reset_backoff(&mut self, now: Time) {
-        let connections: Vec<_> = self.entries.keys().copied().collect();
-        for connection in connections {
+        let subchannels: Vec<_> = self.entries.keys().copied().collect();
+        for subchannel in subchannels {
             let changed =
-                self.entries.get_mut(&connection).is_some_and(|entry| entry.core.reset_backoff(now));
+                self.entries.get_mut(&subchannel).is_some_and(|entry| entry.core.reset_backoff(now));
             if changed {
-                self.changed(connection);
+                self.changed(subchannel);
             }
         }
     }
 
     /// Ends the input: closes entries without owners, and starts the requested attempts.
     pub(crate) fn finish(&mut self, now: Time) {
-        for connection in std::mem::take(&mut self.orphans) {
-            let Some(entry) = self.entries.get_mut(&connection) else { continue };
+        for subchannel in std::mem::take(&mut self.orphans) {
+            let Some(entry) = self.entries.get_mut(&subchannel) else { continue };
             if !entry.owners.is_empty() {
                 continue;
             }
@@ -202,40 +202,40 @@ impl Pool {
             // begin again without its backoff.
             if let Some((attempt, remember_until)) = entry.core.give_up() {
                 if self.starting.remove(&attempt).is_none() {
-                    self.effects.push_back(TreeEffect::CancelConnect { connection, attempt });
+                    self.effects.push_back(TreeEffect::CancelConnect { subchannel, attempt });
                 }
                 if remember_until > now {
-                    self.set_deadline(connection, Some(remember_until));
+                    self.set_deadline(subchannel, Some(remember_until));
                 } else {
-                    self.close(connection);
+                    self.close(subchannel);
                 }
                 continue;
             }
             match *entry.core.phase() {
                 Phase::Ready { .. } if !self.config.linger.is_zero() => {
-                    self.set_deadline(connection, Some(now + self.config.linger));
+                    self.set_deadline(subchannel, Some(now + self.config.linger));
                 }
                 // Both stay until the backoff ends, so that a new owner does not hammer a dead host.
                 Phase::TransientFailure { .. } => {}
                 Phase::Idle { remember_until } if remember_until > now => {
-                    self.set_deadline(connection, Some(remember_until));
+                    self.set_deadline(subchannel, Some(remember_until));
                 }
-                _ => self.close(connection),
+                _ => self.close(subchannel),
             }
         }
-        for (attempt, Start { connection, timeout }) in std::mem::take(&mut self.starting) {
-            if let Some(entry) = self.entries.get(&connection) {
+        for (attempt, Start { subchannel, timeout }) in std::mem::take(&mut self.starting) {
+            if let Some(entry) = self.entries.get(&subchannel) {
                 let address = entry.core.address();
-                self.effects.push_back(TreeEffect::Connect { connection, attempt, address, timeout });
+                self.effects.push_back(TreeEffect::Connect { subchannel, attempt, address, timeout });
             }
         }
     }
 
     /// Closes every connection, owned or not.
     pub(crate) fn close_all(&mut self) {
-        let connections: Vec<_> = self.entries.keys().copied().collect();
-        for connection in connections {
-            self.close(connection);
+        let subchannels: Vec<_> = self.entries.keys().copied().collect();
+        for subchannel in subchannels {
+            self.close(subchannel);
         }
         self.events.clear();
         self.orphans.clear();
@@ -255,9 +255,9 @@ impl Pool {
     }
 
     /// Describes all entries.
-    pub(crate) fn describe(&self) -> Vec<ConnectionNode> {
-        let node = |connection: ConnectionId, PoolEntry { core, .. }: &PoolEntry| ConnectionNode {
-            connection,
+    pub(crate) fn describe(&self) -> Vec<SubchannelNode> {
+        let node = |subchannel: SubchannelId, PoolEntry { core, .. }: &PoolEntry| SubchannelNode {
+            subchannel,
             attempt: match *core.phase() {
                 Phase::Ready { attempt, .. } => Some(attempt),
                 _ => None,
@@ -268,7 +268,7 @@ impl Pool {
             calls: core.slot().calls().counts(),
             calls_since_ready: core.calls_since_ready(),
         };
-        self.entries.iter().map(|(&connection, entry)| node(connection, entry)).collect()
+        self.entries.iter().map(|(&subchannel, entry)| node(subchannel, entry)).collect()
     }
 
     /// The calls that ended on any entry, including removed ones.
@@ -283,38 +283,38 @@ impl Pool {
     }
 
     /// The state of an entry changed: notifies the owners and sets the deadline of the new state.
-    fn changed(&mut self, connection: ConnectionId) {
-        let Some(entry) = self.entries.get(&connection) else { return };
+    fn changed(&mut self, subchannel: SubchannelId) {
+        let Some(entry) = self.entries.get(&subchannel) else { return };
         let deadline = match *entry.core.phase() {
             Phase::TransientFailure { retry_at, .. } => Some(retry_at),
             _ => None,
         };
-        self.set_deadline(connection, deadline);
-        self.tell_owners(connection);
+        self.set_deadline(subchannel, deadline);
+        self.tell_owners(subchannel);
     }
 
-    fn tell_owners(&mut self, connection: ConnectionId) {
-        let Some(entry) = self.entries.get(&connection) else { return };
+    fn tell_owners(&mut self, subchannel: SubchannelId) {
+        let Some(entry) = self.entries.get(&subchannel) else { return };
         if entry.owners.is_empty() {
-            self.orphans.insert(connection);
+            self.orphans.insert(subchannel);
         }
         self.events.extend(entry.owners.iter().map(|&owner| event(&entry.core, owner)));
     }
 
-    fn set_deadline(&mut self, connection: ConnectionId, deadline: Option<Time>) {
-        let Some(entry) = self.entries.get_mut(&connection) else { return };
+    fn set_deadline(&mut self, subchannel: SubchannelId, deadline: Option<Time>) {
+        let Some(entry) = self.entries.get_mut(&subchannel) else { return };
         if let Some(old) = std::mem::replace(&mut entry.deadline, deadline) {
-            self.deadlines.remove(&(old, connection));
+            self.deadlines.remove(&(old, subchannel));
         }
         if let Some(new) = deadline {
-            self.deadlines.insert((new, connection));
+            self.deadlines.insert((new, subchannel));
         }
     }
 
     /// Removes an entry and closes its connection or attempt.
-    fn close(&mut self, connection: ConnectionId) {
-        self.set_deadline(connection, None);
-        let Some(entry) = self.entries.remove(&connection) else { return };
+    fn close(&mut self, subchannel: SubchannelId) {
+        self.set_deadline(subchannel, None);
+        let Some(entry) = self.entries.remove(&subchannel) else { return };
         self.by_key.remove(&PoolKey { address: entry.core.address() }.into());
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
@@ -322,13 +322,13 @@ impl Pool {
             Phase::Connecting { attempt, .. } => {
                 // An attempt that was not passed to the driver need not be cancelled.
                 if self.starting.remove(&attempt).is_none() {
-                    self.effects.push_back(TreeEffect::CancelConnect { connection, attempt });
+                    self.effects.push_back(TreeEffect::CancelConnect { subchannel, attempt });
                 }
             }
             Phase::Ready { attempt, .. } => {
                 entry.core.slot().store(None);
                 self.lost = true;
-                self.effects.push_back(TreeEffect::CloseGracefully { connection, attempt });
+                self.effects.push_back(TreeEffect::CloseGracefully { subchannel, attempt });
             }
             Phase::Idle { .. } | Phase::TransientFailure { .. } => {}
         }
@@ -353,10 +353,10 @@ fn event(core: &SubchannelCore, owner: HandleId) -> SubchannelEvent {
 mod tests {
     use super::*;
 
-    fn pool() -> (Pool, ConnectionId, Rng) {
+    fn pool() -> (Pool, SubchannelId, Rng) {
         let mut pool = Pool::new(TreeConfig::default());
-        let (connection, _) = pool.acquire(key(), HandleId(1));
-        (pool, connection, Rng::new(1))
+        let (subchannel, _) = pool.acquire(key(), HandleId(1));
+        (pool, subchannel, Rng::new(1))
     }
 
     fn key() -> PoolKey {
@@ -365,9 +365,9 @@ mod tests {
 
     #[test]
     fn an_attempt_that_ends_with_its_input_has_no_effect() {
-        let (mut pool, connection, mut rng) = pool();
-        pool.connect(Time::ZERO, connection, &mut rng);
-        pool.release(connection, HandleId(1));
+        let (mut pool, subchannel, mut rng) = pool();
+        pool.connect(Time::ZERO, subchannel, &mut rng);
+        pool.release(subchannel, HandleId(1));
         pool.finish(Time::ZERO);
         assert_eq!(pool.poll_effect(), None);
         assert_eq!(pool.len(), 0);
@@ -375,12 +375,12 @@ mod tests {
 
     #[test]
     fn an_entry_that_changes_owners_within_an_input_stays() {
-        let (mut pool, connection, mut rng) = pool();
-        pool.connect(Time::ZERO, connection, &mut rng);
+        let (mut pool, subchannel, mut rng) = pool();
+        pool.connect(Time::ZERO, subchannel, &mut rng);
         pool.finish(Time::ZERO);
         assert!(matches!(pool.poll_effect(), Some(TreeEffect::Connect { .. })));
-        pool.release(connection, HandleId(1));
-        assert_eq!(pool.acquire(key(), HandleId(2)).0, connection);
+        pool.release(subchannel, HandleId(1));
+        assert_eq!(pool.acquire(key(), HandleId(2)).0, subchannel);
         pool.finish(Time::ZERO);
         assert_eq!(pool.poll_effect(), None);
     }
@@ -394,7 +394,7 @@ mod tests {
         pool.connect(Time::ZERO, second, &mut rng);
         pool.finish(Time::ZERO);
         let started = std::iter::from_fn(|| match pool.poll_effect()? {
-            TreeEffect::Connect { connection, .. } => Some(connection),
+            TreeEffect::Connect { subchannel, .. } => Some(subchannel),
             other => panic!("{other:?}"),
         });
         assert_eq!(started.collect::<Vec<_>>(), [second, first]);
@@ -402,16 +402,16 @@ mod tests {
 
     #[test]
     fn a_loss_at_once_is_remembered_without_owners_until_its_backoff_is_over() {
-        let (mut pool, connection, mut rng) = pool();
-        pool.connect(Time::ZERO, connection, &mut rng);
-        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Ready(Arc::new(())));
-        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Closed("reset".into()));
+        let (mut pool, subchannel, mut rng) = pool();
+        pool.connect(Time::ZERO, subchannel, &mut rng);
+        pool.answer(Time::ZERO, subchannel, AttemptId(0), ConnectionEvent::Ready(Arc::new(())));
+        pool.answer(Time::ZERO, subchannel, AttemptId(0), ConnectionEvent::Closed("reset".into()));
         // As pick_first does after a lost connection.
-        pool.release(connection, HandleId(1));
+        pool.release(subchannel, HandleId(1));
         pool.finish(Time::ZERO);
-        assert_eq!(pool.acquire(key(), HandleId(2)).0, connection);
+        assert_eq!(pool.acquire(key(), HandleId(2)).0, subchannel);
         assert_eq!(pool.next_deadline(), None);
-        pool.release(connection, HandleId(2));
+        pool.release(subchannel, HandleId(2));
         pool.finish(Time::ZERO);
         let until = pool.next_deadline().unwrap();
         assert!((0.8..=1.2).contains(&until.since_epoch().as_secs_f64()), "{until:?}");
@@ -422,25 +422,25 @@ mod tests {
 
     #[test]
     fn an_attempt_that_is_given_up_takes_no_failure_back() {
-        let (mut pool, connection, mut rng) = pool();
-        pool.connect(Time::ZERO, connection, &mut rng);
-        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Ready(Arc::new(())));
-        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Closed("reset".into()));
+        let (mut pool, subchannel, mut rng) = pool();
+        pool.connect(Time::ZERO, subchannel, &mut rng);
+        pool.answer(Time::ZERO, subchannel, AttemptId(0), ConnectionEvent::Ready(Arc::new(())));
+        pool.answer(Time::ZERO, subchannel, AttemptId(0), ConnectionEvent::Closed("reset".into()));
         // The first loss is followed by an attempt at once; another address wins.
-        pool.connect(Time::ZERO, connection, &mut rng);
-        pool.release(connection, HandleId(1));
+        pool.connect(Time::ZERO, subchannel, &mut rng);
+        pool.release(subchannel, HandleId(1));
         pool.finish(Time::ZERO);
-        assert_eq!(pool.acquire(key(), HandleId(2)).0, connection, "its past is not forgotten");
-        pool.connect(Time::ZERO, connection, &mut rng);
+        assert_eq!(pool.acquire(key(), HandleId(2)).0, subchannel, "its past is not forgotten");
+        pool.connect(Time::ZERO, subchannel, &mut rng);
         pool.finish(Time::ZERO);
-        pool.answer(Time::ZERO, connection, 2, ConnectionEvent::Ready(Arc::new(())));
-        pool.answer(Time::ZERO, connection, 2, ConnectionEvent::Closed("reset".into()));
+        pool.answer(Time::ZERO, subchannel, AttemptId(2), ConnectionEvent::Ready(Arc::new(())));
+        pool.answer(Time::ZERO, subchannel, AttemptId(2), ConnectionEvent::Closed("reset".into()));
         let until = pool.next_deadline().expect("the second loss is followed by a backoff");
         assert!(until > Time::ZERO, "{until:?}");
         // Nor does it stay for ever.
         pool.expire(until);
-        pool.connect(until, connection, &mut rng);
-        pool.release(connection, HandleId(2));
+        pool.connect(until, subchannel, &mut rng);
+        pool.release(subchannel, HandleId(2));
         pool.finish(until);
         let forgotten = pool.next_deadline().expect("it is remembered for a while");
         pool.expire(forgotten);
@@ -450,14 +450,14 @@ mod tests {
 
     #[test]
     fn loss_of_a_lingering_connection_removes_it() {
-        let (mut pool, connection, mut rng) = pool();
-        pool.connect(Time::ZERO, connection, &mut rng);
-        pool.answer(Time::ZERO, connection, 0, ConnectionEvent::Ready(Arc::new(())));
-        pool.release(connection, HandleId(1));
+        let (mut pool, subchannel, mut rng) = pool();
+        pool.connect(Time::ZERO, subchannel, &mut rng);
+        pool.answer(Time::ZERO, subchannel, AttemptId(0), ConnectionEvent::Ready(Arc::new(())));
+        pool.release(subchannel, HandleId(1));
         pool.finish(Time::ZERO);
         assert!(pool.next_deadline().is_some());
         let later = Time::ZERO + Duration::from_secs(1);
-        pool.answer(later, connection, 0, ConnectionEvent::Closed("reset".into()));
+        pool.answer(later, subchannel, AttemptId(0), ConnectionEvent::Closed("reset".into()));
         pool.finish(later);
         assert_eq!((pool.len(), pool.next_deadline()), (0, None));
         assert!(pool.take_lost());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use crate::api::{CallCounts, ConnectionSlot, ConnectivityState, PickError};
-use crate::tree::ConnectionEvent;
+use crate::tree::{AttemptId, ConnectionEvent};
 
 /// A connection that lived this long counts as stable, as does one on which a call succeeded.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -38,12 +38,12 @@ pub(crate) enum Phase {
         remember_until: Time,
     },
     Connecting {
-        attempt: u64,
+        attempt: AttemptId,
         /// The earliest time of the next attempt: backoff counts from the start of an attempt.
         retry_at: Time,
     },
     Ready {
-        attempt: u64,
+        attempt: AttemptId,
         since: Time,
         /// As in `Connecting`, in case the connection is lost early.
         retry_at: Time,
@@ -111,7 +111,7 @@ impl SubchannelCore {
     pub(crate) fn connect(
         &mut self,
         now: Time,
-        attempt: u64,
+        attempt: AttemptId,
         at_least: Duration,
         rng: &mut Rng,
     ) -> Option<Duration> {
@@ -125,7 +125,7 @@ impl SubchannelCore {
     }
 
     /// Handles the driver's answer to `attempt`.
-    pub(crate) fn answer(&mut self, now: Time, attempt: u64, event: ConnectionEvent) -> Effect {
+    pub(crate) fn answer(&mut self, now: Time, attempt: AttemptId, event: ConnectionEvent) -> Effect {
         match (&self.phase, event) {
             (&Phase::Connecting { attempt: current, retry_at }, ConnectionEvent::Ready(connection))
                 if current == attempt =>
@@ -179,7 +179,7 @@ impl SubchannelCore {
 
     /// Gives up an attempt that follows a failure: until when that failure is to be remembered. It was no failure itself.
     /// `None` if there is no such attempt.
-    pub(crate) fn give_up(&mut self) -> Option<(u64, Time)> {
+    pub(crate) fn give_up(&mut self) -> Option<(AttemptId, Time)> {
         match self.phase {
             Phase::Connecting { attempt, retry_at } if self.attempts > 1 => {
                 self.attempts -= 1;
@@ -241,18 +241,18 @@ mod tests {
     #[test]
     fn backoff_counts_from_the_beginning_of_the_attempt() {
         let (mut core, mut rng) = core();
-        let timeout = core.connect(Time::ZERO, 1, MIN, &mut rng).unwrap();
+        let timeout = core.connect(Time::ZERO, AttemptId(1), MIN, &mut rng).unwrap();
         assert_eq!(timeout, MIN);
-        assert_eq!(core.answer(Time::ZERO, 1, failed()), Effect::Changed);
+        assert_eq!(core.answer(Time::ZERO, AttemptId(1), failed()), Effect::Changed);
         let &Phase::TransientFailure { retry_at, .. } = core.phase() else { panic!("{:?}", core.phase()) };
         let delay = retry_at.since_epoch().as_secs_f64();
         assert!((0.8..=1.2).contains(&delay), "{delay}");
 
         // An attempt that took longer than its backoff is followed by the next one at once.
         assert!(core.end_backoff());
-        core.connect(Time::ZERO, 2, MIN, &mut rng).unwrap();
+        core.connect(Time::ZERO, AttemptId(2), MIN, &mut rng).unwrap();
         let late = Time::ZERO + MIN;
-        core.answer(late, 2, failed());
+        core.answer(late, AttemptId(2), failed());
         assert!(matches!(core.phase(), Phase::TransientFailure { retry_at, .. } if *retry_at == late));
     }
 
@@ -261,8 +261,8 @@ mod tests {
         let (mut core, mut rng) = core();
         let mut longest = Duration::ZERO;
         for attempt in 0..20 {
-            longest = core.connect(Time::ZERO, attempt, MIN, &mut rng).unwrap();
-            core.answer(Time::ZERO, attempt, failed());
+            longest = core.connect(Time::ZERO, AttemptId(attempt), MIN, &mut rng).unwrap();
+            core.answer(Time::ZERO, AttemptId(attempt), failed());
             core.end_backoff();
         }
         assert!(longest >= Duration::from_secs(96), "{longest:?}");
@@ -275,8 +275,8 @@ mod tests {
     /// Fails `count` attempts in a row, each at once, starting at `now`; returns the end of the last backoff.
     fn fail(core: &mut SubchannelCore, rng: &mut Rng, mut now: Time, count: u64) -> Time {
         for attempt in 0..count {
-            core.connect(now, attempt, MIN, rng).unwrap();
-            core.answer(now, attempt, failed());
+            core.connect(now, AttemptId(attempt), MIN, rng).unwrap();
+            core.answer(now, AttemptId(attempt), failed());
             let &Phase::TransientFailure { retry_at, .. } = core.phase() else {
                 panic!("{:?}", core.phase())
             };
@@ -288,8 +288,8 @@ mod tests {
 
     /// The backoff of the next failure.
     fn next_backoff(core: &mut SubchannelCore, rng: &mut Rng, now: Time) -> Duration {
-        core.connect(now, 1000, MIN, rng).unwrap();
-        core.answer(now, 1000, failed());
+        core.connect(now, AttemptId(1000), MIN, rng).unwrap();
+        core.answer(now, AttemptId(1000), failed());
         let &Phase::TransientFailure { retry_at, .. } = core.phase() else { panic!("{:?}", core.phase()) };
         retry_at.since(now)
     }
@@ -299,11 +299,11 @@ mod tests {
         for end in [ConnectionEvent::GoAway("bye".into()), ConnectionEvent::Closed("reset".into())] {
             let (mut core, mut rng) = core();
             let now = fail(&mut core, &mut rng, Time::ZERO, 10);
-            core.connect(now, 10, MIN, &mut rng);
-            core.answer(now, 10, ready());
+            core.connect(now, AttemptId(10), MIN, &mut rng);
+            core.answer(now, AttemptId(10), ready());
             assert!(core.slot().is_connected());
             let now = now + SETTLED;
-            assert_eq!(core.answer(now, 10, end), Effect::Lost);
+            assert_eq!(core.answer(now, AttemptId(10), end), Effect::Lost);
             assert!(!core.slot().is_connected());
             assert_eq!(core.state(), ConnectivityState::Idle, "the next attempt may begin at once");
             assert!(next_backoff(&mut core, &mut rng, now) <= Duration::from_millis(1200));
@@ -314,10 +314,10 @@ mod tests {
     fn a_connection_that_served_a_call_resets_the_backoff() {
         let (mut core, mut rng) = core();
         let now = fail(&mut core, &mut rng, Time::ZERO, 10);
-        core.connect(now, 10, MIN, &mut rng);
-        core.answer(now, 10, ready());
+        core.connect(now, AttemptId(10), MIN, &mut rng);
+        core.answer(now, AttemptId(10), ready());
         core.slot().calls().succeeded();
-        core.answer(now, 10, ConnectionEvent::GoAway("one request per connection".into()));
+        core.answer(now, AttemptId(10), ConnectionEvent::GoAway("one request per connection".into()));
         assert_eq!(core.state(), ConnectivityState::Idle);
         assert!(next_backoff(&mut core, &mut rng, now) <= Duration::from_millis(1200));
     }
@@ -326,11 +326,11 @@ mod tests {
     fn a_connection_that_is_lost_at_once_keeps_the_backoff() {
         let (mut core, mut rng) = core();
         let now = fail(&mut core, &mut rng, Time::ZERO, 3);
-        core.connect(now, 10, MIN, &mut rng);
-        core.answer(now, 10, ready());
+        core.connect(now, AttemptId(10), MIN, &mut rng);
+        core.answer(now, AttemptId(10), ready());
         core.slot().calls().failed();
         let lost = now + Duration::from_millis(999);
-        assert_eq!(core.answer(lost, 10, ConnectionEvent::Closed("reset".into())), Effect::Lost);
+        assert_eq!(core.answer(lost, AttemptId(10), ConnectionEvent::Closed("reset".into())), Effect::Lost);
         let Phase::TransientFailure { retry_at, error } = core.phase() else { panic!("{:?}", core.phase()) };
         // 1.6^3 seconds, with jitter, from the start of the attempt.
         let delay = retry_at.since(now).as_secs_f64();
@@ -345,10 +345,10 @@ mod tests {
             let (mut core, mut rng) = core();
             let (mut now, mut connections) = (Time::ZERO, 0);
             while now < Time::ZERO + Duration::from_secs(60) {
-                core.connect(now, connections, MIN, &mut rng).unwrap();
-                core.answer(now, connections, ready());
+                core.connect(now, AttemptId(connections), MIN, &mut rng).unwrap();
+                core.answer(now, AttemptId(connections), ready());
                 now = now + Duration::from_millis(1);
-                core.answer(now, connections, end.clone());
+                core.answer(now, AttemptId(connections), end.clone());
                 connections += 1;
                 if let &Phase::TransientFailure { retry_at, .. } = core.phase() {
                     now = retry_at;
@@ -364,10 +364,10 @@ mod tests {
     fn a_slow_handshake_counts_into_the_backoff() {
         let (mut core, mut rng) = core();
         let began = fail(&mut core, &mut rng, Time::ZERO, 2);
-        core.connect(began, 10, MIN, &mut rng);
+        core.connect(began, AttemptId(10), MIN, &mut rng);
         let late = began + MIN;
-        core.answer(late, 10, ready());
-        core.answer(late, 10, ConnectionEvent::Closed("reset".into()));
+        core.answer(late, AttemptId(10), ready());
+        core.answer(late, AttemptId(10), ConnectionEvent::Closed("reset".into()));
         assert_eq!(core.state(), ConnectivityState::Idle);
         // It is not reset.
         assert!(next_backoff(&mut core, &mut rng, late) > Duration::from_secs(2));
@@ -377,18 +377,18 @@ mod tests {
     fn a_reset_of_the_backoff_while_ready_counts() {
         let (mut core, mut rng) = core();
         let now = fail(&mut core, &mut rng, Time::ZERO, 5);
-        core.connect(now, 10, MIN, &mut rng);
-        core.answer(now, 10, ready());
+        core.connect(now, AttemptId(10), MIN, &mut rng);
+        core.answer(now, AttemptId(10), ready());
         assert!(!core.reset_backoff(now));
-        core.answer(now, 10, ConnectionEvent::Closed("reset".into()));
+        core.answer(now, AttemptId(10), ConnectionEvent::Closed("reset".into()));
         assert_eq!(core.state(), ConnectivityState::Idle);
     }
 
     #[test]
     fn errors_name_the_address() {
         let (mut core, mut rng) = core();
-        core.connect(Time::ZERO, 1, MIN, &mut rng);
-        core.answer(Time::ZERO, 1, failed());
+        core.connect(Time::ZERO, AttemptId(1), MIN, &mut rng);
+        core.answer(Time::ZERO, AttemptId(1), failed());
         assert_eq!(core.error().unwrap().message, "ipv4:127.0.0.1:443: connection refused");
         assert_eq!(uri("[::1]:80".parse().unwrap()), "ipv6:[::1]:80");
     }
@@ -396,9 +396,12 @@ mod tests {
     #[test]
     fn answers_of_other_attempts_change_nothing() {
         let (mut core, mut rng) = core();
-        core.connect(Time::ZERO, 2, MIN, &mut rng);
-        assert_eq!(core.answer(Time::ZERO, 1, failed()), Effect::Ignored);
-        assert_eq!(core.answer(Time::ZERO, 1, ConnectionEvent::Ready(Arc::new(()))), Effect::Unwanted);
+        core.connect(Time::ZERO, AttemptId(2), MIN, &mut rng);
+        assert_eq!(core.answer(Time::ZERO, AttemptId(1), failed()), Effect::Ignored);
+        assert_eq!(
+            core.answer(Time::ZERO, AttemptId(1), ConnectionEvent::Ready(Arc::new(()))),
+            Effect::Unwanted
+        );
         assert_eq!(core.state(), ConnectivityState::Connecting);
         assert!(!core.slot().is_connected());
     }

@@ -25,7 +25,7 @@ use crate::api::{
     ActualHost, CallAttributes, ConfigError, ConnectivityState, Endpoint, Endpoints, OverrideHost, PickArgs,
     PickResult, PolicyConfig, Update, Wake,
 };
-use crate::tree::{ConnectionEvent, ConnectionId, Publication, Tree, TreeConfig, TreeEffect};
+use crate::tree::{AttemptId, ConnectionEvent, Publication, SubchannelId, Tree, TreeConfig, TreeEffect};
 
 /// The `n`th test address: 10.0.0.0 plus `n`, port 80.
 #[must_use]
@@ -70,14 +70,14 @@ pub struct Bench {
     now: Time,
     rng: Rng,
     effects: Vec<TreeEffect>,
-    connections: BTreeMap<ConnectionId, Connection>,
+    connections: BTreeMap<SubchannelId, Connection>,
     reresolutions: usize,
     published: Vec<(Publication, ConnectivityState)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Connection {
-    attempt: u64,
+    attempt: AttemptId,
     address: SocketAddr,
     ready: bool,
 }
@@ -340,7 +340,7 @@ impl Bench {
     }
 
     #[track_caller]
-    fn attempt(&self, address: SocketAddr) -> (ConnectionId, Connection) {
+    fn attempt(&self, address: SocketAddr) -> (SubchannelId, Connection) {
         self.find(address, |connection| !connection.ready)
             .unwrap_or_else(|| panic!("no open attempt to {address}; open: {:?}", self.connecting()))
     }
@@ -358,12 +358,12 @@ impl Bench {
         &self,
         address: SocketAddr,
         test: impl Fn(&Connection) -> bool,
-    ) -> Option<(ConnectionId, Connection)> {
+    ) -> Option<(SubchannelId, Connection)> {
         let mut all = self.connections.iter();
         all.find(|(_, found)| found.address == address && test(found)).map(|(&id, &found)| (id, found))
     }
 
-    fn answer(&mut self, id: ConnectionId, attempt: u64, event: ConnectionEvent) {
+    fn answer(&mut self, id: SubchannelId, attempt: AttemptId, event: ConnectionEvent) {
         self.tree.on_connection(self.now, id, attempt, event);
         self.drain();
     }
@@ -372,12 +372,12 @@ impl Bench {
         while let Some(effect) = self.tree.poll_effect() {
             self.effects.push(effect);
             match effect {
-                TreeEffect::Connect { connection, attempt, address, .. } => {
-                    self.connections.insert(connection, Connection { attempt, address, ready: false });
+                TreeEffect::Connect { subchannel, attempt, address, .. } => {
+                    self.connections.insert(subchannel, Connection { attempt, address, ready: false });
                 }
-                TreeEffect::CancelConnect { connection, .. }
-                | TreeEffect::CloseGracefully { connection, .. } => {
-                    self.connections.remove(&connection);
+                TreeEffect::CancelConnect { subchannel, .. }
+                | TreeEffect::CloseGracefully { subchannel, .. } => {
+                    self.connections.remove(&subchannel);
                 }
                 TreeEffect::RequestReresolution => self.reresolutions += 1,
             }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proxyless_balancer::api::{CallCounter, ConnectivityState, FailPicker, PickError};
-use proxyless_balancer::tree::ConnectionId;
+use proxyless_balancer::tree::{AttemptId, SubchannelId};
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_sans_io::sync::OnceLock;
 use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -123,14 +123,14 @@ const MOST: usize = 5;
 ///
 /// Locked by the driver, and by calls only to report an error.
 #[derive(Default)]
-pub(crate) struct Connecting(Mutex<BTreeMap<(ConnectionId, u64), SocketAddr>>);
+pub(crate) struct Connecting(Mutex<BTreeMap<(SubchannelId, AttemptId), SocketAddr>>);
 
 impl Connecting {
-    pub(crate) fn began(&self, connection: ConnectionId, attempt: u64, address: SocketAddr) {
+    pub(crate) fn began(&self, connection: SubchannelId, attempt: AttemptId, address: SocketAddr) {
         self.lock().insert((connection, attempt), address);
     }
 
-    pub(crate) fn ended(&self, connection: ConnectionId, attempt: u64) {
+    pub(crate) fn ended(&self, connection: SubchannelId, attempt: AttemptId) {
         self.lock().remove(&(connection, attempt));
     }
 
@@ -138,7 +138,7 @@ impl Connecting {
         self.lock().clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(ConnectionId, u64), SocketAddr>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(SubchannelId, AttemptId), SocketAddr>> {
         // The map is consistent whenever the lock is free, even if a holder panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -304,14 +304,14 @@ mod tests {
     fn errors_name_what_is_being_connected_to_but_not_all_of_a_thousand() {
         let connecting = Connecting::default();
         for number in 0..1000 {
-            connecting.began(ConnectionId(number), 1, ([10, 0, 0, 1], 80).into());
+            connecting.began(SubchannelId(number), AttemptId(1), ([10, 0, 0, 1], 80).into());
         }
         let text = connecting.to_string();
         assert!(text.starts_with(", connecting to 10.0.0.1:80, 10.0.0.1:80"), "{text}");
         assert!(text.ends_with(" and 995 more") && text.len() < 120, "{text}");
-        (1..1000).for_each(|number| connecting.ended(ConnectionId(number), 1));
+        (1..1000).for_each(|number| connecting.ended(SubchannelId(number), AttemptId(1)));
         assert_eq!(connecting.to_string(), ", connecting to 10.0.0.1:80");
-        connecting.ended(ConnectionId(0), 1);
+        connecting.ended(SubchannelId(0), AttemptId(1));
         assert_eq!(connecting.to_string(), "");
     }
 }

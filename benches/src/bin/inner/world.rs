@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proxyless_balancer::api::{ConnectivityState, Wake};
-use proxyless_balancer::tree::{ConnectionEvent, ConnectionId, TreeConfig};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
@@ -41,7 +41,7 @@ pub(crate) struct World {
     now: Time,
     stream: StreamId,
     /// Connection attempts without a result.
-    attempts: Vec<(ConnectionId, u64)>,
+    attempts: Vec<(SubchannelId, AttemptId)>,
     publishes: usize,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proxyless_sans_io::{Rng, Time};
 
-use super::{ConnectionId, TreeConfig, TreeStats};
+use super::{SubchannelId, TreeConfig, TreeStats};
 use crate::api::{
     Child, ConnectivityState, Cx, HandleId, PickTarget, Picker, PolicyEvent, Releases, SharedTreePath,
     Signal, SignalQueue, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Wake,
@@ -45,7 +45,7 @@ struct Held {
 }
 
 enum HeldKind {
-    Subchannel { connection: ConnectionId },
+    Subchannel { subchannel: SubchannelId },
     Timer { at: Time, tag: u32 },
     Signal { tag: u32 },
 }
@@ -92,7 +92,7 @@ impl Core {
     pub(super) fn drain_releases(&mut self) {
         for id in self.releases.drain() {
             match self.held.remove(&id).map(|held| held.kind) {
-                Some(HeldKind::Subchannel { connection }) => self.pool.release(connection, id),
+                Some(HeldKind::Subchannel { subchannel }) => self.pool.release(subchannel, id),
                 Some(HeldKind::Timer { at, .. }) => {
                     self.timers.remove(&(at, id));
                 }
@@ -155,7 +155,7 @@ impl Core {
     }
 
     pub(super) fn stats(&self) -> TreeStats {
-        let mut stats = TreeStats { connections: self.pool.len(), ..TreeStats::default() };
+        let mut stats = TreeStats { subchannels: self.pool.len(), ..TreeStats::default() };
         for held in self.held.values() {
             match held.kind {
                 HeldKind::Subchannel { .. } => stats.owners += 1,
@@ -185,16 +185,16 @@ impl Cx for Core {
     fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
         let SubchannelSpec { address, endpoint, trackers, path } = spec;
         let id = self.new_id();
-        let (connection, slot) = self.pool.acquire(PoolKey { address }, id);
-        self.hold(id, HeldKind::Subchannel { connection }, &path);
+        let (subchannel, slot) = self.pool.acquire(PoolKey { address }, id);
+        self.hold(id, HeldKind::Subchannel { subchannel }, &path);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
         SubchannelHandle::new(id, target, Arc::clone(&self.releases))
     }
 
     fn connect(&mut self, subchannel: &SubchannelHandle) {
         let held = self.held.get(&subchannel.id()).map(|held| &held.kind);
-        if let Some(HeldKind::Subchannel { connection }) = held {
-            self.pool.connect(self.now, *connection, &mut self.rng);
+        if let Some(HeldKind::Subchannel { subchannel }) = held {
+            self.pool.connect(self.now, *subchannel, &mut self.rng);
         }
     }
 

@@ -34,9 +34,13 @@ impl Default for TreeConfig {
     }
 }
 
-/// The id of a connection in the pool. Never reused.
+/// The id of a subchannel in the pool. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
+pub struct SubchannelId(pub u64);
+
+/// The id of a connection attempt, unique in its tree. A connection has the id of the attempt that established it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId(pub u64);
 
 /// The driver's answer about a connection attempt.
 #[derive(Clone)]
@@ -65,12 +69,12 @@ impl fmt::Debug for ConnectionEvent {
 /// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeEffect {
-    /// Connect, and answer with [`ConnectionEvent`]s of this connection and attempt.
+    /// Connect, and answer with [`ConnectionEvent`]s of this subchannel and attempt.
     Connect {
-        /// The connection.
-        connection: ConnectionId,
+        /// The subchannel.
+        subchannel: SubchannelId,
         /// The attempt; answers carry it, so that late ones are recognised.
-        attempt: u64,
+        attempt: AttemptId,
         /// The address to connect to.
         address: SocketAddr,
         /// The time limit, after which the driver answers `Failed`.
@@ -78,17 +82,17 @@ pub enum TreeEffect {
     },
     /// Cancel an attempt. No answer is expected.
     CancelConnect {
-        /// The connection.
-        connection: ConnectionId,
+        /// The subchannel.
+        subchannel: SubchannelId,
         /// The attempt.
-        attempt: u64,
+        attempt: AttemptId,
     },
     /// Start no more calls on this connection, and close it when the last one has ended. No answer is expected.
     CloseGracefully {
-        /// The connection.
-        connection: ConnectionId,
+        /// The subchannel.
+        subchannel: SubchannelId,
         /// The attempt that made it.
-        attempt: u64,
+        attempt: AttemptId,
     },
     /// Resolve the endpoints again.
     RequestReresolution,
@@ -104,13 +108,13 @@ pub enum Publication {
     Bump,
 }
 
-/// A connection of the pool, for inspection.
+/// A subchannel of the pool, for inspection.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ConnectionNode {
-    /// The connection's id.
-    pub connection: ConnectionId,
+pub struct SubchannelNode {
+    /// The subchannel's id.
+    pub subchannel: SubchannelId,
     /// The attempt that established it, while it is READY.
-    pub attempt: Option<u64>,
+    pub attempt: Option<AttemptId>,
     /// The address.
     pub address: SocketAddr,
     /// The connectivity state.
@@ -126,9 +130,9 @@ pub struct ConnectionNode {
 /// The number of objects in a tree; all zero after [`Tree::shutdown`](super::Tree::shutdown).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeStats {
-    /// Connections of the pool, in any state.
-    pub connections: usize,
-    /// Subchannels that policies hold.
+    /// Subchannels of the pool, in any state.
+    pub subchannels: usize,
+    /// Handles of subchannels that policies hold.
     pub owners: usize,
     /// Timers of policies.
     pub timers: usize,

@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
-pub use io::{ConnectionEvent, ConnectionId, ConnectionNode, Publication, TreeConfig, TreeEffect, TreeStats};
+pub use io::{
+    AttemptId, ConnectionEvent, Publication, SubchannelId, SubchannelNode, TreeConfig, TreeEffect, TreeStats,
+};
 
 use self::core::Core;
 use crate::api::{
@@ -60,22 +62,22 @@ impl Tree {
     pub fn on_connection(
         &mut self,
         now: Time,
-        connection: ConnectionId,
-        attempt: u64,
+        subchannel: SubchannelId,
+        attempt: AttemptId,
         event: ConnectionEvent,
     ) {
-        self.on_connections(now, [(connection, attempt, event)]);
+        self.on_connections(now, [(subchannel, attempt, event)]);
     }
 
     /// The same for several at once, in order: a thousand cost one new picker.
     pub fn on_connections(
         &mut self,
         now: Time,
-        events: impl IntoIterator<Item = (ConnectionId, u64, ConnectionEvent)>,
+        events: impl IntoIterator<Item = (SubchannelId, AttemptId, ConnectionEvent)>,
     ) {
         self.core.now = now;
-        for (connection, attempt, event) in events {
-            self.core.pool.answer(now, connection, attempt, event);
+        for (subchannel, attempt, event) in events {
+            self.core.pool.answer(now, subchannel, attempt, event);
             self.settle();
         }
         self.finish();
@@ -186,9 +188,9 @@ impl Tree {
         std::mem::take(&mut self.core.events).into_iter()
     }
 
-    /// Describes the connections.
+    /// Describes the subchannels.
     #[must_use]
-    pub fn connections(&self) -> Vec<ConnectionNode> {
+    pub fn subchannels(&self) -> Vec<SubchannelNode> {
         self.core.pool.describe()
     }
 

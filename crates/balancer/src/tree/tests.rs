@@ -80,7 +80,7 @@ fn two_positions_share_one_connection() {
     assert_eq!(connects(&bench.take_effects()), 1);
     bench.ready(address(1));
     let stats = bench.tree().stats();
-    assert_eq!((stats.connections, stats.owners), (1, 2));
+    assert_eq!((stats.subchannels, stats.owners), (1, 2));
     // One of them going leaves the connection to the other.
     fan(&mut bench, &[&[1]]);
     bench.advance(Duration::from_secs(60));
@@ -148,21 +148,21 @@ fn release_while_connecting_cancels() {
     bench.update(pick_first(), Endpoints::none());
     let effects = bench.take_effects();
     assert!(matches!(effects[0], TreeEffect::CancelConnect { .. }), "{effects:?}");
-    assert_eq!(bench.tree().stats().connections, 0);
+    assert_eq!(bench.tree().stats().subchannels, 0);
 }
 
 #[test]
 fn success_that_crosses_with_the_cancellation_is_closed() {
     let mut bench = Bench::new();
     bench.update(pick_first(), endpoints([1]));
-    let TreeEffect::Connect { connection, attempt, timeout, .. } = bench.take_effects()[0] else { panic!() };
+    let TreeEffect::Connect { subchannel, attempt, timeout, .. } = bench.take_effects()[0] else { panic!() };
     assert_eq!(timeout, Duration::from_secs(20));
     bench.update(pick_first(), Endpoints::none());
     bench.take_effects();
     let tree = bench.tree();
-    tree.on_connection(Time::ZERO, connection, attempt, ConnectionEvent::Ready(Arc::new(())));
-    assert_eq!(tree.poll_effect(), Some(TreeEffect::CloseGracefully { connection, attempt }));
-    tree.on_connection(Time::ZERO, connection, attempt, ConnectionEvent::Failed(String::new()));
+    tree.on_connection(Time::ZERO, subchannel, attempt, ConnectionEvent::Ready(Arc::new(())));
+    assert_eq!(tree.poll_effect(), Some(TreeEffect::CloseGracefully { subchannel, attempt }));
+    tree.on_connection(Time::ZERO, subchannel, attempt, ConnectionEvent::Failed(String::new()));
     assert_eq!(tree.poll_effect(), None);
 }
 
@@ -194,7 +194,7 @@ fn unowned_connection_is_closed_after_its_linger_time() {
     assert_eq!(bench.take_effects(), []);
     bench.advance(Duration::from_nanos(1));
     assert!(matches!(bench.take_effects()[..], [TreeEffect::CloseGracefully { .. }]));
-    assert_eq!(bench.tree().stats().connections, 0);
+    assert_eq!(bench.tree().stats().subchannels, 0);
 }
 
 #[test]
@@ -213,14 +213,14 @@ fn unowned_failure_keeps_its_backoff_and_then_goes() {
     fan(&mut bench, &[&[1]]);
     bench.fail(address(1));
     fan(&mut bench, &[&[]]);
-    assert_eq!(bench.tree().stats().connections, 1);
+    assert_eq!(bench.tree().stats().subchannels, 1);
     // A new owner does not hammer the host.
     bench.take_effects();
     fan(&mut bench, &[&[1]]);
     assert_eq!(connects(&bench.take_effects()), 0);
     fan(&mut bench, &[&[]]);
     bench.advance(Duration::from_secs(2));
-    assert_eq!(bench.tree().stats().connections, 0);
+    assert_eq!(bench.tree().stats().subchannels, 0);
     assert_eq!(connects(&bench.take_effects()), 0);
 }
 
@@ -350,9 +350,9 @@ fn raised_signal_wakes_the_driver_once() {
     let wake = Arc::new(Count(Mutex::new(0)));
     let mut tree = Tree::new(TreeConfig::default(), wake.clone());
     tree.update(Time::ZERO, &Update::new(pick_first(), endpoints([1]))).unwrap();
-    let Some(TreeEffect::Connect { connection, attempt, .. }) = tree.poll_effect() else { panic!() };
-    tree.on_connection(Time::ZERO, connection, attempt, ConnectionEvent::Ready(Arc::new(())));
-    tree.on_connection(Time::ZERO, connection, attempt, ConnectionEvent::Closed(String::new()));
+    let Some(TreeEffect::Connect { subchannel, attempt, .. }) = tree.poll_effect() else { panic!() };
+    tree.on_connection(Time::ZERO, subchannel, attempt, ConnectionEvent::Ready(Arc::new(())));
+    tree.on_connection(Time::ZERO, subchannel, attempt, ConnectionEvent::Closed(String::new()));
     assert_eq!(tree.output().state, Idle);
     let headers = http::HeaderMap::new();
     for _ in 0..10 {
@@ -450,8 +450,8 @@ fn connections_that_come_up_together_make_one_picker() {
         .take_effects()
         .into_iter()
         .filter_map(|effect| match effect {
-            TreeEffect::Connect { connection, attempt, .. } => {
-                Some((connection, attempt, ConnectionEvent::Ready(Arc::new(()))))
+            TreeEffect::Connect { subchannel, attempt, .. } => {
+                Some((subchannel, attempt, ConnectionEvent::Ready(Arc::new(()))))
             }
             _ => None,
         })
@@ -467,7 +467,7 @@ fn connections_that_come_up_together_make_one_picker() {
     // What is lost together goes together, and at once.
     let lost: Vec<_> = first
         .iter()
-        .map(|&(connection, attempt, _)| (connection, attempt, ConnectionEvent::Closed("gone".into())))
+        .map(|&(subchannel, attempt, _)| (subchannel, attempt, ConnectionEvent::Closed("gone".into())))
         .collect();
     bench.tree().on_connections(Time::ZERO, lost);
     assert_eq!(PUBLISHED.get(), 3);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{ConnectivityState, PickError, Picker};
-use proxyless_balancer::tree::{ConnectionEvent, ConnectionId, TreeConfig};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig};
 use proxyless_xds::Gates;
 use proxyless_xds::client::{WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
@@ -64,16 +64,16 @@ pub enum ChannelInput {
     /// An event of a connection.
     Connection {
         /// The connection.
-        connection: ConnectionId,
+        connection: SubchannelId,
         /// The attempt from `ChannelEffect::Connect`; events of older attempts are ignored.
-        attempt: u64,
+        attempt: AttemptId,
         /// The event.
         event: ConnectionEvent,
     },
     /// Events of several connections, handled together, so that a thousand of them cost one new picker.
     Connections {
         /// Connections, attempts and events, in order.
-        events: Vec<(ConnectionId, u64, ConnectionEvent)>,
+        events: Vec<(SubchannelId, AttemptId, ConnectionEvent)>,
     },
     /// The channel's `Wake` was called: pickers raised signals, or the last user of a cluster is gone.
     Wake,
@@ -132,9 +132,9 @@ pub enum ChannelEffect {
     /// Connect.
     Connect {
         /// The connection's id.
-        connection: ConnectionId,
+        connection: SubchannelId,
         /// The attempt's number, to be returned with its events.
-        attempt: u64,
+        attempt: AttemptId,
         /// The address.
         address: SocketAddr,
         /// The time limit.
@@ -143,16 +143,16 @@ pub enum ChannelEffect {
     /// Cancel an attempt.
     CancelConnect {
         /// The connection.
-        connection: ConnectionId,
+        connection: SubchannelId,
         /// The attempt.
-        attempt: u64,
+        attempt: AttemptId,
     },
     /// Start no new RPCs on a connection, and close it when those in flight have ended.
     CloseGracefully {
         /// The connection.
-        connection: ConnectionId,
+        connection: SubchannelId,
         /// The attempt that established it.
-        attempt: u64,
+        attempt: AttemptId,
     },
     /// Report the load counted in this store.
     RegisterLoad {

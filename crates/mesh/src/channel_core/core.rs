@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proxyless_balancer::api::{
     ConnectivityState, Endpoints, FailPicker, PickError, PolicyEvent, Update, Wake,
 };
-use proxyless_balancer::tree::{ConnectionNode, Tree, TreeConfig, TreeEffect, TreeStats};
+use proxyless_balancer::tree::{SubchannelNode, Tree, TreeConfig, TreeEffect, TreeStats};
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::{HttpFilter, HttpFilterConfig, ListenerKind};
 
@@ -208,8 +208,8 @@ impl ChannelCore {
 
     /// Describes the connections of the policy tree.
     #[must_use]
-    pub fn connections(&self) -> Vec<ConnectionNode> {
-        self.tree.connections()
+    pub fn connections(&self) -> Vec<SubchannelNode> {
+        self.tree.subchannels()
     }
 
     /// The number of objects in the policy tree: all zero after [`ChannelInput::Shutdown`].
@@ -335,13 +335,13 @@ impl ChannelCore {
     fn take_effects(&mut self, now: Time) -> DnsAsked {
         while let Some(effect) = self.tree.poll_effect() {
             let effect = match effect {
-                TreeEffect::Connect { connection, attempt, address, timeout } => {
+                TreeEffect::Connect { subchannel: connection, attempt, address, timeout } => {
                     ChannelEffect::Connect { connection, attempt, address, timeout }
                 }
-                TreeEffect::CancelConnect { connection, attempt } => {
+                TreeEffect::CancelConnect { subchannel: connection, attempt } => {
                     ChannelEffect::CancelConnect { connection, attempt }
                 }
-                TreeEffect::CloseGracefully { connection, attempt } => {
+                TreeEffect::CloseGracefully { subchannel: connection, attempt } => {
                     ChannelEffect::CloseGracefully { connection, attempt }
                 }
                 TreeEffect::RequestReresolution => {

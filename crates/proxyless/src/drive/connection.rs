@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId};
 use proxyless_transport::panics::catch;
 use proxyless_transport::{Address, ConnectOptions, Connection, Connector, Lost};
 use tokio::sync::mpsc::UnboundedSender;
@@ -21,8 +21,8 @@ pub(crate) type DataConnection = Connection<RequestBody>;
 
 /// An event of a connection.
 pub(crate) struct Report {
-    connection: ConnectionId,
-    attempt: u64,
+    connection: SubchannelId,
+    attempt: AttemptId,
     address: SocketAddr,
     kind: Kind,
 }
@@ -41,8 +41,8 @@ enum Kind {
 /// Reports for one attempt; in any case its end, even if the user's connector panics.
 struct Reporter {
     reports: UnboundedSender<Report>,
-    connection: ConnectionId,
-    attempt: u64,
+    connection: SubchannelId,
+    attempt: AttemptId,
     address: SocketAddr,
     ended: bool,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Connections {
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
     reports: UnboundedSender<Report>,
-    live: BTreeMap<(ConnectionId, u64), Live>,
+    live: BTreeMap<(SubchannelId, AttemptId), Live>,
     descriptors: Arc<Descriptors>,
 }
 
@@ -94,8 +94,8 @@ impl Connections {
 
     pub(crate) fn connect(
         &mut self,
-        connection: ConnectionId,
-        attempt: u64,
+        connection: SubchannelId,
+        attempt: AttemptId,
         address: SocketAddr,
         timeout: Duration,
     ) {
@@ -133,14 +133,14 @@ impl Connections {
         self.live.insert((connection, attempt), Live { task: task.abort_handle(), connection: None });
     }
 
-    pub(crate) fn cancel(&mut self, connection: ConnectionId, attempt: u64) {
+    pub(crate) fn cancel(&mut self, connection: SubchannelId, attempt: AttemptId) {
         if let Some(live) = self.live.remove(&(connection, attempt)) {
             live.task.abort();
         }
     }
 
     /// Starts no new calls; those in flight finish.
-    pub(crate) fn close_gracefully(&mut self, connection: ConnectionId, attempt: u64) {
+    pub(crate) fn close_gracefully(&mut self, connection: SubchannelId, attempt: AttemptId) {
         if let Some(live) = self.live.remove(&(connection, attempt)) {
             live.task.abort();
             if let Some(connection) = live.connection {
@@ -150,13 +150,13 @@ impl Connections {
     }
 
     /// The number of calls on a live connection.
-    pub(crate) fn streams(&self, connection: ConnectionId, attempt: u64) -> Option<u64> {
+    pub(crate) fn streams(&self, connection: SubchannelId, attempt: AttemptId) -> Option<u64> {
         let live = self.live.get(&(connection, attempt))?.connection.as_ref()?;
         u64::try_from(live.streams()).ok()
     }
 
     /// Handles a report. `None` if the core has already dropped that attempt.
-    pub(crate) fn on_report(&mut self, report: Report) -> Option<(ConnectionId, u64, ConnectionEvent)> {
+    pub(crate) fn on_report(&mut self, report: Report) -> Option<(SubchannelId, AttemptId, ConnectionEvent)> {
         let Report { connection, attempt, kind, .. } = report;
         let key = (connection, attempt);
         let event = match kind {
@@ -203,7 +203,7 @@ impl Drop for Connections {
 
 #[cfg(test)]
 mod tests {
-    use proxyless_balancer::tree::ConnectionId;
+    use proxyless_balancer::tree::SubchannelId;
     use proxyless_transport::{BoxedIo, Connecting};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::sync::mpsc::unbounded_channel;
@@ -257,7 +257,7 @@ mod tests {
         let mut connections = Connections::new(Arc::new(Pipes(pipes)), options, reports);
         let address = "192.0.2.1:80".parse().unwrap();
         for attempt in 1..=times {
-            connections.connect(ConnectionId(1), attempt, address, Duration::from_secs(20));
+            connections.connect(SubchannelId(1), AttemptId(attempt), address, Duration::from_secs(20));
             let mut server = servers.recv().await.unwrap();
             server.write_all(&SETTINGS).await.unwrap();
             // Last stream 0.
@@ -269,7 +269,7 @@ mod tests {
                 connections.on_report(report).unwrap();
             }
         }
-        connections.connect(ConnectionId(1), times + 1, address, Duration::from_secs(20));
+        connections.connect(SubchannelId(1), AttemptId(times + 1), address, Duration::from_secs(20));
         let mut server = servers.recv().await.unwrap();
         server.write_all(&SETTINGS).await.unwrap();
         let begin = Instant::now();

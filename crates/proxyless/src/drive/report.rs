@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proxyless_balancer::api::CallCounts;
-use proxyless_balancer::tree::{ConnectionId, ConnectionNode};
+use proxyless_balancer::tree::{AttemptId, SubchannelId, SubchannelNode};
 use proxyless_mesh::channel_core::ChannelTree;
 
 use super::channel::Driver;
@@ -15,22 +15,22 @@ use crate::snapshot::Published;
 /// The ids of connections and sockets in reports; assigned when they are first reported.
 #[derive(Default)]
 pub(super) struct Ids {
-    connections: BTreeMap<ConnectionId, u64>,
-    sockets: BTreeMap<(ConnectionId, u64), u64>,
+    connections: BTreeMap<SubchannelId, u64>,
+    sockets: BTreeMap<(SubchannelId, AttemptId), u64>,
 }
 
 impl Ids {
-    fn forget(&mut self, live: &[ConnectionNode]) {
-        let attempts: BTreeMap<_, _> = live.iter().map(|node| (node.connection, node.attempt)).collect();
+    fn forget(&mut self, live: &[SubchannelNode]) {
+        let attempts: BTreeMap<_, _> = live.iter().map(|node| (node.subchannel, node.attempt)).collect();
         self.connections.retain(|connection, _| attempts.contains_key(connection));
         self.sockets.retain(|(connection, attempt), _| attempts.get(connection) == Some(&Some(*attempt)));
     }
 
-    fn connection(&mut self, connection: ConnectionId) -> u64 {
+    fn connection(&mut self, connection: SubchannelId) -> u64 {
         *self.connections.entry(connection).or_insert_with(clock::next_id)
     }
 
-    fn socket(&mut self, connection: ConnectionId, attempt: u64) -> u64 {
+    fn socket(&mut self, connection: SubchannelId, attempt: AttemptId) -> u64 {
         *self.sockets.entry((connection, attempt)).or_insert_with(clock::next_id)
     }
 }
@@ -77,19 +77,19 @@ fn ended(on_connections: CallCounts, published: &Published) -> CallCounts {
     (on_connections + published.unsent().counts()).since(&published.retried().counts())
 }
 
-fn connection(driver: &Driver, node: ConnectionNode, ids: &mut Ids) -> ConnectionReport {
+fn connection(driver: &Driver, node: SubchannelNode, ids: &mut Ids) -> ConnectionReport {
     let live = node
         .attempt
-        .and_then(|attempt| Some((attempt, driver.connections.streams(node.connection, attempt)?)));
+        .and_then(|attempt| Some((attempt, driver.connections.streams(node.subchannel, attempt)?)));
     let in_flight = live.map_or(0, |(_, streams)| streams);
     ConnectionReport {
-        id: ids.connection(node.connection),
+        id: ids.connection(node.subchannel),
         address: node.address,
         state: node.state,
         error: node.error,
         calls: CallReport::new(node.calls, in_flight),
         socket: live.map(|(attempt, streams)| SocketReport {
-            id: ids.socket(node.connection, attempt),
+            id: ids.socket(node.subchannel, attempt),
             calls: CallReport::new(node.calls_since_ready, streams),
         }),
     }

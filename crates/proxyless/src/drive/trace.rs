@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{ConnectivityState, PolicyEvent};
-use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
+use proxyless_balancer::tree::{ConnectionEvent, SubchannelId};
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_sans_io::Time;
 use proxyless_transport::panics::Panicked;
@@ -57,11 +57,11 @@ enum Entry {
         why: String,
     },
     Connecting {
-        connection: ConnectionId,
+        connection: SubchannelId,
         address: SocketAddr,
     },
     Connection {
-        connection: ConnectionId,
+        connection: SubchannelId,
         address: SocketAddr,
         what: Happened,
     },
@@ -117,13 +117,13 @@ impl Trace {
         self.queries.remove(&query);
     }
 
-    pub(super) fn connecting(&mut self, connection: ConnectionId, address: SocketAddr) {
+    pub(super) fn connecting(&mut self, connection: SubchannelId, address: SocketAddr) {
         self.push(Entry::Connecting { connection, address });
     }
 
     pub(super) fn connection(
         &mut self,
-        connection: ConnectionId,
+        connection: SubchannelId,
         address: SocketAddr,
         event: &ConnectionEvent,
     ) {
@@ -196,7 +196,7 @@ impl Trace {
     }
 
     /// The events as text; `id` returns the id of a connection.
-    pub(super) fn events(&self, mut id: impl FnMut(ConnectionId) -> Option<u64>) -> Vec<Event> {
+    pub(super) fn events(&self, mut id: impl FnMut(SubchannelId) -> Option<u64>) -> Vec<Event> {
         let mut connected = BTreeSet::new();
         let event = |(time, entry): &(Time, Entry)| {
             let (severity, connection, what) = entry.describe(&mut connected);
@@ -217,7 +217,7 @@ impl Trace {
 
 impl Entry {
     /// `connected` has the connections established in earlier entries.
-    fn describe(&self, connected: &mut BTreeSet<ConnectionId>) -> (Severity, Option<ConnectionId>, String) {
+    fn describe(&self, connected: &mut BTreeSet<SubchannelId>) -> (Severity, Option<SubchannelId>, String) {
         let info = |what| (Severity::Info, None, what);
         match self {
             Self::State { from, to } => {
@@ -280,7 +280,7 @@ mod tests {
     fn only_the_last_events_are_kept_and_all_are_counted() {
         let mut trace = Trace::default();
         for i in 0..KEPT as u64 + 10 {
-            trace.connecting(ConnectionId(i), "127.0.0.1:1".parse().unwrap());
+            trace.connecting(SubchannelId(i), "127.0.0.1:1".parse().unwrap());
         }
         let events = trace.events(|connection| Some(connection.0));
         assert_eq!((events.len(), trace.total()), (KEPT, KEPT as u64 + 10));
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_second_connection_to_an_address_is_a_reconnect() {
-        let (mut trace, id, address) = (Trace::default(), ConnectionId(1), "127.0.0.1:1".parse().unwrap());
+        let (mut trace, id, address) = (Trace::default(), SubchannelId(1), "127.0.0.1:1".parse().unwrap());
         for _ in 0..2 {
             trace.connecting(id, address);
             trace.connection(id, address, &ConnectionEvent::Ready(Arc::new(())));
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn connections_of_a_driver_that_panicked_are_not_those_of_the_next() {
-        let (mut trace, id, address) = (Trace::default(), ConnectionId(1), "127.0.0.1:1".parse().unwrap());
+        let (mut trace, id, address) = (Trace::default(), SubchannelId(1), "127.0.0.1:1".parse().unwrap());
         let connect = |trace: &mut Trace| {
             trace.connecting(id, address);
             trace.connection(id, address, &ConnectionEvent::Ready(Arc::new(())));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use proxyless_balancer::tree::ConnectionId;
+use proxyless_balancer::tree::SubchannelId;
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use crate::laws::invariants::Violation;
@@ -76,7 +76,7 @@ pub(crate) enum Happening {
     /// The attempt succeeded while it was being cancelled.
     Crossed {
         /// The connection.
-        id: ConnectionId,
+        id: SubchannelId,
         /// The backend.
         address: SocketAddr,
     },
@@ -112,7 +112,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connection {
     /// Its id.
-    pub(crate) id: ConnectionId,
+    pub(crate) id: SubchannelId,
     /// The backend.
     pub(crate) address: SocketAddr,
     /// Its phase.
@@ -151,7 +151,7 @@ impl Connections {
     pub(crate) fn connect(
         &mut self,
         now: Time,
-        id: ConnectionId,
+        id: SubchannelId,
         attempt: u64,
         address: SocketAddr,
     ) -> Result<(), Violation> {
@@ -198,7 +198,7 @@ impl Connections {
     ///
     /// # Errors
     /// If there is none.
-    pub(crate) fn cancel(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
+    pub(crate) fn cancel(&mut self, id: SubchannelId, attempt: u64) -> Result<Connection, Violation> {
         let cancelled = self.end(id, attempt, &[Phase::Dialing], "only live attempts are cancelled")?;
         // A cancelled attempt is not a failure, and does not reset the count.
         if let Some(attempts) = self.fruitless.get_mut(&cancelled.address) {
@@ -211,7 +211,7 @@ impl Connections {
     ///
     /// # Errors
     /// If there is none.
-    pub(crate) fn close(&mut self, id: ConnectionId, attempt: u64) -> Result<Connection, Violation> {
+    pub(crate) fn close(&mut self, id: SubchannelId, attempt: u64) -> Result<Connection, Violation> {
         let closed =
             self.end(id, attempt, &[Phase::Ready, Phase::Unwanted], "only live connections are closed")?;
         // The core forgets the backoff of an entry that it releases.
@@ -222,7 +222,7 @@ impl Connections {
 
     fn end(
         &mut self,
-        id: ConnectionId,
+        id: SubchannelId,
         attempt: u64,
         phases: &[Phase],
         rule: &'static str,
@@ -234,7 +234,7 @@ impl Connections {
     }
 
     /// A connection succeeds that the core no longer waits for.
-    pub(crate) fn cross(&mut self, id: ConnectionId, attempt: u64, address: SocketAddr) {
+    pub(crate) fn cross(&mut self, id: SubchannelId, attempt: u64, address: SocketAddr) {
         let longest = Duration::ZERO;
         let crossed =
             Connection { id, address, phase: Phase::Unwanted, ready_since: None, times_out: false, longest };

@@ -80,7 +80,7 @@ fn connections_are_wanted(channel: &SimChannel) -> Result<(), Violation> {
     let unwanted = channel.connections.count(Phase::Unwanted);
     Violation::unless(unwanted == 0, "unwanted connections are closed", || format!("{unwanted} are open"))?;
     let (stats, live) = (channel.core.stats(), channel.connections.iter().count());
-    Violation::unless(live <= stats.connections, "the pool has every connection", || {
+    Violation::unless(live <= stats.subchannels, "the pool has every connection", || {
         format!("{live}, {stats:?}")
     })
 }

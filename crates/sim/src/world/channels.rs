@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::tree::{ConnectionEvent, ConnectionId};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId};
 use proxyless_mesh::channel_core::{Activity, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsAnswer;
 use proxyless_xds::client::{Input, ReadToken, WatchEvent, WatchId};
@@ -124,7 +124,7 @@ impl World {
                 Violation::unless(known, "only pending queries are cancelled", || query.to_string())?;
                 channel.forget_names();
             }
-            ChannelEffect::Connect { connection, attempt, address, timeout } => {
+            ChannelEffect::Connect { connection, attempt: AttemptId(attempt), address, timeout } => {
                 let told = channel.told.contains(&address);
                 Violation::unless(told, "connection attempts go to configured endpoints", || {
                     address.to_string()
@@ -133,11 +133,11 @@ impl World {
                 channel.connections.connect(now, connection, attempt, address)?;
                 self.dial(epoch, attempt, address, timeout);
             }
-            ChannelEffect::CancelConnect { connection, attempt } => {
+            ChannelEffect::CancelConnect { connection, attempt: AttemptId(attempt) } => {
                 let Connection { id, address, .. } = channel.connections.cancel(connection, attempt)?;
                 self.maybe_cross(epoch, id, attempt, address);
             }
-            ChannelEffect::CloseGracefully { connection, attempt } => {
+            ChannelEffect::CloseGracefully { connection, attempt: AttemptId(attempt) } => {
                 channel.connections.close(connection, attempt)?;
                 self.dissolve_line(epoch, attempt);
             }
@@ -216,7 +216,7 @@ impl World {
     }
 
     /// Sometimes an attempt succeeds while it is being cancelled: the core must close that connection.
-    fn maybe_cross(&mut self, epoch: u64, id: ConnectionId, attempt: u64, address: SocketAddr) {
+    fn maybe_cross(&mut self, epoch: u64, id: SubchannelId, attempt: u64, address: SocketAddr) {
         if self.rng.below(4) != 0 || !self.backends.accepts(address) {
             return;
         }
@@ -293,7 +293,7 @@ impl World {
         epoch: u64,
         attempt: u64,
         happening: Happening,
-    ) -> Option<(ConnectionId, u64, ConnectionEvent)> {
+    ) -> Option<(SubchannelId, AttemptId, ConnectionEvent)> {
         let (now, backends) = (self.now, self.backends.clone());
         let channel = self.by_epoch(epoch)?;
         if let Happening::Crossed { id, address } = happening {
@@ -339,7 +339,7 @@ impl World {
             let at = now + self.network_delay();
             self.queue.push_in(Lane::Connection(epoch, attempt), at, event);
         }
-        Some((id, attempt, event))
+        Some((id, AttemptId(attempt), event))
     }
 
     /// Retries calls that a backend did not process before its GOAWAY.

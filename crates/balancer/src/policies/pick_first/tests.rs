@@ -89,7 +89,7 @@ fn a61_first_connection_wins_and_the_others_are_cancelled() {
     );
     assert_eq!(bench.picks(2), addresses([2, 2]));
     let stats = bench.tree().stats();
-    assert_eq!((stats.connections, stats.owners, stats.timers), (1, 1, 0));
+    assert_eq!((stats.subchannels, stats.owners, stats.timers), (1, 1, 0));
 }
 
 #[test]

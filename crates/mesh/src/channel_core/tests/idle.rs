@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proxyless_balancer::api::{ConnectivityState, PickResult};
-use proxyless_balancer::tree::{ConnectionEvent, ConnectionId, TreeStats};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeStats};
 use proxyless_xds::client::WatchEvent;
 use proxyless_xds::resource::{ClusterKind, ResourceType};
 
@@ -122,7 +122,7 @@ fn what_comes_late_changes_nothing() {
     let watch = proxyless_xds::client::WatchId(0);
     world.input(ChannelInput::Resource { watch, event: WatchEvent::Ambient(None) });
     let event = ConnectionEvent::Closed("late".into());
-    world.input(ChannelInput::Connection { connection: ConnectionId(0), attempt: 0, event });
+    world.input(ChannelInput::Connection { connection: SubchannelId(0), attempt: AttemptId(0), event });
     for input in [
         ChannelInput::DnsAnswer { query: 1, result: Err("late".into()) },
         ChannelInput::Activity(Activity::InUse),

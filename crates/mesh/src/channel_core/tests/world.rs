@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use proxyless_balancer::api::{CallAttributes, ConnectivityState, Pick, PickArgs, PickResult, Wake};
 use proxyless_balancer::testing::address;
-use proxyless_balancer::tree::{ConnectionEvent, ConnectionId, TreeConfig};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig};
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::Gates;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
@@ -36,7 +36,7 @@ pub(super) enum Backend {
 
 #[derive(Clone, Copy, Debug)]
 struct Connection {
-    attempt: u64,
+    attempt: AttemptId,
     address: SocketAddr,
     ready: bool,
     deadline: Time,
@@ -92,7 +92,7 @@ pub(super) struct World {
     resources: BTreeMap<(ResourceType, Arc<str>), Resource>,
     watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
     backends: BTreeMap<SocketAddr, Backend>,
-    connections: BTreeMap<ConnectionId, Connection>,
+    connections: BTreeMap<SubchannelId, Connection>,
     inputs: VecDeque<ChannelInput>,
     rng: Rng,
 }
