@@ -35,9 +35,15 @@ impl From<PoolKey> for CompactKey {
     }
 }
 
+/// The longest keepalive interval that servers can cause. One server must not end the probes of all others, and servers
+/// tolerate a PING every five minutes unless configured otherwise.
+const MAX_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10 * 60);
+
 pub(crate) struct Pool {
     config: TreeConfig,
     backoff: Arc<BackoffConfig>,
+    /// The interval for new connections.
+    keepalive_interval: Option<Duration>,
     /// Boxed, because the leaves of the map are half empty.
     entries: BTreeMap<SubchannelId, Box<PoolEntry>>,
     by_key: BTreeMap<CompactKey, SubchannelId>,
@@ -73,6 +79,7 @@ impl Pool {
         Self {
             config,
             backoff: Arc::new(config.backoff),
+            keepalive_interval: config.keepalive_interval,
             entries: BTreeMap::new(),
             by_key: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -141,6 +148,7 @@ impl Pool {
         attempt: AttemptId,
         event: ConnectionEvent,
     ) {
+        let too_many_pings = matches!(event, ConnectionEvent::TooManyPings(_));
         let effect = match self.entries.get_mut(&subchannel) {
             Some(entry) => entry.core.answer(now, attempt, event),
             None if matches!(event, ConnectionEvent::Ready(_)) => Effect::Unwanted,
@@ -153,8 +161,21 @@ impl Pool {
             Effect::Changed => self.changed(subchannel),
             Effect::Lost => {
                 self.lost = true;
+                if too_many_pings {
+                    self.double_keepalive_interval();
+                }
                 self.changed(subchannel);
             }
+        }
+    }
+
+    /// A8: after `too_many_pings`, new connections of the channel send half as many PINGs.
+    fn double_keepalive_interval(&mut self) {
+        if let Some(interval) = &mut self.keepalive_interval
+            && *interval < MAX_KEEPALIVE_INTERVAL
+        {
+            *interval = interval.saturating_mul(2).min(MAX_KEEPALIVE_INTERVAL);
+            tracing::warn!(target: "subchannel", ?interval, "too_many_pings: the keepalive interval is doubled");
         }
     }
 
@@ -225,8 +246,10 @@ impl Pool {
         }
         for (attempt, Start { subchannel, timeout }) in std::mem::take(&mut self.starting) {
             if let Some(entry) = self.entries.get(&subchannel) {
-                let address = entry.core.address();
-                self.effects.push_back(TreeEffect::Connect { subchannel, attempt, address, timeout });
+                let (address, keepalive_interval) = (entry.core.address(), self.keepalive_interval);
+                let connect =
+                    TreeEffect::Connect { subchannel, attempt, address, timeout, keepalive_interval };
+                self.effects.push_back(connect);
             }
         }
     }
@@ -446,6 +469,49 @@ mod tests {
         pool.expire(forgotten);
         pool.finish(forgotten);
         assert_eq!((pool.len(), pool.next_deadline()), (0, None));
+    }
+
+    /// The keepalive interval in seconds of the attempt after so many connections that end with this event.
+    fn keepalive_after(seconds: u64, times: u64, end: &ConnectionEvent) -> u64 {
+        let keepalive_interval = Some(Duration::from_secs(seconds));
+        let mut pool = Pool::new(TreeConfig { keepalive_interval, ..TreeConfig::default() });
+        let (subchannel, _) = pool.acquire(key(), HandleId(1));
+        let mut rng = Rng::new(1);
+        // Each connection lasts long enough to be followed by the next one at once.
+        let mut now = Time::ZERO;
+        for attempt in (0..times).map(AttemptId) {
+            pool.connect(now, subchannel, &mut rng);
+            pool.finish(now);
+            pool.answer(now, subchannel, attempt, ConnectionEvent::Ready(Arc::new(())));
+            now = now + Duration::from_secs(60);
+            pool.answer(now, subchannel, attempt, end.clone());
+            // A late repetition is ignored.
+            pool.answer(now, subchannel, attempt, end.clone());
+        }
+        while pool.poll_effect().is_some() {}
+        pool.connect(now, subchannel, &mut rng);
+        pool.finish(now);
+        match pool.poll_effect() {
+            Some(TreeEffect::Connect { keepalive_interval: Some(interval), .. }) => interval.as_secs(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a8_too_many_pings_doubles_the_keepalive_interval() {
+        assert_eq!(keepalive_after(10, 1, &ConnectionEvent::TooManyPings("calm".into())), 20);
+        assert_eq!(keepalive_after(10, 1, &ConnectionEvent::GoAway("bye".into())), 10);
+        assert_eq!(keepalive_after(10, 1, &ConnectionEvent::Closed("reset".into())), 10);
+    }
+
+    #[test]
+    fn a8_too_many_pings_does_not_end_keepalive() {
+        let after =
+            |seconds, times| keepalive_after(seconds, times, &ConnectionEvent::TooManyPings("calm".into()));
+        assert_eq!(after(10, 5), 320);
+        assert_eq!(after(10, 6), 600);
+        assert_eq!(after(10, 50), 600);
+        assert_eq!(after(3600, 2), 3600, "the configured interval is not shortened");
     }
 
     #[test]

@@ -137,7 +137,10 @@ impl SubchannelCore {
             }
             (
                 &Phase::Connecting { attempt: current, retry_at },
-                ConnectionEvent::Failed(why) | ConnectionEvent::GoAway(why) | ConnectionEvent::Closed(why),
+                ConnectionEvent::Failed(why)
+                | ConnectionEvent::GoAway(why)
+                | ConnectionEvent::TooManyPings(why)
+                | ConnectionEvent::Closed(why),
             ) if current == attempt => {
                 let error = PickError::unavailable(format!("{}: {why}", uri(self.address)));
                 self.enter(Phase::TransientFailure { retry_at: retry_at.max(now), error });
@@ -148,7 +151,10 @@ impl SubchannelCore {
             }
             (
                 &Phase::Ready { attempt: current, since, retry_at },
-                ConnectionEvent::Failed(why) | ConnectionEvent::GoAway(why) | ConnectionEvent::Closed(why),
+                ConnectionEvent::Failed(why)
+                | ConnectionEvent::GoAway(why)
+                | ConnectionEvent::TooManyPings(why)
+                | ConnectionEvent::Closed(why),
             ) if current == attempt => {
                 tracing::debug!(target: "subchannel", address = %self.address, why, "connection lost");
                 self.slot.store(None);

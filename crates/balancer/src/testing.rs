@@ -101,13 +101,23 @@ impl Bench {
         Self::with_config(TreeConfig::default())
     }
 
+    /// Creates a bench with the default configuration and this seed.
+    #[must_use]
+    pub fn with_seed(seed: u64) -> Self {
+        Self::build(TreeConfig::default(), seed)
+    }
+
     /// Creates a bench with this configuration.
     #[must_use]
     pub fn with_config(config: TreeConfig) -> Self {
+        Self::build(config, 0)
+    }
+
+    fn build(config: TreeConfig, seed: u64) -> Self {
         Self {
-            tree: Tree::new(config, Arc::new(NoWake)),
+            tree: Tree::new(config, seed, Arc::new(NoWake)),
             now: Time::ZERO,
-            rng: Rng::new(config.seed),
+            rng: Rng::new(seed),
             effects: Vec::new(),
             connections: BTreeMap::new(),
             reresolutions: 0,

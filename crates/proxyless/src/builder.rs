@@ -290,7 +290,11 @@ impl XdsChannelBuilder {
         let config = ChannelConfig {
             listener_name: Arc::clone(&name),
             authority: Arc::clone(&name),
-            tree: TreeConfig { connect_timeout: self.connect_timeout, ..TreeConfig::default() },
+            tree: TreeConfig {
+                connect_timeout: self.connect_timeout,
+                keepalive_interval: self.keepalive.map(|(interval, _)| interval),
+                ..TreeConfig::default()
+            },
             failover_timeout: self.failover_timeout,
             dns: self.dns,
             gates,

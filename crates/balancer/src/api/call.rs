@@ -14,6 +14,9 @@ use super::{BackendMetrics, CallCounter, Code, Endpoint, Pick, PickPermit};
 type ArcSwapOption<T> = proxyless_sans_io::sync::Stepped<arc_swap::ArcSwapOption<T>>;
 
 /// Holds a subchannel's live connection, if there is one. Written by the tree, read by calls.
+///
+/// A connection is `dyn Any` because policies know nothing of the transport: the driver, which establishes it, and the
+/// call, which sends on it, agree on its type. A call downcasts it once per attempt.
 #[derive(Default)]
 pub struct ConnectionSlot {
     connection: ArcSwapOption<Arc<dyn Any + Send + Sync>>,

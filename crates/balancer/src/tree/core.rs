@@ -57,7 +57,7 @@ pub(super) struct Message {
 }
 
 impl Core {
-    pub(super) fn new(config: TreeConfig, wake: Arc<dyn Wake>) -> Self {
+    pub(super) fn new(config: TreeConfig, seed: u64, wake: Arc<dyn Wake>) -> Self {
         Self {
             now: Time::ZERO,
             pool: Pool::new(config),
@@ -66,7 +66,7 @@ impl Core {
             events: VecDeque::new(),
             bumped: false,
             deferred: VecDeque::new(),
-            rng: Rng::new(config.seed),
+            rng: Rng::new(seed),
             held: BTreeMap::new(),
             last_path: None,
             timers: BTreeSet::new(),

@@ -10,26 +10,26 @@ use proxyless_sans_io::BackoffConfig;
 
 use crate::api::{CallCounts, ConnectivityState};
 
-/// The configuration of a tree.
+/// The connection settings of a tree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TreeConfig {
-    /// The seed of the tree's random number generator.
-    pub seed: u64,
     /// The backoff after a failed connection attempt.
     pub backoff: BackoffConfig,
     /// The minimum time limit of a connection attempt; the limit is at least its backoff.
     pub connect_timeout: Duration,
     /// The time for which a READY connection without an owner is kept.
     pub linger: Duration,
+    /// The interval of keepalive PINGs (gRFC A8); `None`: no keepalive.
+    pub keepalive_interval: Option<Duration>,
 }
 
 impl Default for TreeConfig {
     fn default() -> Self {
         Self {
-            seed: 0,
             backoff: BackoffConfig::default(),
             connect_timeout: Duration::from_secs(20),
             linger: Duration::from_secs(5),
+            keepalive_interval: None,
         }
     }
 }
@@ -51,6 +51,8 @@ pub enum ConnectionEvent {
     Failed(String),
     /// The server sent GOAWAY; the driver lets calls in flight finish.
     GoAway(String),
+    /// The server sent GOAWAY because it received too many PINGs (`too_many_pings`). Otherwise like `GoAway`.
+    TooManyPings(String),
     /// The connection was closed.
     Closed(String),
 }
@@ -61,6 +63,7 @@ impl fmt::Debug for ConnectionEvent {
             Self::Ready(_) => f.write_str("Ready"),
             Self::Failed(why) => write!(f, "Failed({why})"),
             Self::GoAway(why) => write!(f, "GoAway({why})"),
+            Self::TooManyPings(why) => write!(f, "TooManyPings({why})"),
             Self::Closed(why) => write!(f, "Closed({why})"),
         }
     }
@@ -79,6 +82,8 @@ pub enum TreeEffect {
         address: SocketAddr,
         /// The time limit, after which the driver answers `Failed`.
         timeout: Duration,
+        /// The interval of keepalive PINGs; `None`: no keepalive.
+        keepalive_interval: Option<Duration>,
     },
     /// Cancel an attempt. No answer is expected.
     CancelConnect {

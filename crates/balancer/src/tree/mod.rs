@@ -39,11 +39,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Creates a tree without policies. `wake` is called from the data path when [`Tree::on_signals`] must be called.
+    /// Creates a tree without policies, whose randomness is that of `seed`. `wake` is called from the data path when
+    /// [`Tree::on_signals`] must be called.
     #[must_use]
-    pub fn new(config: TreeConfig, wake: Arc<dyn Wake>) -> Self {
+    pub fn new(config: TreeConfig, seed: u64, wake: Arc<dyn Wake>) -> Self {
         let rootless = ChildOutput::default();
-        Self { root: None, core: Core::new(config, wake), taken: rootless.clone(), rootless }
+        Self { root: None, core: Core::new(config, seed, wake), taken: rootless.clone(), rootless }
     }
 
     /// Updates the root policy, building it first if there is none.

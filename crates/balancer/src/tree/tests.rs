@@ -348,7 +348,7 @@ fn raised_signal_wakes_the_driver_once() {
         }
     }
     let wake = Arc::new(Count(Mutex::new(0)));
-    let mut tree = Tree::new(TreeConfig::default(), wake.clone());
+    let mut tree = Tree::new(TreeConfig::default(), 0, wake.clone());
     tree.update(Time::ZERO, &Update::new(pick_first(), endpoints([1]))).unwrap();
     let Some(TreeEffect::Connect { subchannel, attempt, .. }) = tree.poll_effect() else { panic!() };
     tree.on_connection(Time::ZERO, subchannel, attempt, ConnectionEvent::Ready(Arc::new(())));

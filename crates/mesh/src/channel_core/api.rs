@@ -23,7 +23,7 @@ pub struct ChannelConfig {
     pub listener_name: Arc<str>,
     /// The authority by which the virtual host is chosen.
     pub authority: Arc<str>,
-    /// The configuration of the policy tree. Its seed is not used: `seed` is.
+    /// The connection settings of the policy tree.
     pub tree: TreeConfig,
     /// The time for a priority to connect before the next is tried; 10 s in gRFC A56.
     pub failover_timeout: Duration,
@@ -139,6 +139,8 @@ pub enum ChannelEffect {
         address: SocketAddr,
         /// The time limit.
         timeout: Duration,
+        /// The interval of keepalive PINGs; `None`: no keepalive.
+        keepalive_interval: Option<Duration>,
     },
     /// Cancel an attempt.
     CancelConnect {

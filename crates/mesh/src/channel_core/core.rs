@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proxyless_balancer::api::{
     ConnectivityState, Endpoints, FailPicker, PickError, PolicyEvent, Update, Wake,
 };
-use proxyless_balancer::tree::{SubchannelNode, Tree, TreeConfig, TreeEffect, TreeStats};
+use proxyless_balancer::tree::{SubchannelNode, Tree, TreeEffect, TreeStats};
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::{HttpFilter, HttpFilterConfig, ListenerKind};
 
@@ -79,7 +79,7 @@ impl ChannelCore {
             // The tree uses the seed itself.
             dns: DnsScheduler::new(config.dns, !config.seed),
             clusters: Clusters::new(Arc::clone(&wake)),
-            tree: Tree::new(TreeConfig { seed: config.seed, ..config.tree }, wake),
+            tree: Tree::new(config.tree, config.seed, wake),
             settings: Arc::new(settings),
             managed: ManagedClusters::default(),
             phase: Phase::Idle,
@@ -335,9 +335,13 @@ impl ChannelCore {
     fn take_effects(&mut self, now: Time) -> DnsAsked {
         while let Some(effect) = self.tree.poll_effect() {
             let effect = match effect {
-                TreeEffect::Connect { subchannel: connection, attempt, address, timeout } => {
-                    ChannelEffect::Connect { connection, attempt, address, timeout }
-                }
+                TreeEffect::Connect {
+                    subchannel: connection,
+                    attempt,
+                    address,
+                    timeout,
+                    keepalive_interval,
+                } => ChannelEffect::Connect { connection, attempt, address, timeout, keepalive_interval },
                 TreeEffect::CancelConnect { subchannel: connection, attempt } => {
                     ChannelEffect::CancelConnect { connection, attempt }
                 }

@@ -256,10 +256,10 @@ impl Running {
                         subscriber.unwatch(watch);
                     }
                 }
-                ChannelEffect::Connect { connection, attempt, address, timeout } => {
+                ChannelEffect::Connect { connection, attempt, address, timeout, keepalive_interval } => {
                     self.driver.published.connecting().began(connection, attempt, address);
                     self.history.trace.connecting(connection, address);
-                    connections.connect(connection, attempt, address, timeout);
+                    connections.connect(connection, attempt, address, timeout, keepalive_interval);
                 }
                 ChannelEffect::CancelConnect { connection, attempt } => {
                     self.driver.published.connecting().ended(connection, attempt);

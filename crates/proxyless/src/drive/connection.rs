@@ -10,7 +10,7 @@ use proxyless_transport::panics::catch;
 use proxyless_transport::{Address, ConnectOptions, Connection, Connector, Lost};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::descriptors::Descriptors;
 use super::panics;
@@ -98,11 +98,12 @@ impl Connections {
         attempt: AttemptId,
         address: SocketAddr,
         timeout: Duration,
+        keepalive_interval: Option<Duration>,
     ) {
         let mut reporter =
             Reporter { reports: self.reports.clone(), connection, attempt, address, ended: false };
         let (connector, descriptors) = (Arc::clone(&self.connector), Arc::clone(&self.descriptors));
-        let options = ConnectOptions { connect_timeout: timeout, ..self.options.clone() };
+        let options = ConnectOptions { connect_timeout: timeout, keepalive_interval, ..self.options.clone() };
         let task = tokio::spawn(async move {
             let address = Address::Tcp(address);
             // The connector may be the program's own.
@@ -125,7 +126,11 @@ impl Connections {
             reporter.report(Kind::Ready(Arc::clone(&live)));
             let lost = live.left_open().await;
             debug!(target: "subchannel", %address, ?lost, "connection lost");
+            let too_many_pings = live.go_away().is_some_and(|go_away| go_away.is_too_many_pings());
             reporter.ended(match lost {
+                Lost::GoAway(reason) | Lost::Closed(reason) if too_many_pings => {
+                    ConnectionEvent::TooManyPings(reason)
+                }
                 Lost::GoAway(reason) => ConnectionEvent::GoAway(reason),
                 Lost::Closed(reason) => ConnectionEvent::Closed(reason),
             });
@@ -165,28 +170,11 @@ impl Connections {
                 ConnectionEvent::Ready(live)
             }
             Kind::Ended(event) => {
-                let lost = self.live.remove(&key)?.connection;
-                if lost.and_then(|lost| lost.go_away()).is_some_and(|said| said.is_too_many_pings()) {
-                    self.ping_less();
-                }
+                self.live.remove(&key)?;
                 event
             }
         };
         Some((connection, attempt, event))
-    }
-}
-
-impl Connections {
-    /// A8: a server that finds PINGs too frequent gets half as many on the channel's next connections. One server must not
-    /// end the probes of all others, so there is a limit: servers tolerate a PING every five minutes unless told otherwise.
-    fn ping_less(&mut self) {
-        const LONGEST: Duration = Duration::from_secs(10 * 60);
-        if let Some(interval) = &mut self.options.keepalive_interval
-            && *interval < LONGEST
-        {
-            *interval = interval.saturating_mul(2).min(LONGEST);
-            warn!(target: "subchannel", ?interval, "a server said too_many_pings: the keepalive interval is doubled");
-        }
     }
 }
 
@@ -206,7 +194,7 @@ mod tests {
     use proxyless_balancer::tree::SubchannelId;
     use proxyless_transport::{BoxedIo, Connecting};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
     use tokio::time::Instant;
 
     use super::*;
@@ -239,58 +227,60 @@ mod tests {
         }
     }
 
-    /// The time of the first PING on the connection after one that the server ended by GOAWAY with this code and debug
-    /// data. The interval is ten seconds.
-    async fn seconds_to_ping_after(code: u8, debug_data: &[u8]) -> u64 {
-        seconds_to_ping(10, 1, code, debug_data).await
+    fn connections() -> (Connections, UnboundedReceiver<Report>, UnboundedReceiver<DuplexStream>) {
+        let (reports, incoming) = unbounded_channel();
+        let (pipes, servers) = unbounded_channel();
+        let options = ConnectOptions { keepalive_while_idle: true, ..ConnectOptions::default() };
+        (Connections::new(Arc::new(Pipes(pipes)), options, reports), incoming, servers)
     }
 
-    /// The same after so many such connections, with this interval.
-    async fn seconds_to_ping(interval: u64, times: u64, code: u8, debug_data: &[u8]) -> u64 {
-        let (reports, mut incoming) = unbounded_channel();
-        let (pipes, mut servers) = unbounded_channel();
-        let options = ConnectOptions {
-            keepalive_interval: Some(Duration::from_secs(interval)),
-            keepalive_while_idle: true,
-            ..ConnectOptions::default()
-        };
-        let mut connections = Connections::new(Arc::new(Pipes(pipes)), options, reports);
-        let address = "192.0.2.1:80".parse().unwrap();
-        for attempt in 1..=times {
-            connections.connect(SubchannelId(1), AttemptId(attempt), address, Duration::from_secs(20));
-            let mut server = servers.recv().await.unwrap();
-            server.write_all(&SETTINGS).await.unwrap();
-            // Last stream 0.
-            let length = u8::try_from(8 + debug_data.len()).unwrap();
-            let go_away = [&[0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, code], debug_data].concat();
-            server.write_all(&go_away).await.unwrap();
-            for _ in ["ready", "ended"] {
-                let report = incoming.recv().await.unwrap();
-                connections.on_report(report).unwrap();
-            }
-        }
-        connections.connect(SubchannelId(1), AttemptId(times + 1), address, Duration::from_secs(20));
+    async fn connect(
+        connections: &mut Connections,
+        servers: &mut UnboundedReceiver<DuplexStream>,
+        keepalive_interval: Option<Duration>,
+    ) -> DuplexStream {
+        let (address, timeout) = ("192.0.2.1:80".parse().unwrap(), Duration::from_secs(20));
+        connections.connect(SubchannelId(1), AttemptId(1), address, timeout, keepalive_interval);
         let mut server = servers.recv().await.unwrap();
         server.write_all(&SETTINGS).await.unwrap();
-        let begin = Instant::now();
-        read_ping(&mut server).await;
-        begin.elapsed().as_secs()
+        server
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a8_too_many_pings_doubles_the_keepalive_interval() {
+    async fn a8_the_keepalive_interval_is_that_of_the_core() {
+        for seconds in [10, 320] {
+            let (mut connections, _incoming, mut servers) = connections();
+            let interval = Some(Duration::from_secs(seconds));
+            let mut server = connect(&mut connections, &mut servers, interval).await;
+            let begin = Instant::now();
+            read_ping(&mut server).await;
+            assert_eq!(begin.elapsed().as_secs(), seconds);
+        }
+    }
+
+    /// The end of a connection that the server ends by GOAWAY with this code and debug data.
+    async fn end_after(code: u8, debug_data: &[u8]) -> ConnectionEvent {
+        let (mut connections, mut incoming, mut servers) = connections();
+        let mut server = connect(&mut connections, &mut servers, None).await;
+        // Last stream 0.
+        let length = u8::try_from(8 + debug_data.len()).unwrap();
+        let go_away = [&[0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, code], debug_data].concat();
+        server.write_all(&go_away).await.unwrap();
+        let ready = incoming.recv().await.unwrap();
+        connections.on_report(ready).unwrap();
+        let ended = incoming.recv().await.unwrap();
+        connections.on_report(ended).unwrap().2
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a8_the_core_learns_of_too_many_pings() {
         const ENHANCE_YOUR_CALM: u8 = 11;
-        assert_eq!(seconds_to_ping_after(ENHANCE_YOUR_CALM, b"too_many_pings").await, 20);
-        assert_eq!(seconds_to_ping_after(ENHANCE_YOUR_CALM, b"too many calls").await, 10);
-        assert_eq!(seconds_to_ping_after(0, b"too_many_pings").await, 10);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a8_too_many_pings_does_not_end_keepalive() {
-        let after = |interval, times| seconds_to_ping(interval, times, 11, b"too_many_pings");
-        assert_eq!(after(10, 5).await, 320);
-        assert_eq!(after(10, 6).await, 600);
-        assert_eq!(after(10, 50).await, 600);
-        assert_eq!(after(3600, 2).await, 3600, "what the caller chose is not shortened");
+        let end = end_after(ENHANCE_YOUR_CALM, b"too_many_pings").await;
+        assert!(matches!(end, ConnectionEvent::TooManyPings(_)), "{end:?}");
+        for (code, debug_data) in [(ENHANCE_YOUR_CALM, &b"too many calls"[..]), (0, b"too_many_pings")] {
+            let end = end_after(code, debug_data).await;
+            let is_other = matches!(end, ConnectionEvent::GoAway(_) | ConnectionEvent::Closed(_));
+            assert!(is_other, "{end:?}");
+        }
     }
 }

@@ -130,7 +130,9 @@ impl Trace {
         let what = match event {
             ConnectionEvent::Ready(_) => Happened::Connected,
             ConnectionEvent::Failed(why) => Happened::Failed(why.to_string()),
-            ConnectionEvent::GoAway(why) => Happened::GoingAway(why.to_string()),
+            ConnectionEvent::GoAway(why) | ConnectionEvent::TooManyPings(why) => {
+                Happened::GoingAway(why.to_string())
+            }
             ConnectionEvent::Closed(why) => Happened::Lost(why.to_string()),
         };
         self.push(Entry::Connection { connection, address, what });

@@ -18,6 +18,7 @@ use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::{EndpointHealth, LbEndpoint, Resource, ResourceType};
 
 use crate::clients::endpoints::Connections;
+use crate::laws::keepalive::{INTERVAL, Keepalive};
 use crate::script::Settings;
 use crate::servers::resolver::Resolver;
 use crate::world::gates;
@@ -36,6 +37,7 @@ pub struct SimChannel {
     pub(crate) watches: BTreeMap<WatchId, Watched>,
     /// Its connections.
     pub(crate) connections: Connections,
+    pub(crate) keepalive: Keepalive,
     /// The DNS answers that it got, by name.
     pub(crate) resolved: BTreeMap<Arc<str>, Vec<SocketAddr>>,
     pub(crate) resolver: Resolver,
@@ -102,7 +104,7 @@ impl SimChannel {
         let config = ChannelConfig {
             listener_name: Arc::clone(&name),
             authority: name,
-            tree: TreeConfig::default(),
+            tree: TreeConfig { keepalive_interval: Some(INTERVAL), ..TreeConfig::default() },
             failover_timeout: DEFAULT_FAILOVER_TIMEOUT,
             dns: dns(),
             gates: gates(settings),
@@ -117,6 +119,7 @@ impl SimChannel {
             plane: None,
             watches: BTreeMap::new(),
             connections: Connections::default(),
+            keepalive: Keepalive::default(),
             resolved: BTreeMap::new(),
             resolver: Resolver::default(),
             told: BTreeSet::new(),

@@ -7,6 +7,7 @@ pub(crate) mod expected;
 pub(crate) mod fresh;
 pub(crate) mod in_use;
 pub(crate) mod invariants;
+pub(crate) mod keepalive;
 pub(crate) mod kept;
 pub(crate) mod ledger;
 pub(crate) mod liveness;

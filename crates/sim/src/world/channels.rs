@@ -124,12 +124,19 @@ impl World {
                 Violation::unless(known, "only pending queries are cancelled", || query.to_string())?;
                 channel.forget_names();
             }
-            ChannelEffect::Connect { connection, attempt: AttemptId(attempt), address, timeout } => {
+            ChannelEffect::Connect {
+                connection,
+                attempt: AttemptId(attempt),
+                address,
+                timeout,
+                keepalive_interval,
+            } => {
                 let told = channel.told.contains(&address);
                 Violation::unless(told, "connection attempts go to configured endpoints", || {
                     address.to_string()
                 })?;
                 channel.connects += 1;
+                channel.keepalive.connect(keepalive_interval)?;
                 channel.connections.connect(now, connection, attempt, address)?;
                 self.dial(epoch, attempt, address, timeout);
             }
@@ -322,7 +329,13 @@ impl World {
             }
             (Happening::GoAway, Phase::Ready) => {
                 channel.connections.over(now, attempt);
-                ConnectionEvent::GoAway("graceful".into())
+                // Without a draw, so that the worlds of known seeds stay the same.
+                if attempt.is_multiple_of(4) {
+                    channel.keepalive.too_many_pings();
+                    ConnectionEvent::TooManyPings("calm down".into())
+                } else {
+                    ConnectionEvent::GoAway("graceful".into())
+                }
             }
             (Happening::Broken, Phase::Ready) => {
                 channel.connections.over(now, attempt);

@@ -173,7 +173,7 @@ fn a62_transient_failure_is_sticky_until_ready() {
 fn a62_shuffle_changes_the_order_of_endpoints_only() {
     let pairs: Vec<Endpoint> = (0..20).map(|n| endpoint_at(&[address(2 * n), address(2 * n + 1)])).collect();
     let order = |seed: u64, shuffle_address_list: bool| {
-        let mut bench = Bench::with_config(crate::tree::TreeConfig { seed, ..Default::default() });
+        let mut bench = Bench::with_seed(seed);
         let config = PickFirstConfig { shuffle_address_list, ..PickFirstConfig::default() };
         bench.update(Arc::new(config), Endpoints::of(pairs.clone()));
         bench.advance(DELAY * 40);

@@ -9,7 +9,7 @@ use super::RoundRobinConfig;
 use crate::api::ConnectivityState::{Connecting, Ready, TransientFailure};
 use crate::api::{Endpoint, Endpoints, Update};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
-use crate::tree::{TreeConfig, TreeEffect};
+use crate::tree::TreeEffect;
 
 fn config() -> Arc<RoundRobinConfig> {
     Arc::new(RoundRobinConfig)
@@ -195,7 +195,7 @@ fn the_position_goes_on_when_the_picker_is_built_anew() {
 fn clients_start_at_different_endpoints() {
     let firsts: std::collections::BTreeSet<_> = (0..50)
         .map(|seed| {
-            let mut bench = Bench::with_config(TreeConfig { seed, ..TreeConfig::default() });
+            let mut bench = Bench::with_seed(seed);
             bench.update(config(), endpoints(1..=10));
             bench.ready_all();
             bench.picks(1)[0]

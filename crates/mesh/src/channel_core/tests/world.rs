@@ -365,7 +365,7 @@ impl World {
             ChannelEffect::DnsCancel { query } => {
                 assert!(self.queries.remove(&query).is_some(), "query {query} unknown");
             }
-            ChannelEffect::Connect { connection, attempt, address, timeout } => {
+            ChannelEffect::Connect { connection, attempt, address, timeout, .. } => {
                 self.connects.push(address);
                 let answer = match self.backends.get(&address).copied().unwrap_or(Backend::Accepts) {
                     Backend::Accepts => Some(ConnectionEvent::Ready(Arc::new(address))),
