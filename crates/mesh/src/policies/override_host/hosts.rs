@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    ConnectivityState, Cx, Detail, Endpoint, EndpointHealth, Endpoints, Failures, HandleId, Lent,
+    ConnectivityState, Cx, Detail, Endpoint, EndpointHealth, Endpoints, Failures, HandleId, Lent, PickTarget,
     SubchannelEvent, SubchannelHandle, SubchannelSpec,
 };
 use proxyless_sans_io::Time;
@@ -128,7 +128,7 @@ impl Hosts {
                 host.live.failed(self.failures.next());
             }
             // Connectivity, not health: a session survives an ejection.
-            bump_if(host.live.set_state(Some(event.state)), cx);
+            host.set_state(event.state, cx);
         }
         lent.is_some()
     }
@@ -140,7 +140,7 @@ impl Hosts {
         if self.sessions == Sessions::Used {
             let host = self.by_address.entry(address).or_default();
             host.lent.push(subchannel.id());
-            bump_if(host.live.set_target(Some(subchannel.target())), cx);
+            host.set_target(Some(subchannel.target()), cx);
             // The child has a subchannel now: the policy's own is not needed.
             if let Some(own) = host.own.take() {
                 self.owned.remove(&own.id());
@@ -180,16 +180,16 @@ impl Hosts {
             // Others may have been dropped as well.
             let newest = host.lent.iter().rev().find_map(|&id| self.lent.get(id));
             if let Some((newest, _)) = newest {
-                bump_if(host.live.set_target(Some(newest.target())), cx);
+                host.set_target(Some(newest.target()), cx);
             } else if host.own.is_none() && host.endpoint.is_some() && is_live(host, self.idle_timeout, now) {
                 // A75-41: a session used it within idle_timeout.
-                bump_if(host.live.set_target(Some(subchannel.target())), cx);
+                host.set_target(Some(subchannel.target()), cx);
                 host.own = Some(subchannel);
                 self.owned.insert(id, address);
                 taken_over = true;
             } else if host.own.is_none() {
                 // A75-42: otherwise it is dropped.
-                bump_if(host.live.set_target(None), cx);
+                host.set_target(None, cx);
                 if host.is_forgotten() {
                     self.by_address.remove(&address);
                 }
@@ -241,7 +241,7 @@ impl Hosts {
         let Some(host) = self.by_address.get_mut(&address) else { return };
         let Some(endpoint) = &host.endpoint else { return };
         let subchannel = cx.create_subchannel(SubchannelSpec::new(address, Arc::clone(endpoint)));
-        bump_if(host.live.set_target(Some(subchannel.target())), cx);
+        host.set_target(Some(subchannel.target()), cx);
         self.owned.insert(subchannel.id(), address);
         if let Some(old) = host.own.replace(subchannel) {
             self.owned.remove(&old.id());
@@ -252,12 +252,26 @@ impl Hosts {
         let Some(host) = self.by_address.get_mut(&address) else { return };
         if let Some(own) = host.own.take() {
             self.owned.remove(&own.id());
-            bump_if(host.live.set_target(None), cx);
+            host.set_target(None, cx);
         }
     }
 }
 
 impl Host {
+    /// Sets the subchannel of the address. RPCs that wait for it pick again.
+    fn set_target(&self, target: Option<&Arc<PickTarget>>, cx: &mut dyn Cx) {
+        if self.live.set_target(target) {
+            cx.bump();
+        }
+    }
+
+    /// Sets the state of the subchannel. RPCs that wait for it pick again.
+    fn set_state(&self, state: ConnectivityState, cx: &mut dyn Cx) {
+        if self.live.set_state(Some(state)) {
+            cx.bump();
+        }
+    }
+
     /// Whether it is not listed and has no subchannel.
     fn is_forgotten(&self) -> bool {
         self.endpoint.is_none() && self.own.is_none() && self.lent.is_empty()
@@ -286,10 +300,4 @@ impl Host {
 /// Whether a session used the host within idle_timeout.
 fn is_live(host: &Host, idle_timeout: Duration, now: Time) -> bool {
     host.live.last_used().is_some_and(|last_used| last_used + idle_timeout > now)
-}
-
-fn bump_if(awaited: bool, cx: &mut dyn Cx) {
-    if awaited {
-        cx.bump();
-    }
 }
