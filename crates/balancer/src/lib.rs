@@ -12,6 +12,7 @@
 
 pub mod api;
 pub mod policies;
+#[cfg(any(test, feature = "testing"))]
 #[allow(clippy::expect_used, clippy::panic, reason = "tests only")]
 pub mod testing;
 pub mod tree;
