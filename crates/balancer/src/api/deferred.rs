@@ -17,7 +17,7 @@ impl Deferred {
         }
     }
 
-    /// Whether the work was requested. It is not any more.
+    /// Ends the request; returns true if there was one.
     pub fn take(&mut self) -> bool {
         self.0.take().is_some()
     }

@@ -121,7 +121,7 @@ impl Below {
     }
 
     /// Makes the next update create a new child, which takes over the connections of this one. This one serves RPCs
-    /// until its replacement has left CONNECTING; the layer does not see its subchannels any more.
+    /// until its replacement has left CONNECTING; the layer no longer sees its subchannels.
     pub fn replace(&mut self) {
         self.outgoing = self.child.take();
     }

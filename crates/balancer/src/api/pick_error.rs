@@ -19,7 +19,7 @@ impl PickError {
         Arc::new(Self { code: Code::Unavailable, message: message.into() })
     }
 
-    /// The same with the resolution note of the update: A74: it is part of the error of RPCs.
+    /// Like [`Self::unavailable`]. A74: the resolution note of the update is part of the error of RPCs.
     pub fn with_note(message: impl Into<String>, note: Option<&Arc<str>>) -> Arc<Self> {
         let message = message.into();
         Self::unavailable(match note {
