@@ -8,12 +8,12 @@ use std::time::Duration;
 use http::HeaderMap;
 use prost::encoding::decode_varint;
 use proxyless_balancer::api::{CallAttributes, CallTicket, Code, OverrideHost, PickArgs, PickResult, Wake};
-use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeStats};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeEffect, TreeStats};
 use proxyless_mesh::channel_core::{
     Activity, ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane,
 };
-use proxyless_mesh::cluster_ref::ClusterRef;
-use proxyless_mesh::dns::{DnsAnswer, DnsConfig};
+use proxyless_mesh::cluster_claim::ClusterClaim;
+use proxyless_mesh::dns::{DnsAnswer, DnsConfig, QueryId};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::Gates;
@@ -91,9 +91,9 @@ struct World {
     watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
     /// The address of each attempt, and whether it succeeded.
     attempts: BTreeMap<(SubchannelId, AttemptId), (SocketAddr, bool)>,
-    queries: BTreeMap<u64, u16>,
+    queries: BTreeMap<QueryId, u16>,
     plane: Option<DataPlane>,
-    calls: Vec<(Arc<ClusterRef>, CallTicket)>,
+    calls: Vec<(Arc<ClusterClaim>, CallTicket)>,
 }
 
 impl World {
@@ -141,13 +141,20 @@ impl World {
                 }
                 ChannelEffect::DnsQuery { query, port, .. } => drop(self.queries.insert(query, port)),
                 ChannelEffect::DnsCancel { query } => {
-                    assert!(self.queries.remove(&query).is_some(), "query {query} is over");
+                    assert!(self.queries.remove(&query).is_some(), "{query:?} is over");
                 }
-                ChannelEffect::Connect { connection, attempt, address, .. } => {
+                ChannelEffect::Connection(TreeEffect::Connect {
+                    subchannel: connection,
+                    attempt,
+                    address,
+                    ..
+                }) => {
                     self.attempts.insert((connection, attempt), (address, false));
                 }
-                ChannelEffect::CancelConnect { connection, attempt }
-                | ChannelEffect::CloseGracefully { connection, attempt } => {
+                ChannelEffect::Connection(
+                    TreeEffect::CancelConnect { subchannel: connection, attempt }
+                    | TreeEffect::CloseGracefully { subchannel: connection, attempt },
+                ) => {
                     self.attempts.remove(&(connection, attempt));
                 }
                 ChannelEffect::EnterIdle => self.plane = None,

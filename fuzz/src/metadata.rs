@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue};
 use prost::Message as _;
 use proxyless::fuzzing::{Session, orca_trailer as read_trailer};
 use proxyless_balancer::api::{ActualHost, BackendMetrics, Wake};
-use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::route_table::RouteTable;
 use proxyless_sans_io::Rng;
 use proxyless_xds::orca::OrcaLoadReport;
@@ -161,6 +161,6 @@ fn table() -> RouteTable {
         filter_overrides: FilterOverrides::default(),
     };
     RouteTable::new(&host, None, &filters, |name| {
-        Arc::new(ClusterRef::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
+        Arc::new(ClusterClaim::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
     })
 }

@@ -389,8 +389,10 @@ impl Bench {
                 | TreeEffect::CloseGracefully { subchannel, .. } => {
                     self.connections.remove(&subchannel);
                 }
-                TreeEffect::RequestReresolution => self.reresolutions += 1,
             }
+        }
+        if self.tree.take_reresolution_request() {
+            self.reresolutions += 1;
         }
         if let Some(published) = self.tree.take_published() {
             self.published.push((published, self.tree.output().state));

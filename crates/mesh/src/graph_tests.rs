@@ -1,3 +1,5 @@
+//! Tests of the cluster graph.
+
 use super::*;
 
 /// A graph by name: aggregates with their children, leaves with their state, and missing clusters.

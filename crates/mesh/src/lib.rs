@@ -4,7 +4,7 @@
 //!   A74),
 //!   with [`graph`] flattening aggregate clusters (A37, A99).
 //! * [`dns`] schedules the resolution of LOGICAL_DNS clusters (A37).
-//! * [`route_table`] chooses the cluster of an RPC (A28, A31); a [`cluster_ref`] keeps that cluster alive.
+//! * [`route_table`] chooses the cluster of an RPC (A28, A31); a [`cluster_claim`] keeps that cluster alive.
 //! * [`policies`] are the load balancing policies that depend on xDS, fed with [`endpoints`]; [`channel_core`] runs
 //!   them.
 //!
@@ -16,7 +16,7 @@
 )]
 
 pub mod channel_core;
-pub mod cluster_ref;
+pub mod cluster_claim;
 pub mod dependency_manager;
 pub mod dns;
 pub mod endpoints;
@@ -24,5 +24,6 @@ pub mod graph;
 pub mod listing;
 pub mod policies;
 pub mod route_table;
+mod targets;
 pub mod virtual_host;
 pub mod xds_config;

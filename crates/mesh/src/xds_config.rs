@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_xds::resource::{
-    CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment, LbPolicy, Listener, MetricSelection,
-    OverrideHostStatus, RouteConfiguration, VirtualHost,
+    Cluster, ClusterLoadAssignment, HttpConnectionManager, HttpFilter, Listener, ListenerKind,
+    RouteConfiguration, VirtualHost,
 };
 
 /// One consistent set of resources.
@@ -21,7 +21,7 @@ pub struct XdsConfig {
     pub route_config: Arc<RouteConfiguration>,
     /// The virtual host in `route_config` for the channel's authority.
     pub virtual_host: Arc<VirtualHost>,
-    /// Each cluster in a route or subscription, and each leaf of an aggregate. `Err` is the reason why the cluster is
+    /// Each cluster in a route or claim, and each leaf of an aggregate. `Err` is the reason why the cluster is
     /// unusable; RPCs to it fail with that text.
     ///
     /// Aggregates between a root and its leaves have no entry: the root's leaf list is flattened.
@@ -65,6 +65,38 @@ impl XdsConfig {
         }
         changed
     }
+
+    /// Whether both have the same route table.
+    pub(crate) fn has_same_routes(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.virtual_host, &other.virtual_host)
+            && self.max_stream_duration() == other.max_stream_duration()
+            && self.http_filters() == other.http_filters()
+    }
+
+    /// The listener's HTTP filters (gRFC A39).
+    pub(crate) fn http_filters(&self) -> &[HttpFilter] {
+        self.connection_manager().map_or(&[], |manager| &manager.filters)
+    }
+
+    /// The listener's limit on the duration of RPCs (gRFC A31).
+    pub(crate) fn max_stream_duration(&self) -> Option<Duration> {
+        self.connection_manager()?.max_stream_duration
+    }
+
+    fn connection_manager(&self) -> Option<&HttpConnectionManager> {
+        match &self.listener.kind {
+            ListenerKind::Api(manager) => Some(manager),
+            ListenerKind::Socket => None,
+        }
+    }
+}
+
+/// Whether both have the same clusters, by name and pointer.
+pub(crate) fn same_clusters(
+    a: &BTreeMap<Arc<str>, ClusterEntry>,
+    b: &BTreeMap<Arc<str>, ClusterEntry>,
+) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|((a, old), (b, new))| a == b && same_entry(old, new))
 }
 
 fn same_entry(a: &ClusterEntry, b: &ClusterEntry) -> bool {
@@ -77,8 +109,8 @@ fn same_entry(a: &ClusterEntry, b: &ClusterEntry) -> bool {
 
 /// The leaves of an aggregate.
 fn leaves(entry: &ClusterEntry) -> &[Arc<str>] {
-    match entry.as_ref().map(|cluster| &cluster.children) {
-        Ok(ClusterChildren::Aggregate { leaf_clusters, .. }) => leaf_clusters,
+    match entry.as_ref().map(|cluster| &cluster.state) {
+        Ok(ClusterState::Aggregate { leaf_clusters, .. }) => leaf_clusters,
         _ => &[],
     }
 }
@@ -110,31 +142,36 @@ impl ClusterView {
     }
 }
 
-/// A cluster with its endpoints or leaves.
-#[derive(Clone, Debug)]
+/// The configuration of a cluster.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClusterConfig {
     /// The cluster's name.
     pub name: Arc<str>,
-    /// The resource. A placeholder for a leaf whose Cluster is still loading (always [`EndpointsState::Pending`]).
-    pub cluster: Arc<Cluster>,
-    /// Endpoints, or the leaves of an aggregate.
-    pub children: ClusterChildren,
+    /// The cluster's resources, as far as they are known.
+    pub state: ClusterState,
 }
 
-/// The children of a cluster.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ClusterChildren {
-    /// A leaf's endpoints.
-    Endpoints {
+/// The resources of a cluster.
+#[derive(Clone, Debug)]
+pub enum ClusterState {
+    /// Requested, but not answered yet: the Cluster, or the endpoints of a leaf. Only below an aggregate, or for a
+    /// cluster that only RPCs in flight hold; acts as CONNECTING, never as a failure.
+    Pending,
+    /// A cluster with endpoints.
+    Leaf {
+        /// The resource.
+        cluster: Arc<Cluster>,
         /// The endpoints.
         endpoints: EndpointsState,
         /// The problem in resolving them, for RPC errors.
         resolution_note: Option<Arc<str>>,
     },
-    /// An aggregate's leaves.
+    /// An aggregate of leaves.
     Aggregate {
-        /// Their names in order of preference, flattened, without duplicates; at least one. Each is a key of
-        /// [`XdsConfig::clusters`].
+        /// The resource.
+        cluster: Arc<Cluster>,
+        /// The names of the leaves in order of preference, flattened, without duplicates; at least one. Each is a key
+        /// of [`XdsConfig::clusters`].
         leaf_clusters: Arc<[Arc<str>]>,
         /// The problems in resolving them (missing children, for example), for RPC errors.
         resolution_note: Option<Arc<str>>,
@@ -144,56 +181,60 @@ pub enum ClusterChildren {
 /// The state of a leaf's endpoints.
 #[derive(Clone, Debug)]
 pub enum EndpointsState {
-    /// Requested, but not answered yet. Only below an aggregate, or for a cluster that only RPCs in flight hold; acts
-    /// as CONNECTING, never as a failure.
-    Pending,
     /// An error or a missing resource: acts as one priority without endpoints (A37-36 to A37-38).
     Missing,
     /// These endpoints.
     Known(Arc<ClusterLoadAssignment>),
 }
 
-impl PartialEq for EndpointsState {
-    /// Known endpoints are equal if they are the same allocation: comparing thousands would cost more than it saves.
+impl ClusterConfig {
+    /// A cluster of which only the name is known.
+    #[must_use]
+    pub fn pending(name: Arc<str>) -> Self {
+        Self { name, state: ClusterState::Pending }
+    }
+
+    /// Whether the cluster waits for its resources.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        matches!(self.state, ClusterState::Pending)
+    }
+
+    /// The Cluster resource, if it is known.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
+        match &self.state {
+            ClusterState::Pending => None,
+            ClusterState::Leaf { cluster, .. } | ClusterState::Aggregate { cluster, .. } => Some(cluster),
+        }
+    }
+}
+
+impl PartialEq for ClusterState {
+    /// Resources are equal if they are the same allocation: comparing thousands of endpoints would cost more than it
+    /// saves.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Pending, Self::Pending) | (Self::Missing, Self::Missing) => true,
-            (Self::Known(a), Self::Known(b)) => Arc::ptr_eq(a, b),
+            (Self::Pending, Self::Pending) => true,
+            (
+                Self::Leaf { cluster: a, endpoints: a_endpoints, resolution_note: a_note },
+                Self::Leaf { cluster: b, endpoints: b_endpoints, resolution_note: b_note },
+            ) => Arc::ptr_eq(a, b) && a_endpoints == b_endpoints && a_note == b_note,
+            (
+                Self::Aggregate { cluster: a, leaf_clusters: a_leaves, resolution_note: a_note },
+                Self::Aggregate { cluster: b, leaf_clusters: b_leaves, resolution_note: b_note },
+            ) => Arc::ptr_eq(a, b) && a_leaves == b_leaves && a_note == b_note,
             _ => false,
         }
     }
 }
 
-impl ClusterConfig {
-    /// A leaf of which only the name is known.
-    #[must_use]
-    pub fn unknown_leaf(name: Arc<str>) -> Self {
-        let cluster = Cluster {
-            kind: ClusterKind::Eds { service_name: None },
-            lb_policy: Some(LbPolicy::WrrLocality(Box::new(LbPolicy::RoundRobin))),
-            lrs_server: None,
-            lrs_report_endpoint_metrics: MetricSelection::default(),
-            circuit_breakers: CircuitBreakers::default(),
-            idle_timeout: Duration::from_secs(3600),
-            outlier_detection: None,
-            override_host_status: OverrideHostStatus::default(),
-        };
-        let children =
-            ClusterChildren::Endpoints { endpoints: EndpointsState::Pending, resolution_note: None };
-        Self { name, cluster: Arc::new(cluster), children }
-    }
-
-    /// Whether both are equal for a policy.
-    #[must_use]
-    pub fn same_as(&self, other: &Self) -> bool {
-        self.name == other.name
-            && Arc::ptr_eq(&self.cluster, &other.cluster)
-            && self.children == other.children
-    }
-
-    /// Whether this is a leaf that waits for its resources.
-    #[must_use]
-    pub fn is_pending(&self) -> bool {
-        matches!(self.children, ClusterChildren::Endpoints { endpoints: EndpointsState::Pending, .. })
+impl PartialEq for EndpointsState {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Missing, Self::Missing) => true,
+            (Self::Known(a), Self::Known(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
     }
 }

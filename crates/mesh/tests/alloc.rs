@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use proxyless_balancer::api::{CallAttributes, CallTicket, Code, OverrideHost, PickArgs, PickResult, Wake};
-use proxyless_balancer::tree::{ConnectionEvent, TreeConfig};
+use proxyless_balancer::tree::{ConnectionEvent, TreeConfig, TreeEffect};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
@@ -159,11 +159,12 @@ fn serving_channel() -> (ChannelCore, DataPlane, Vec<Arc<LoadStore>>) {
         match effect {
             ChannelEffect::Watch { watch, resource_type, name } => {
                 let event = WatchEvent::Changed(Ok(resource(resource_type, &name)));
-                core.handle(Time::ZERO, ChannelInput::Resource { watch, event });
+                core.handle(Time::ZERO, ChannelInput::Resources { events: vec![(watch, event)] });
             }
-            ChannelEffect::Connect { connection, attempt, .. } => {
+            ChannelEffect::Connection(TreeEffect::Connect { subchannel: connection, attempt, .. }) => {
                 let event = ConnectionEvent::Ready(Arc::new(()));
-                core.handle(Time::ZERO, ChannelInput::Connection { connection, attempt, event });
+                let events = vec![(connection, attempt, event)];
+                core.handle(Time::ZERO, ChannelInput::Connections { events });
             }
             ChannelEffect::Publish(new) => plane = Some(new),
             ChannelEffect::RegisterLoad { store } => loads.push(store),

@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use crate::builder::XdsChannelBuilder;
 use crate::call::{self, CallSettings, XdsBody};
-use crate::drive::channel::{Command, ask_for_report};
+use crate::drive::channel::{self as driver, Command};
 use crate::error::ConnectError;
 use crate::inspect::{ChannelReport, ChannelTree};
 use crate::snapshot::{Published, Snapshot};
@@ -202,7 +202,7 @@ impl XdsChannel {
     ///
     /// Costs RPCs nothing: the channel's task answers between two events.
     pub async fn report(&self) -> Option<ChannelReport> {
-        ask_for_report(&self.shared.commands).await
+        driver::describe(&self.shared.commands).await
     }
 
     /// The routes and the policy tree; draw them with `to_string`, or serialize them. `None` as in [`Self::report`].

@@ -16,9 +16,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::clock;
 use crate::drive::channel;
+use crate::drive::management_server::ManagementServer;
 use crate::drive::xds::{Place, XdsClient};
 use crate::inspect::{ChannelReport, ClientDump};
-use crate::server::ServerChannel;
 
 /// The time limit for all channels together to answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ impl ClientPool {
         let asked: Vec<_> = {
             let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
             let live = channels.iter().filter_map(WeakUnboundedSender::upgrade);
-            live.map(|commands| channel::ask_for_report(&commands)).collect()
+            live.map(|commands| channel::describe(&commands)).collect()
         };
         if Handle::try_current().is_ok() { in_time(asked).await } else { on_a_thread(in_time(asked)).await }
     }
@@ -181,7 +181,7 @@ impl ClientKey {
             config.resource_timeout = timeout;
         }
         let lrs_config = LrsCoreConfig::new(&self.bootstrap, clock::seed());
-        let server = ServerChannel::new(self.bootstrap.server().target.clone(), place.connector());
+        let server = ManagementServer::new(self.bootstrap.server().target.clone(), place.connector());
         XdsClient::start(config, lrs_config, server, place)
     }
 }

@@ -73,12 +73,12 @@ mod filters;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod inspect;
-mod server;
 #[doc(hidden)]
 pub mod simulation;
 mod snapshot;
 mod state;
 mod sync;
+mod targets;
 mod user_agent;
 
 pub use bootstrap::bootstrap_from_env;

@@ -9,14 +9,14 @@ use h2::RecvStream;
 use http_body::{Frame, SizeHint};
 use thiserror::Error;
 
-use crate::place::Place;
+use crate::stream_permit::StreamPermit;
 use crate::upload::Rest;
 
 /// The number of bytes read before flow control capacity is released, while there is more to read. h2 releases the rest
 /// when the stream ends.
 const RELEASE_AT: usize = 16 << 10;
 
-/// The body of a response. It holds its stream's place on the connection until it ends or is dropped; dropping it early
+/// The body of a response. It holds its stream's permit until it ends or is dropped; dropping it early
 /// cancels the stream.
 pub struct Body(Option<Open>);
 
@@ -28,7 +28,7 @@ struct Open {
     data_ended: bool,
     /// The request, which ends with the response.
     _upload: Rest,
-    place: Place,
+    permit: StreamPermit,
 }
 
 /// A response was interrupted.
@@ -43,12 +43,12 @@ pub struct BodyError {
 }
 
 impl Body {
-    pub(crate) fn new(stream: RecvStream, upload: Rest, mut place: Place) -> Self {
+    pub(crate) fn new(stream: RecvStream, upload: Rest, mut permit: StreamPermit) -> Self {
         let ended = stream.is_end_stream();
         if ended {
-            place.end();
+            permit.end();
         }
-        let open = Open { stream, unreleased: 0, data_ended: false, _upload: upload, place };
+        let open = Open { stream, unreleased: 0, data_ended: false, _upload: upload, permit };
         Self((!ended).then_some(open))
     }
 }
@@ -99,10 +99,10 @@ impl http_body::Body for Body {
         let frame = match ready!(open.poll_frame(cx)) {
             Some(Ok(frame)) if frame.is_data() => return Poll::Ready(Some(Ok(frame))),
             Some(Ok(trailers)) => Some(Ok(trailers)),
-            Some(Err(error)) => Some(Err(BodyError::of(&error, open.place.shared()))),
+            Some(Err(error)) => Some(Err(BodyError::of(&error, open.permit.shared()))),
             None => None,
         };
-        open.place.end();
+        open.permit.end();
         self.0 = None;
         Poll::Ready(frame)
     }

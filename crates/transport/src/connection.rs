@@ -11,15 +11,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use tokio::task::AbortHandle;
 
 use crate::body::Body;
+use crate::connection_task;
 use crate::connector::BoxedIo;
 use crate::error::SendError;
 use crate::frame_tap::FrameTap;
 use crate::go_away::GoAway;
 use crate::options::ConnectOptions;
-use crate::place::Place;
 use crate::state::{ConnectionState, LocalEnd, Lost, Shared};
-use crate::task;
-use crate::tasks::Tasks;
+use crate::stream_permit::StreamPermit;
+use crate::task_counter::TaskCounter;
 use crate::upload::{Rest, Upload};
 
 /// An HTTP/2 connection whose server has sent its SETTINGS.
@@ -41,21 +41,21 @@ where
         let tap = FrameTap::new(io, Arc::clone(&shared));
         let (sender, http2) = builder(options).handshake(tap).await?;
         shared.set_sender(sender);
-        let task = shared.spawn(task::run(http2, options, Arc::clone(&shared)));
+        let task = shared.spawn(connection_task::run(http2, options, Arc::clone(&shared)));
         Ok(Self { shared, task, requests: PhantomData })
     }
 
-    /// Waits, in order of arrival, for a place among the streams that the server's MAX_CONCURRENT_STREAMS allows. Sends
+    /// Waits, in order of arrival, for one of the streams that the server's MAX_CONCURRENT_STREAMS allows. Sends
     /// nothing.
     ///
     /// # Errors
     /// If the connection takes no more streams.
-    pub fn reserve(&self) -> impl Future<Output = Result<Reserved<B>, String>> + Send + use<B> {
-        let place = Place::take(Arc::clone(&self.shared));
-        async move { Ok(Reserved { place: place.await?, request: PhantomData }) }
+    pub fn reserve(&self) -> impl Future<Output = Result<ReservedStream<B>, String>> + Send + use<B> {
+        let permit = StreamPermit::take(Arc::clone(&self.shared));
+        async move { Ok(ReservedStream { permit: permit.await?, request: PhantomData }) }
     }
 
-    /// Reserves a place and sends a request in it. Returns the head of the response. Dropping the future cancels the
+    /// Reserves a stream and sends a request on it. Returns the head of the response. Dropping the future cancels the
     /// request.
     ///
     /// # Errors
@@ -74,13 +74,13 @@ where
     }
 }
 
-/// A place among a connection's streams.
-pub struct Reserved<B> {
-    place: Place,
+/// A stream that may be opened: the permit is held, nothing has been sent.
+pub struct ReservedStream<B> {
+    permit: StreamPermit,
     request: PhantomData<fn(B)>,
 }
 
-impl<B> Reserved<B>
+impl<B> ReservedStream<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
@@ -89,8 +89,8 @@ where
     /// # Errors
     /// [`SendError`] says whether the server can have seen the request.
     pub async fn send(self, request: Request<B>) -> Result<Response<Body>, SendError<B>> {
-        let mut place = self.place;
-        let shared = place.shared();
+        let mut permit = self.permit;
+        let shared = permit.shared();
         let Some(mut sender) = shared.sender() else {
             return Err(SendError::unsent(request, shared.refusal()));
         };
@@ -112,8 +112,8 @@ where
             }
         };
         drop(sender);
-        place.begin(response.stream_id().as_u32());
-        let shared = place.shared();
+        permit.begin(response.stream_id().as_u32());
+        let shared = permit.shared();
         let upload = if no_body {
             Rest::none()
         } else {
@@ -126,10 +126,10 @@ where
             .await
         };
         match (&mut response).await {
-            Ok(response) => Ok(response.map(|stream| Body::new(stream, upload, place))),
+            Ok(response) => Ok(response.map(|stream| Body::new(stream, upload, permit))),
             Err(error) => {
                 let error = SendError::of_stream(&error, response.stream_id().as_u32(), shared);
-                place.end();
+                permit.end();
                 Err(error)
             }
         }
@@ -198,7 +198,7 @@ impl<B> Connection<B> {
     }
 
     /// The task counter of this connection (and others with the same [`ConnectOptions::tasks`]).
-    pub fn tasks(&self) -> &Tasks {
+    pub fn tasks(&self) -> &TaskCounter {
         &self.shared.tasks
     }
 }

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use crate::Address;
 use crate::options::ConnectOptions;
 use crate::panics::{Panicked, contain};
+use crate::targets;
 
 /// Opens byte streams. Implement it to add TLS, a proxy or a test network.
 pub trait Connector: Send + Sync + 'static {
@@ -97,7 +98,7 @@ impl TcpConnector {
             && let Err(error) = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout))
         {
             // Sandboxes may lack it, and the connection works without it.
-            tracing::debug!(target: "subchannel", %address, %error, "TCP_USER_TIMEOUT cannot be set");
+            tracing::debug!(target: targets::SUBCHANNEL, %address, %error, "TCP_USER_TIMEOUT cannot be set");
         }
         Ok(stream)
     }

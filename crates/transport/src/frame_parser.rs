@@ -90,7 +90,7 @@ impl FrameParser {
         !self.seen_settings && matches!(&self.state, State::Header(header) if header.so_far().is_empty())
     }
 
-    /// The length on the wire of the largest header block in the bytes that were pushed last, or else of the last block.
+    /// The length on the wire of the largest header block in the bytes that were pushed last, or else of the last one.
     pub(crate) fn largest_block(&self) -> usize {
         self.largest_block
     }

@@ -12,6 +12,7 @@ use tokio::time::{Sleep, sleep};
 use crate::connector::BoxedIo;
 use crate::frame_parser::{Event, FrameParser, split};
 use crate::interim;
+use crate::quota::Socket;
 use crate::sent_frames::SentFrames;
 use crate::state::Shared;
 
@@ -108,7 +109,8 @@ impl FrameTap {
         cx: &mut Context<'_>,
         outcome: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        self.shared.quota.set_blocked(outcome.is_pending());
+        let socket = if outcome.is_pending() { Socket::Blocked } else { Socket::Writable };
+        self.shared.quota.set_socket(socket);
         if outcome.is_ready() {
             self.stalled = None;
             return outcome;

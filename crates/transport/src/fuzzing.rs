@@ -36,8 +36,8 @@ pub fn received<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<Received> 
     found
 }
 
-/// What the tap finds in bytes from this side that leave in these parts: the greatest stream that has begun, if one has,
-/// and the streams that were reset.
+/// The result of the tap for bytes from this side that leave in these parts: the greatest stream that has begun, and
+/// the streams that were reset.
 pub fn sent<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> (Option<u32>, Vec<u32>) {
     let mut frames = SentFrames::default();
     let (mut begun, mut reset) = (None, Vec::new());

@@ -6,8 +6,8 @@ const SLOTS: usize = 64;
 
 /// Counts the HEADERS that do not end their stream, without a record for each stream.
 ///
-/// Streams share slots. A slot starts again when a newer stream is answered, so a server cannot make room for more unless
-/// the client sends another request. Older streams count along, with one response for each that is open.
+/// Streams share slots. A slot starts again when a newer stream is answered, so a server cannot make room for more
+/// unless the client sends another request. Older streams count along, with one response for each that is open.
 pub(crate) struct Interim([Slot; SLOTS]);
 
 #[derive(Clone, Copy, Default)]

@@ -1,7 +1,7 @@
 //! Panics that end what panicked, and not more.
 //!
-//! This holds where panics unwind. With `panic = "abort"`, or when a destructor panics while another panic unwinds, Rust
-//! ends the process and nothing here runs.
+//! This holds where panics unwind. With `panic = "abort"`, or when a destructor panics while another panic unwinds,
+//! Rust ends the process and nothing here runs.
 
 use std::any::Any;
 use std::fmt;

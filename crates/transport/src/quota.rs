@@ -43,6 +43,13 @@ struct Line {
     congested: bool,
 }
 
+/// Whether a socket accepts writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Socket {
+    Writable,
+    Blocked,
+}
+
 /// No more streams are given out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct QuotaClosed;
@@ -106,8 +113,9 @@ impl Quota {
         self.release();
     }
 
-    /// The socket became blocked or unblocked.
-    pub(crate) fn set_blocked(&self, blocked: bool) {
+    /// Records whether the socket accepts writes.
+    pub(crate) fn set_socket(&self, socket: Socket) {
+        let blocked = socket == Socket::Blocked;
         // Only the task of the connection writes it.
         if self.blocked.load(SeqCst) != blocked {
             self.blocked.store(blocked, SeqCst);
@@ -232,7 +240,7 @@ impl Quota {
     }
 }
 
-/// A place in the line.
+/// A position in the line.
 struct Turn<'a> {
     quota: &'a Quota,
     come: oneshot::Receiver<()>,

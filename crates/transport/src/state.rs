@@ -18,7 +18,7 @@ use crate::frame_parser::Settings;
 use crate::go_away::GoAway;
 use crate::options::ConnectOptions;
 use crate::quota::Quota;
-use crate::tasks::Tasks;
+use crate::task_counter::TaskCounter;
 
 /// The state of a connection. It only moves forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl ConnectionState {
 /// The shared state.
 pub(crate) struct Shared {
     pub(crate) quota: Quota,
-    pub(crate) tasks: Tasks,
+    pub(crate) tasks: TaskCounter,
     /// The runtime of the connection. Callers may use others.
     runtime: Handle,
     /// Emptied when no more requests may be sent: h2 closes a connection without senders and streams.

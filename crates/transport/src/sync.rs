@@ -1,5 +1,5 @@
-//! tokio's types by which threads wait for each other. In models (see [`proxyless_sans_io::sync`]) each use of one is an
-//! indivisible step.
+//! tokio's types by which threads wait for each other. In models (see [`proxyless_sans_io::sync`]) each use of one is
+//! an indivisible step.
 
 #[cfg(not(proxyless_loom))]
 pub(crate) use tokio::sync::{Notify, oneshot};

@@ -101,7 +101,7 @@ async fn dropping_the_response_cancels_the_stream() {
     feed.closed().await;
     let reset = server.read_kind(RST_STREAM).await;
     assert_eq!((reset.stream, &reset.payload[..]), (stream, &8_u32.to_be_bytes()[..]));
-    // Its place is free again.
+    // Its permit is free again.
     let next = tokio::spawn(connection.send(ping()));
     let stream = server.next_request().await;
     server.respond(stream, END_STREAM).await;
@@ -201,7 +201,7 @@ async fn a_held_response_holds_its_place() {
     let response = sent.await.expect("no panic").expect("a response");
     let mut next = Box::pin(connection.send(ping()));
     assert!(poll_once(next.as_mut()).is_pending());
-    // The end of the response frees the place, although the body is still there.
+    // The end of the response frees the permit, although the body is still there.
     server.end(stream).await;
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proxyless_balancer::api::{ConnectivityState, Wake};
-use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeEffect};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
@@ -153,10 +153,12 @@ impl World {
                     inputs.push(Input::Watch { watch: key(watch), resource_type, name });
                 }
                 ChannelEffect::Unwatch { watch } => inputs.push(Input::Unwatch { watch: key(watch) }),
-                ChannelEffect::Connect { connection, attempt, .. } => {
+                ChannelEffect::Connection(TreeEffect::Connect {
+                    subchannel: connection, attempt, ..
+                }) => {
                     self.attempts.push((connection, attempt));
                 }
-                ChannelEffect::CancelConnect { attempt, .. } => {
+                ChannelEffect::Connection(TreeEffect::CancelConnect { attempt, .. }) => {
                     self.attempts.retain(|(_, open)| *open != attempt);
                 }
                 ChannelEffect::Publish(plane) => {

@@ -99,8 +99,6 @@ pub enum TreeEffect {
         /// The attempt that made it.
         attempt: AttemptId,
     },
-    /// Resolve the endpoints again.
-    RequestReresolution,
 }
 
 /// The reason for passing the root's output to the data path.

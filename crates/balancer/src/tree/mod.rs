@@ -142,9 +142,12 @@ impl Tree {
 
     /// Returns the next effect for the driver.
     pub fn poll_effect(&mut self) -> Option<TreeEffect> {
-        self.core.pool.poll_effect().or_else(|| {
-            std::mem::take(&mut self.core.reresolution_requested).then_some(TreeEffect::RequestReresolution)
-        })
+        self.core.pool.poll_effect()
+    }
+
+    /// Returns whether a policy has requested re-resolution since the last call.
+    pub fn take_reresolution_request(&mut self) -> bool {
+        std::mem::take(&mut self.core.reresolution_requested)
     }
 
     /// The root's last output; CONNECTING while there is no root.

@@ -1,18 +1,17 @@
 //! The inputs and outputs of a [`super::ChannelCore`].
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{ConnectivityState, PickError, Picker};
-use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeEffect};
 use proxyless_xds::Gates;
 use proxyless_xds::client::{WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::ResourceType;
 
-use crate::dns::{DnsAnswer, DnsConfig};
+use crate::dns::{DnsAnswer, DnsConfig, QueryId};
 use crate::policies::cluster_impl::CircuitRegistry;
 use crate::route_table::RouteTable;
 
@@ -42,37 +41,21 @@ pub struct ChannelConfig {
 /// An input of the channel.
 #[derive(Debug)]
 pub enum ChannelInput {
-    /// An event of a watch.
-    Resource {
-        /// The watch.
-        watch: WatchId,
-        /// The event.
-        event: WatchEvent,
-    },
-    /// Events of several watches, handled together, so that a thousand of them cost one walk.
+    /// Events of watches, handled together, so that a thousand of them cost one walk.
     Resources {
         /// Watches and their events, in order.
         events: Vec<(WatchId, WatchEvent)>,
     },
     /// A DNS query ended.
     DnsAnswer {
-        /// The number from `ChannelEffect::DnsQuery`; answers of cancelled queries are ignored.
-        query: u64,
+        /// The id from [`ChannelEffect::DnsQuery`]; answers of cancelled queries are ignored.
+        query: QueryId,
         /// The addresses, or the error.
         result: Result<DnsAnswer, String>,
     },
-    /// An event of a connection.
-    Connection {
-        /// The connection.
-        connection: SubchannelId,
-        /// The attempt from `ChannelEffect::Connect`; events of older attempts are ignored.
-        attempt: AttemptId,
-        /// The event.
-        event: ConnectionEvent,
-    },
-    /// Events of several connections, handled together, so that a thousand of them cost one new picker.
+    /// Events of connections, handled together, so that a thousand of them cost one new picker.
     Connections {
-        /// Connections, attempts and events, in order.
+        /// Connections, attempts (of [`TreeEffect::Connect`]; events of older ones are ignored) and events, in order.
         events: Vec<(SubchannelId, AttemptId, ConnectionEvent)>,
     },
     /// The channel's `Wake` was called: pickers raised signals, or the last user of a cluster is gone.
@@ -117,8 +100,8 @@ pub enum ChannelEffect {
     },
     /// Resolve a host name, once.
     DnsQuery {
-        /// The number of the query, to be returned with the answer.
-        query: u64,
+        /// The id of the query, to be returned with the answer.
+        query: QueryId,
         /// The host.
         host: Arc<str>,
         /// The port for the addresses.
@@ -127,35 +110,10 @@ pub enum ChannelEffect {
     /// Cancel a query.
     DnsCancel {
         /// The query.
-        query: u64,
+        query: QueryId,
     },
-    /// Connect.
-    Connect {
-        /// The connection's id.
-        connection: SubchannelId,
-        /// The attempt's number, to be returned with its events.
-        attempt: AttemptId,
-        /// The address.
-        address: SocketAddr,
-        /// The time limit.
-        timeout: Duration,
-        /// The interval of keepalive PINGs; `None`: no keepalive.
-        keepalive_interval: Option<Duration>,
-    },
-    /// Cancel an attempt.
-    CancelConnect {
-        /// The connection.
-        connection: SubchannelId,
-        /// The attempt.
-        attempt: AttemptId,
-    },
-    /// Start no new RPCs on a connection, and close it when those in flight have ended.
-    CloseGracefully {
-        /// The connection.
-        connection: SubchannelId,
-        /// The attempt that established it.
-        attempt: AttemptId,
-    },
+    /// Open or close a connection.
+    Connection(TreeEffect),
     /// Report the load counted in this store.
     RegisterLoad {
         /// The store.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use proxyless_balancer::api::{
     ConnectivityState, Endpoints, FailPicker, PickError, PolicyEvent, Update, Wake,
 };
-use proxyless_balancer::tree::{SubchannelNode, Tree, TreeEffect, TreeStats};
+use proxyless_balancer::tree::{SubchannelNode, Tree, TreeStats};
 use proxyless_sans_io::Time;
-use proxyless_xds::resource::{HttpFilter, HttpFilterConfig, ListenerKind};
+use proxyless_xds::resource::{HttpFilter, HttpFilterConfig};
 
-use super::clusters::Clusters;
+use super::cluster_claims::ClusterClaims;
 use super::idle::IdleTimer;
 use super::managed::ManagedClusters;
 use super::{Activity, ChannelConfig, ChannelEffect, ChannelInput, ChannelTree, DataPlane};
@@ -20,6 +20,7 @@ use crate::policies::cds::CdsSettings;
 use crate::policies::cluster_impl::{LoadChange, LoadRegistry};
 use crate::policies::override_host::Sessions;
 use crate::route_table::RouteTable;
+use crate::targets;
 use crate::xds_config::XdsConfig;
 
 /// One channel.
@@ -27,7 +28,7 @@ pub struct ChannelCore {
     listener_name: Arc<str>,
     dependencies: DependencyManager,
     dns: DnsScheduler,
-    clusters: Clusters,
+    claims: ClusterClaims,
     tree: Tree,
     settings: Arc<CdsSettings>,
     managed: ManagedClusters,
@@ -78,7 +79,7 @@ impl ChannelCore {
             dependencies: DependencyManager::new(config.listener_name, config.authority),
             // The tree uses the seed itself.
             dns: DnsScheduler::new(config.dns, !config.seed),
-            clusters: Clusters::new(Arc::clone(&wake)),
+            claims: ClusterClaims::new(Arc::clone(&wake)),
             tree: Tree::new(config.tree, config.seed, wake),
             settings: Arc::new(settings),
             managed: ManagedClusters::default(),
@@ -97,16 +98,12 @@ impl ChannelCore {
             return;
         }
         match input {
-            ChannelInput::Resource { watch, event } => self.dependencies.on_resource(watch, event),
             ChannelInput::Resources { events } => {
                 for (watch, event) in events {
                     self.dependencies.on_resource(watch, event);
                 }
             }
             ChannelInput::DnsAnswer { query, result } => self.dns.answer(now, query, result),
-            ChannelInput::Connection { connection, attempt, event } => {
-                self.tree.on_connection(now, connection, attempt, event);
-            }
             ChannelInput::Connections { events } => self.tree.on_connections(now, events),
             ChannelInput::Wake => {
                 self.tree.on_signals(now);
@@ -242,7 +239,7 @@ impl ChannelCore {
     /// Releases everything the channel holds until it is used again. Clusters that RPCs hold anyway (some may have just
     /// started) keep their ids, and are requested again.
     fn enter_idle(&mut self, now: Time) {
-        tracing::debug!(target: "xds_resolver", listener = %self.listener_name, "idle");
+        tracing::debug!(target: targets::XDS_RESOLVER, listener = %self.listener_name, "idle");
         self.phase = Phase::Idle;
         // First, so that RPCs do not pick connections that are about to be closed.
         self.effects.push_back(ChannelEffect::EnterIdle);
@@ -253,7 +250,7 @@ impl ChannelCore {
     fn settle(&mut self, now: Time) {
         loop {
             self.take_dns();
-            while let Some(update) = self.dependencies.take_update() {
+            while let Some(update) = self.dependencies.resolve() {
                 match update {
                     Ok(xds) => self.use_config(now, xds),
                     Err(why) => self.fail(now, &why),
@@ -274,7 +271,7 @@ impl ChannelCore {
             _ => self.managed = ManagedClusters::default(),
         }
         let routes = match &self.config {
-            Config::Good { xds: last, routes } if same_routes(last, &xds) => Arc::clone(routes),
+            Config::Good { xds: last, routes } if last.has_same_routes(&xds) => Arc::clone(routes),
             _ => {
                 self.routes_changed = true;
                 self.build_routes(&xds)
@@ -286,10 +283,11 @@ impl ChannelCore {
     }
 
     fn build_routes(&mut self, xds: &XdsConfig) -> Arc<RouteTable> {
-        let Self { clusters, dependencies, .. } = self;
-        // A31: a claim keeps its cluster subscribed after the routes have dropped it.
-        let mut claim = |name: &Arc<str>| clusters.claim(name, |name| dependencies.subscribe_cluster(name));
-        Arc::new(RouteTable::new(&xds.virtual_host, max_stream_duration(xds), filters(xds), &mut claim))
+        let Self { claims, dependencies, .. } = self;
+        // A31: a claim keeps its cluster configured after the routes have dropped it.
+        let mut claim = |name: &Arc<str>| claims.claim(name, |name| dependencies.claim_cluster(name));
+        let (limit, filters) = (xds.max_stream_duration(), xds.http_filters());
+        Arc::new(RouteTable::new(&xds.virtual_host, limit, filters, &mut claim))
     }
 
     /// A74: without a usable configuration RPCs fail with the reason, and the old one is dropped.
@@ -301,9 +299,9 @@ impl ChannelCore {
 
     /// A31, second step: a cluster that no route names is removed when its last RPC has ended.
     fn remove_released(&mut self, now: Time) {
-        let released = self.clusters.take_released();
+        let released = self.claims.take_released();
         for name in &released {
-            self.dependencies.unsubscribe_cluster(name);
+            self.dependencies.release_cluster(name);
         }
         if !released.is_empty() && matches!(self.config, Config::Good { .. }) {
             self.update_tree(now);
@@ -312,12 +310,12 @@ impl ChannelCore {
 
     fn update_tree(&mut self, now: Time) {
         match &self.config {
-            Config::Good { xds, .. } => self.managed.update(self.clusters.iter(), xds, &self.settings),
+            Config::Good { xds, .. } => self.managed.update(self.claims.iter(), xds, &self.settings),
             _ => self.managed = ManagedClusters::default(),
         }
         let update = Update::new(self.managed.config(), Endpoints::none());
         if let Err(error) = self.tree.update(now, &update) {
-            tracing::warn!(target: "xds_resolver", %error, "a policy refused its configuration");
+            tracing::warn!(target: targets::XDS_RESOLVER, %error, "a policy refused its configuration");
         }
     }
 
@@ -326,7 +324,7 @@ impl ChannelCore {
         let knows_sessions =
             |filter: &HttpFilter| matches!(filter.config, HttpFilterConfig::StatefulSession(_));
         let sessions =
-            if filters(xds).iter().any(knows_sessions) { Sessions::Used } else { Sessions::Unused };
+            if xds.http_filters().iter().any(knows_sessions) { Sessions::Used } else { Sessions::Unused };
         if self.settings.sessions != sessions {
             self.settings = Arc::new(CdsSettings { sessions, ..CdsSettings::clone(&self.settings) });
         }
@@ -334,26 +332,10 @@ impl ChannelCore {
 
     fn take_effects(&mut self, now: Time) -> DnsAsked {
         while let Some(effect) = self.tree.poll_effect() {
-            let effect = match effect {
-                TreeEffect::Connect {
-                    subchannel: connection,
-                    attempt,
-                    address,
-                    timeout,
-                    keepalive_interval,
-                } => ChannelEffect::Connect { connection, attempt, address, timeout, keepalive_interval },
-                TreeEffect::CancelConnect { subchannel: connection, attempt } => {
-                    ChannelEffect::CancelConnect { connection, attempt }
-                }
-                TreeEffect::CloseGracefully { subchannel: connection, attempt } => {
-                    ChannelEffect::CloseGracefully { connection, attempt }
-                }
-                TreeEffect::RequestReresolution => {
-                    self.dependencies.request_reresolution();
-                    continue;
-                }
-            };
-            self.effects.push_back(effect);
+            self.effects.push_back(ChannelEffect::Connection(effect));
+        }
+        if self.tree.take_reresolution_request() {
+            self.dependencies.request_reresolution();
         }
         while let Some(change) = self.settings.loads.next_change() {
             self.effects.push_back(match change {
@@ -409,7 +391,7 @@ impl ChannelCore {
             _ => return,
         };
         self.generation += 1;
-        tracing::debug!(target: "xds_resolver", generation = self.generation, %state, "new data plane");
+        tracing::debug!(target: targets::XDS_RESOLVER, generation = self.generation, %state, "new data plane");
         let plane = DataPlane { generation: self.generation, state, routes, picker };
         self.effects.push_back(ChannelEffect::Publish(plane));
     }
@@ -429,26 +411,5 @@ impl ChannelCore {
         self.dependencies.stop();
         self.take_effects(now);
         self.take_dns();
-    }
-}
-
-/// Whether both configurations have the same route table.
-fn same_routes(a: &XdsConfig, b: &XdsConfig) -> bool {
-    Arc::ptr_eq(&a.virtual_host, &b.virtual_host)
-        && max_stream_duration(a) == max_stream_duration(b)
-        && filters(a) == filters(b)
-}
-
-fn filters(xds: &XdsConfig) -> &[HttpFilter] {
-    match &xds.listener.kind {
-        ListenerKind::Api(manager) => &manager.filters,
-        ListenerKind::Socket => &[],
-    }
-}
-
-fn max_stream_duration(xds: &XdsConfig) -> Option<std::time::Duration> {
-    match &xds.listener.kind {
-        ListenerKind::Api(manager) => manager.max_stream_duration,
-        ListenerKind::Socket => None,
     }
 }

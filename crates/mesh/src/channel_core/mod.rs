@@ -5,7 +5,7 @@
 //! driver ([`ChannelEffect`]), with at most one new [`DataPlane`] per input: routes and picker always match.
 
 mod api;
-mod clusters;
+mod cluster_claims;
 mod core;
 mod describe;
 mod idle;

@@ -1,26 +1,24 @@
 //! [`DependencyManager`]: watches the resources of a channel and combines them into one [`XdsConfig`] (gRFC A74, A37,
 //! A99).
 //!
-//! Inputs are resource events, DNS results and subscriptions; outputs are [`DependencyEffect`]s and, when the channel's
+//! Inputs are resource events, DNS results and claims on clusters; outputs are [`DependencyEffect`]s and, when the
 //! configuration changed, one update. Events are only recorded; the work is done once, when the caller next polls for
-//! effects or the update, so that a batch of events costs one walk. The most frequent events, new endpoints of known
+//! effects or resolves, so that a batch of events costs one walk. The most frequent events, new endpoints of known
 //! clusters, cost no walk: only their clusters are visited.
 //!
 //! The rules of publishing:
 //! * The first configuration, and each switch of routes, waits until every cluster of the routes is answered (with data
-//!   or
-//!   an error). An aggregate is answered as soon as RPCs can be decided ([`Flattened::can_start`]).
+//!   or an error). An aggregate is answered as soon as RPCs can be decided ([`Flattened::can_start`]).
 //! * While a switch waits, the old routes and leaf lists stay published, and their clusters still get new endpoints.
 //! * A published aggregate adopts a new leaf list when it only appends leaves that are still loading, or when all of
-//!   its
-//!   leaves are answered; until then it keeps the old one (A99-26).
+//!   its leaves are answered; until then it keeps the old one (A99-26).
 //! * An unreachable control plane says nothing about a resource: a resource that cannot be requested counts as loading
 //!   while something old serves, and as an error otherwise.
-//! * A cluster that is only subscribed to delays nothing.
+//! * A cluster that is only claimed delays nothing.
 //!
 //! [`Flattened::can_start`]: crate::graph::Flattened::can_start
 
-mod clusters;
+mod cluster_state;
 mod dns;
 mod notes;
 mod publish;
@@ -39,7 +37,7 @@ use proxyless_xds::resource::ResourceType;
 pub use self::dns::DnsName;
 use self::dns::DnsNames;
 pub(crate) use self::notes::join as join_notes;
-use self::publish::Published;
+use self::publish::Current;
 use self::resources::{News, Resources, Wanted};
 use crate::xds_config::XdsConfig;
 
@@ -75,17 +73,17 @@ pub struct DependencyManager {
     authority: Arc<str>,
     resources: Resources,
     dns: DnsNames,
-    /// Clusters that are subscribed to independently of the routes, and their numbers of subscriptions.
-    subscriptions: BTreeMap<Arc<str>, usize>,
+    /// Clusters that are kept independently of the routes, and their numbers of claims.
+    claims: BTreeMap<Arc<str>, usize>,
     /// The configuration in use.
-    published: Published,
+    current: Current,
     /// The next configuration, not taken yet.
     update: Option<Result<Arc<XdsConfig>, Arc<str>>>,
     effects: VecDeque<DependencyEffect>,
     stage: Stage,
     /// EDS resources of which only the endpoints have changed since the last walk.
     new_endpoints: BTreeSet<Arc<str>>,
-    /// The published clusters by EDS resource; built on demand, and dropped with each walk.
+    /// The current clusters by EDS resource; built on demand, and dropped with each walk.
     by_eds: Option<BTreeMap<Arc<str>, Vec<Arc<str>>>>,
 }
 
@@ -108,8 +106,8 @@ impl DependencyManager {
             authority,
             resources: Resources::default(),
             dns: DnsNames::default(),
-            subscriptions: BTreeMap::new(),
-            published: Published::Nothing,
+            claims: BTreeMap::new(),
+            current: Current::Nothing,
             update: None,
             effects: VecDeque::new(),
             stage: Stage::NotStarted,
@@ -125,10 +123,10 @@ impl DependencyManager {
         }
     }
 
-    /// Ends every watch and name and drops their results, until [`Self::start`]. Subscriptions stay.
+    /// Ends every watch and name and drops their results, until [`Self::start`]. Claims stay.
     pub fn stop(&mut self) {
         self.stage = Stage::NotStarted;
-        self.published = Published::Nothing;
+        self.current = Current::Nothing;
         self.update = None;
         self.new_endpoints.clear();
         self.by_eds = None;
@@ -151,21 +149,21 @@ impl DependencyManager {
         }
     }
 
-    /// Keeps a cluster in the configuration independently of the routes, until it is unsubscribed as often.
-    pub fn subscribe_cluster(&mut self, name: &Arc<str>) {
-        let count = self.subscriptions.entry(Arc::clone(name)).or_default();
+    /// Keeps a cluster in the configuration independently of the routes, until it is released as often.
+    pub fn claim_cluster(&mut self, name: &Arc<str>) {
+        let count = self.claims.entry(Arc::clone(name)).or_default();
         *count += 1;
         if *count == 1 {
             self.touch();
         }
     }
 
-    /// Ends one subscription.
-    pub fn unsubscribe_cluster(&mut self, name: &Arc<str>) {
-        let Some(count) = self.subscriptions.get_mut(name) else { return };
+    /// Ends one claim.
+    pub fn release_cluster(&mut self, name: &Arc<str>) {
+        let Some(count) = self.claims.get_mut(name) else { return };
         *count -= 1;
         if *count == 0 {
-            self.subscriptions.remove(name);
+            self.claims.remove(name);
             self.touch();
         }
     }
@@ -178,8 +176,9 @@ impl DependencyManager {
         }
     }
 
-    /// Takes the configuration, if it has changed; `Err` if the old one must be dropped and RPCs fail.
-    pub fn take_update(&mut self) -> Option<Result<Arc<XdsConfig>, Arc<str>>> {
+    /// Resolves the resources; returns the configuration if it has changed, or `Err` if the old one must be dropped and
+    /// RPCs fail.
+    pub fn resolve(&mut self) -> Option<Result<Arc<XdsConfig>, Arc<str>>> {
         self.settle();
         self.update.take()
     }

@@ -3,36 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::clusters::{Patience, PendingLeaf, decides};
+use super::cluster_state::{Patience, decides};
 use super::resources::Wanted;
 use super::routing::{Routes, Routing};
 use super::{DependencyEffect, DependencyManager, Stage, notes};
 use crate::graph::{Flattened, LeafData, Resolution, Root};
-use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfig};
+use crate::xds_config::{
+    ClusterConfig, ClusterEntry, ClusterState, EndpointsState, XdsConfig, same_clusters,
+};
 
-/// What the channel was told to use.
+/// The result that the channel uses.
 #[derive(Debug)]
-pub(super) enum Published {
-    /// Nothing yet.
+pub(super) enum Current {
+    /// None yet.
     Nothing,
-    /// Fail RPCs with this text.
+    /// RPCs fail with this text.
     Failed(Arc<str>),
     /// A configuration.
-    Config(Current),
+    Config(CurrentConfig),
 }
 
-/// A published configuration.
-#[derive(Clone, Debug)]
-pub(super) struct Current {
+/// The configuration in use.
+#[derive(Debug)]
+pub(super) struct CurrentConfig {
     config: Arc<XdsConfig>,
     /// The resources that it depends on, watched while it is in use.
     wanted: Wanted,
     /// The clusters of its routes.
     routed: Arc<BTreeSet<Arc<str>>>,
 }
-
-/// The clusters of a configuration.
-type Clusters = BTreeMap<Arc<str>, Result<Arc<ClusterConfig>, Arc<str>>>;
 
 /// Which parts of a new configuration are those of the old one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +55,7 @@ impl DependencyManager {
             Routing::Ready(routes) => routes.clusters(),
             Routing::Loading | Routing::Failed(_) => BTreeSet::new(),
         });
-        let roots: BTreeSet<_> = of_routes.iter().chain(self.subscriptions.keys()).collect();
+        let roots: BTreeSet<_> = of_routes.iter().chain(self.claims.keys()).collect();
         let mut resolution = Resolution::default();
         for root in roots {
             let patience = self.patience(root, &routing);
@@ -82,60 +81,55 @@ impl DependencyManager {
             return;
         }
         let changed = std::mem::take(&mut self.new_endpoints);
-        let Published::Config(current) = &self.published else { return };
-        let config = Arc::clone(&current.config);
-        let by_eds = self.by_eds.take().unwrap_or_else(|| self.published_by_eds(&config));
-        let routing_note = self.routing_note();
-        let mut renewed = Vec::new();
-        for name in changed.iter().filter_map(|eds| by_eds.get(eds)).flatten() {
-            let Some(Ok(old)) = config.clusters.get(name) else { continue };
-            if matches!(old.children, ClusterChildren::Aggregate { .. }) {
-                continue;
-            }
-            let new = self.leaf(name, routing_note.as_ref()).filter(|new| !new.same_as(old));
-            renewed.extend(new.map(|new| (Arc::clone(name), Ok(Arc::new(new)))));
-        }
+        let Current::Config(CurrentConfig { config, .. }) = &self.current else { return };
+        let by_eds = self.by_eds.take().unwrap_or_else(|| self.clusters_by_eds(config));
+        let names = changed.iter().filter_map(|eds| by_eds.get(eds)).flatten();
+        let renewed = self.renewed_leaves(names.filter_map(|name| config.clusters.get_key_value(name)));
         self.by_eds = Some(by_eds);
-        if renewed.is_empty() {
-            return;
-        }
-        let mut config = XdsConfig::clone(&config);
-        config.clusters.extend(renewed);
-        let config = Arc::new(config);
-        self.update = Some(Ok(Arc::clone(&config)));
-        if let Published::Config(current) = &mut self.published {
-            current.config = config;
-        }
+        self.renew(renewed);
     }
 
-    /// A74: listener or routes are unusable; the published configuration is dropped.
+    /// A74: listener or routes are unusable; the current configuration is dropped.
     fn fail(&mut self, why: Arc<str>) {
-        if !matches!(&self.published, Published::Failed(old) if *old == why) {
+        if !matches!(&self.current, Current::Failed(old) if *old == why) {
             self.update = Some(Err(Arc::clone(&why)));
-            self.published = Published::Failed(why);
+            self.current = Current::Failed(why);
         }
     }
 
     /// A74: the new configuration is not complete. The old one stays, with the latest data of its clusters.
     fn refresh(&mut self, wanted: &mut Wanted) {
-        let Published::Config(current) = &self.published else { return };
+        let Current::Config(current) = &self.current else { return };
         wanted.extend(&current.wanted);
+        self.renew(self.renewed_leaves(&current.config.clusters));
+    }
+
+    /// The leaves with newer data than in these entries of the current configuration.
+    fn renewed_leaves<'a>(
+        &self,
+        entries: impl IntoIterator<Item = (&'a Arc<str>, &'a ClusterEntry)>,
+    ) -> Vec<(Arc<str>, ClusterEntry)> {
         let routing_note = self.routing_note();
-        let mut changed = BTreeMap::new();
-        for (name, old) in &current.config.clusters {
-            let Ok(old) = old else { continue };
-            if matches!(old.children, ClusterChildren::Aggregate { .. }) {
-                continue;
+        let renewed = |(name, entry): (&Arc<str>, &ClusterEntry)| {
+            let old = entry.as_ref().ok()?;
+            if matches!(old.state, ClusterState::Aggregate { .. }) {
+                return None;
             }
-            if let Some(new) = self.leaf(name, routing_note.as_ref()).filter(|new| !new.same_as(old)) {
-                changed.insert(Arc::clone(name), Ok(Arc::new(new)));
-            }
-        }
-        if !changed.is_empty() {
+            let new = self.leaf(name, routing_note.as_ref()).filter(|new| *new != **old)?;
+            Some((Arc::clone(name), Ok(Arc::new(new))))
+        };
+        entries.into_iter().filter_map(renewed).collect()
+    }
+
+    /// Replaces entries of the current configuration.
+    fn renew(&mut self, entries: Vec<(Arc<str>, ClusterEntry)>) {
+        if let Current::Config(current) = &mut self.current
+            && !entries.is_empty()
+        {
             let mut config = XdsConfig::clone(&current.config);
-            config.clusters.append(&mut changed);
-            let (wanted, routed) = (current.wanted.clone(), Arc::clone(&current.routed));
-            self.publish(config, wanted, routed);
+            config.clusters.extend(entries);
+            current.config = Arc::new(config);
+            self.update = Some(Ok(Arc::clone(&current.config)));
         }
     }
 
@@ -144,14 +138,14 @@ impl DependencyManager {
         &mut self,
         routes: &Routes,
         routed: Arc<BTreeSet<Arc<str>>>,
-        clusters: Clusters,
+        clusters: BTreeMap<Arc<str>, ClusterEntry>,
         kept: Kept,
         wanted: &mut Wanted,
     ) {
-        if let (Published::Config(current), Kept::SomeLeafLists) = (&self.published, kept) {
+        if let (Current::Config(current), Kept::SomeLeafLists) = (&self.current, kept) {
             wanted.extend(&current.wanted);
         }
-        if let Published::Config(current) = &mut self.published
+        if let Current::Config(current) = &mut self.current
             && routes.are_those_of(&current.config)
             && same_clusters(&current.config.clusters, &clusters)
         {
@@ -165,17 +159,21 @@ impl DependencyManager {
     fn publish(&mut self, config: XdsConfig, wanted: Wanted, routed: Arc<BTreeSet<Arc<str>>>) {
         let config = Arc::new(config);
         self.update = Some(Ok(Arc::clone(&config)));
-        self.published = Published::Config(Current { config, wanted, routed });
+        self.current = Current::Config(CurrentConfig { config, wanted, routed });
     }
 
     /// The clusters of the new configuration; `None` while a cluster of the routes is loading.
-    fn build(&self, of_routes: &BTreeSet<Arc<str>>, resolution: &Resolution) -> Option<(Clusters, Kept)> {
+    fn build(
+        &self,
+        of_routes: &BTreeSet<Arc<str>>,
+        resolution: &Resolution,
+    ) -> Option<(BTreeMap<Arc<str>, ClusterEntry>, Kept)> {
         let routing_note = self.routing_note();
-        let mut clusters = Clusters::new();
+        let mut clusters = BTreeMap::new();
         let mut leaves: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut kept = Kept::Nothing;
         for (name, root) in &resolution.roots {
-            let old_list = self.published_leaves(name);
+            let old_list = self.current_leaves(name);
             let entry = match root {
                 Root::Failed(why) => Some(Err(Arc::clone(why))),
                 Root::Leaf(LeafData::Loading) => None,
@@ -189,22 +187,22 @@ impl DependencyManager {
                 // A99-26, trap 13: an incomplete list does not replace a complete one.
                 None if !is_leaf && old_list.is_some() => {
                     kept = Kept::SomeLeafLists;
-                    self.published_entry(name)?.clone()
+                    self.current_entry(name)?.clone()
                 }
                 // A74: the routes wait for their clusters ...
                 None if of_routes.contains(name) => return None,
-                // ... but not for those that are only subscribed to.
-                None => match self.published_entry(name) {
+                // ... but not for those that are only claimed.
+                None => match self.current_entry(name) {
                     Some(old) => {
                         kept = Kept::SomeLeafLists;
                         old.clone()
                     }
                     // A31: an RPC that held it while there was no configuration waits for it and does not fail.
-                    None => Ok(Arc::new(ClusterConfig::unknown_leaf(Arc::clone(name)))),
+                    None => Ok(Arc::new(ClusterConfig::pending(Arc::clone(name)))),
                 },
             };
             if let Ok(config) = &entry
-                && let ClusterChildren::Aggregate { leaf_clusters, .. } = &config.children
+                && let ClusterState::Aggregate { leaf_clusters, .. } = &config.state
             {
                 leaves.extend(leaf_clusters.iter().cloned());
             }
@@ -217,7 +215,7 @@ impl DependencyManager {
                     clusters.insert(name, Ok(leaf));
                 }
                 // A kept list still has a leaf that is now an aggregate and a root itself: wait.
-                Some(Ok(root)) if matches!(root.children, ClusterChildren::Aggregate { .. }) => return None,
+                Some(Ok(root)) if matches!(root.state, ClusterState::Aggregate { .. }) => return None,
                 Some(_) => {}
             }
         }
@@ -235,7 +233,7 @@ impl DependencyManager {
             return true;
         }
         let may_serve =
-            |name: &Arc<str>| matches!(self.published_entry(name), Some(Ok(leaf)) if !leaf.is_pending());
+            |name: &Arc<str>| matches!(self.current_entry(name), Some(Ok(leaf)) if !leaf.is_pending());
         let places: BTreeMap<_, _> = old.iter().enumerate().map(|(place, name)| (name, place)).collect();
         // From the end: the first old position among the possibly serving leaves so far, and their number.
         let (mut first, mut met) = (None, 0);
@@ -262,49 +260,45 @@ impl DependencyManager {
 
     fn aggregate(&self, name: &Arc<str>, flattened: &Flattened) -> Option<Arc<ClusterConfig>> {
         let cluster = self.resources.cluster(name)?.ok()?;
-        let leaf_clusters = flattened.leaves.iter().map(|(name, _)| Arc::clone(name)).collect();
-        let resolution_note = notes::join(&flattened.notes);
-        let children = ClusterChildren::Aggregate { leaf_clusters, resolution_note };
-        Some(self.intern(ClusterConfig { name: Arc::clone(name), cluster: Arc::clone(cluster), children }))
+        let state = ClusterState::Aggregate {
+            cluster: Arc::clone(cluster),
+            leaf_clusters: flattened.leaves.iter().map(|(name, _)| Arc::clone(name)).collect(),
+            resolution_note: notes::join(&flattened.notes),
+        };
+        Some(self.intern(ClusterConfig { name: Arc::clone(name), state }))
     }
 
     fn leaf_of_aggregate(&self, name: &Arc<str>, routing_note: Option<&Arc<str>>) -> Arc<ClusterConfig> {
         if let Some(leaf) = self.leaf(name, routing_note) {
             return self.intern(leaf);
         }
-        // A leaf that is loading again (with a different EDS name, for example) keeps its endpoints.
-        let old = match self.published_entry(name) {
-            Some(Ok(old)) if matches!(old.children, ClusterChildren::Endpoints { .. }) => Some(old),
-            _ => None,
-        };
-        match (old, self.pending_leaf(name)) {
-            (Some(old), _) if !old.is_pending() => Arc::clone(old),
-            (_, PendingLeaf::Known(pending)) => self.intern(pending),
-            (Some(old), PendingLeaf::Unknown) => Arc::clone(old),
-            (None, PendingLeaf::Unknown) => Arc::new(ClusterConfig::unknown_leaf(Arc::clone(name))),
+        match self.current_entry(name) {
+            // A leaf that is loading again (with a different EDS name, for example) keeps its endpoints.
+            Some(Ok(old)) if matches!(old.state, ClusterState::Leaf { .. }) => Arc::clone(old),
+            _ => self.intern(ClusterConfig::pending(Arc::clone(name))),
         }
     }
 
-    /// The published `Arc`, if it is equal.
+    /// The `Arc` in use, if it is equal.
     fn intern(&self, new: ClusterConfig) -> Arc<ClusterConfig> {
-        match self.published_entry(&new.name) {
-            Some(Ok(old)) if old.same_as(&new) => Arc::clone(old),
+        match self.current_entry(&new.name) {
+            Some(Ok(old)) if **old == new => Arc::clone(old),
             _ => Arc::new(new),
         }
     }
 
-    fn published_entry(&self, name: &Arc<str>) -> Option<&Result<Arc<ClusterConfig>, Arc<str>>> {
-        match &self.published {
-            Published::Config(current) => current.config.clusters.get(name),
-            Published::Nothing | Published::Failed(_) => None,
+    fn current_entry(&self, name: &Arc<str>) -> Option<&ClusterEntry> {
+        match &self.current {
+            Current::Config(current) => current.config.clusters.get(name),
+            Current::Nothing | Current::Failed(_) => None,
         }
     }
 
-    /// Patient as long as something old serves: for a cluster of the routes in use that is the cluster itself, for one of
-    /// routes that are to replace them it is any cluster of theirs.
+    /// Patient as long as something old serves: for a cluster of the routes in use that is the cluster itself, for a
+    /// cluster of their replacement it is any cluster of the routes in use.
     fn patience(&self, root: &Arc<str>, routing: &Routing) -> Patience {
-        let old_serves = match (&self.published, routing) {
-            (Published::Config(current), Routing::Ready(new))
+        let old_serves = match (&self.current, routing) {
+            (Current::Config(current), Routing::Ready(new))
                 if new.are_those_of(&current.config) && current.routed.contains(root) =>
             {
                 self.serves(root)
@@ -316,28 +310,28 @@ impl DependencyManager {
 
     /// Whether a cluster of the routes in use can serve.
     pub(super) fn routes_serve(&self) -> bool {
-        match &self.published {
-            Published::Config(current) => current.routed.iter().any(|name| self.serves(name)),
-            Published::Nothing | Published::Failed(_) => false,
+        match &self.current {
+            Current::Config(current) => current.routed.iter().any(|name| self.serves(name)),
+            Current::Nothing | Current::Failed(_) => false,
         }
     }
 
-    /// Whether a cluster is published with endpoints that could serve, its own or those of a leaf.
+    /// Whether a cluster has endpoints in use that could serve, its own or those of a leaf.
     pub(super) fn serves(&self, name: &Arc<str>) -> bool {
         let leaf_serves = |name: &Arc<str>| {
-            let Some(Ok(published)) = self.published_entry(name) else { return false };
-            match &published.children {
-                ClusterChildren::Endpoints { endpoints: EndpointsState::Known(known), .. } => decides(known),
-                ClusterChildren::Endpoints { .. } | ClusterChildren::Aggregate { .. } => false,
+            let Some(Ok(current)) = self.current_entry(name) else { return false };
+            match &current.state {
+                ClusterState::Leaf { endpoints: EndpointsState::Known(known), .. } => decides(known),
+                _ => false,
             }
         };
-        leaf_serves(name) || self.published_leaves(name).is_some_and(|leaves| leaves.iter().any(leaf_serves))
+        leaf_serves(name) || self.current_leaves(name).is_some_and(|leaves| leaves.iter().any(leaf_serves))
     }
 
-    fn published_leaves(&self, name: &Arc<str>) -> Option<&Arc<[Arc<str>]>> {
-        match &self.published_entry(name)?.as_ref().ok()?.children {
-            ClusterChildren::Aggregate { leaf_clusters, .. } => Some(leaf_clusters),
-            ClusterChildren::Endpoints { .. } => None,
+    fn current_leaves(&self, name: &Arc<str>) -> Option<&Arc<[Arc<str>]>> {
+        match &self.current_entry(name)?.as_ref().ok()?.state {
+            ClusterState::Aggregate { leaf_clusters, .. } => Some(leaf_clusters),
+            ClusterState::Pending | ClusterState::Leaf { .. } => None,
         }
     }
 
@@ -363,13 +357,4 @@ impl DependencyManager {
             self.effects.push_back(DependencyEffect::DnsStop(name));
         }
     }
-}
-
-fn same_clusters(old: &Clusters, new: &Clusters) -> bool {
-    let same = |old: &Result<_, _>, new: &Result<_, _>| match (old, new) {
-        (Ok(old), Ok(new)) => Arc::ptr_eq(old, new),
-        (Err(old), Err(new)) => old == new,
-        _ => false,
-    };
-    old.len() == new.len() && old.iter().zip(new).all(|((a, old), (b, new))| a == b && same(old, new))
 }

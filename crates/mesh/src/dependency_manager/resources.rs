@@ -10,7 +10,7 @@ use proxyless_xds::resource::{
 };
 
 use super::DnsName;
-use super::clusters::decides;
+use super::cluster_state::decides;
 
 /// The resource, or the error.
 pub(super) type Answer<T> = Result<T, Arc<str>>;

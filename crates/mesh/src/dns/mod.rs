@@ -18,6 +18,10 @@ pub use proxyless_sans_io::values::DnsAnswer;
 
 pub(crate) use self::scheduler::{DnsOutput, DnsScheduler};
 
+/// The id of a DNS query, unique in its channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueryId(pub u64);
+
 /// The DNS settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DnsConfig {

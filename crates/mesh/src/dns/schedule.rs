@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proxyless_sans_io::{Backoff, Rng, Time};
 
-use super::{DnsConfig, DnsRefresh};
+use super::{DnsConfig, DnsRefresh, QueryId};
 
 /// The minimum time between an answer and a refresh, whatever the records or the options say.
 const MIN_REFRESH: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ enum State {
     /// Needs no query.
     Fixed,
     /// Waits for an answer.
-    Querying { query: u64, deadline: Time },
+    Querying { query: QueryId, deadline: Time },
     /// The last query succeeded. `requested` is when a delayed request for re-resolution is due, `refresh` when a
     /// refresh is due.
     Resolved { requested: Option<Time>, refresh: Option<Time> },
@@ -38,7 +38,7 @@ pub(super) enum Due {
     Query,
     /// This query has timed out.
     TimedOut {
-        query: u64,
+        query: QueryId,
     },
 }
 
@@ -49,19 +49,19 @@ impl DnsSchedule {
     }
 
     /// A name whose first query starts now.
-    pub(super) fn new(config: &DnsConfig, now: Time, query: u64) -> Self {
+    pub(super) fn new(config: &DnsConfig, now: Time, query: QueryId) -> Self {
         let mut new = Self::fixed(config);
         new.begin(config, now, query);
         new
     }
 
-    pub(super) fn begin(&mut self, config: &DnsConfig, now: Time, query: u64) {
+    pub(super) fn begin(&mut self, config: &DnsConfig, now: Time, query: QueryId) {
         self.began = now;
         self.state = State::Querying { query, deadline: now + config.query_timeout };
     }
 
     /// The query in flight.
-    pub(super) fn query(&self) -> Option<u64> {
+    pub(super) fn query(&self) -> Option<QueryId> {
         match self.state {
             State::Querying { query, .. } => Some(query),
             _ => None,

@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 use proxyless_sans_io::{Rng, Time};
 
 use super::schedule::{DnsSchedule, Due};
-use super::{DnsAnswer, DnsConfig, literal};
+use super::{DnsAnswer, DnsConfig, QueryId, literal};
 use crate::dependency_manager::DnsName;
 
 /// An action or a result of the scheduler.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DnsOutput {
     /// Run a query.
-    Query { query: u64, name: DnsName },
+    Query { query: QueryId, name: DnsName },
     /// Cancel a query.
-    Cancel { query: u64 },
+    Cancel { query: QueryId },
     /// The addresses of a name, or the error.
     Result { name: DnsName, result: Result<Vec<SocketAddr>, String> },
 }
@@ -26,7 +26,7 @@ pub(crate) struct DnsScheduler {
     config: DnsConfig,
     names: BTreeMap<DnsName, DnsSchedule>,
     /// The names of queries in flight.
-    queries: BTreeMap<u64, DnsName>,
+    queries: BTreeMap<QueryId, DnsName>,
     next_query: u64,
     rng: Rng,
     outputs: VecDeque<DnsOutput>,
@@ -79,7 +79,7 @@ impl DnsScheduler {
     }
 
     /// Handles the answer of a query. Answers of cancelled queries are ignored.
-    pub(crate) fn answer(&mut self, now: Time, query: u64, result: Result<DnsAnswer, String>) {
+    pub(crate) fn answer(&mut self, now: Time, query: QueryId, result: Result<DnsAnswer, String>) {
         let Some(name) = self.queries.remove(&query) else { return };
         let Some(schedule) = self.names.get_mut(&name) else { return };
         let result = match result {
@@ -134,15 +134,15 @@ impl DnsScheduler {
         self.names.values().filter_map(DnsSchedule::deadline).min()
     }
 
-    fn query(&mut self, name: &DnsName) -> u64 {
+    fn query(&mut self, name: &DnsName) -> QueryId {
         self.next_query += 1;
-        let query = self.next_query;
+        let query = QueryId(self.next_query);
         self.queries.insert(query, name.clone());
         self.outputs.push_back(DnsOutput::Query { query, name: name.clone() });
         query
     }
 
-    fn cancel(&mut self, query: u64) {
+    fn cancel(&mut self, query: QueryId) {
         self.queries.remove(&query);
         self.outputs.push_back(DnsOutput::Cancel { query });
     }

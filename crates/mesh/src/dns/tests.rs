@@ -1,8 +1,10 @@
+//! Tests of the schedule of DNS queries.
+
 use std::time::Duration;
 
 use proxyless_sans_io::Time;
 
-use super::{DnsAnswer, DnsConfig, DnsOutput, DnsRefresh, DnsScheduler};
+use super::{DnsAnswer, DnsConfig, DnsOutput, DnsRefresh, DnsScheduler, QueryId};
 use crate::dependency_manager::DnsName;
 
 fn name(host: &str) -> DnsName {
@@ -22,10 +24,10 @@ struct Bed {
     scheduler: DnsScheduler,
     now: Time,
     /// The newest query of each host that waits for an answer.
-    open: Vec<(u64, String)>,
+    open: Vec<(QueryId, String)>,
     /// When each query began.
     queries: Vec<Time>,
-    cancelled: Vec<u64>,
+    cancelled: Vec<QueryId>,
     results: Vec<Result<usize, String>>,
 }
 
@@ -222,10 +224,10 @@ fn a_query_without_an_answer_fails_at_its_deadline() {
     assert!(bed.results.is_empty());
     bed.advance(Duration::from_millis(1));
     assert_eq!(bed.results, [Err("no answer within 20s".into())]);
-    assert_eq!(bed.cancelled, [1]);
+    assert_eq!(bed.cancelled, [QueryId(1)]);
     // It comes late: nobody is interested.
     let late = DnsAnswer { addresses: vec!["127.0.0.1:80".parse().expect("an address")], ttl: None };
-    bed.scheduler.answer(bed.now, 1, Ok(late));
+    bed.scheduler.answer(bed.now, QueryId(1), Ok(late));
     bed.pump();
     assert_eq!(bed.results.len(), 1);
     bed.advance(Duration::from_millis(1_200));
@@ -256,19 +258,19 @@ fn a_stopped_name_is_forgotten() {
     let mut bed = Bed::started(DnsConfig::default());
     bed.scheduler.stop(&name("a"));
     bed.pump();
-    assert_eq!(bed.cancelled, [1]);
-    bed.scheduler.answer(bed.now, 1, Err("late".into()));
+    assert_eq!(bed.cancelled, [QueryId(1)]);
+    bed.scheduler.answer(bed.now, QueryId(1), Err("late".into()));
     bed.request();
     assert_eq!((bed.scheduler.next_deadline(), bed.results.len(), bed.queries.len()), (None, 0, 1));
     // Started again, the answer of its old query is not mistaken for the new one's.
     bed.scheduler.start(bed.now, name("a"));
     bed.pump();
-    bed.scheduler.answer(bed.now, 1, Err("late".into()));
+    bed.scheduler.answer(bed.now, QueryId(1), Err("late".into()));
     bed.pump();
-    assert!(bed.results.is_empty() && bed.open == [(2, "a".to_owned())]);
+    assert!(bed.results.is_empty() && bed.open == [(QueryId(2), "a".to_owned())]);
     bed.scheduler.stop(&name("a"));
     bed.pump();
-    assert_eq!((bed.cancelled, bed.scheduler.next_deadline()), (vec![1, 2], None));
+    assert_eq!((bed.cancelled, bed.scheduler.next_deadline()), (vec![QueryId(1), QueryId(2)], None));
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of the endpoint table.
+
 use proxyless_balancer::api::EndpointHealth;
 
 use super::*;

@@ -15,7 +15,7 @@ use proxyless_xds::resource::{
 use super::cds::CdsSettings;
 use super::cluster_impl::{CircuitRegistry, LoadRegistry};
 use super::override_host::Sessions;
-use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfig};
+use crate::xds_config::{ClusterConfig, ClusterState, EndpointsState, XdsConfig};
 
 pub(crate) fn lb_endpoint(n: u16) -> LbEndpoint {
     LbEndpoint {
@@ -80,16 +80,18 @@ pub(crate) fn leaf_with_note(
     endpoints: EndpointsState,
     note: Option<&str>,
 ) -> Arc<ClusterConfig> {
-    let children = ClusterChildren::Endpoints { endpoints, resolution_note: note.map(Arc::from) };
-    Arc::new(ClusterConfig { name: name.into(), cluster: Arc::new(cluster), children })
+    let (cluster, resolution_note) = (Arc::new(cluster), note.map(Arc::from));
+    let state = ClusterState::Leaf { cluster, endpoints, resolution_note };
+    Arc::new(ClusterConfig { name: name.into(), state })
 }
 
 pub(crate) fn aggregate(name: &str, leaves: &[&str]) -> Arc<ClusterConfig> {
-    let children = ClusterChildren::Aggregate {
+    let state = ClusterState::Aggregate {
+        cluster: Arc::new(aggregate_cluster(leaves)),
         leaf_clusters: leaves.iter().map(|&leaf| Arc::from(leaf)).collect(),
         resolution_note: None,
     };
-    Arc::new(ClusterConfig { name: name.into(), cluster: Arc::new(aggregate_cluster(leaves)), children })
+    Arc::new(ClusterConfig { name: name.into(), state })
 }
 
 /// A configuration with these clusters and no routes.

@@ -1,9 +1,9 @@
-//! [`RouteTable`]: from the path and headers of an RPC to its cluster (the ConfigSelector of gRFC A31; matching by A28).
+//! [`RouteTable`]: from the path and headers of an RPC to its cluster (the ConfigSelector of gRFC A31; A28 matches).
 //!
 //! Built once per configuration, then shared with the data path: selecting takes no lock and does not allocate, unless
 //! a request has several values of a header.
 
-mod clusters;
+mod destinations;
 mod entry;
 mod hash;
 mod headers;
@@ -20,37 +20,37 @@ use proxyless_balancer::api::{Code, PickError};
 use proxyless_sans_io::Rng;
 use proxyless_xds::resource::{CookieSession, HttpFilter, MILLION, Route, VirtualHost};
 
-use self::clusters::{Claims, Clusters, FilterSource};
+use self::destinations::{Claims, Destinations, FilterSource};
 pub use self::entry::RouteEntry;
 use self::headers::CompiledHeader;
 use self::path::CompiledPath;
-use crate::cluster_ref::ClusterRef;
+use crate::cluster_claim::ClusterClaim;
 
 /// The compiled routes of a virtual host.
 #[derive(Debug)]
 pub struct RouteTable {
     virtual_host: Arc<str>,
     routes: Vec<CompiledRoute>,
-    clusters: Vec<Arc<ClusterRef>>,
+    clusters: Vec<Arc<ClusterClaim>>,
 }
 
 /// The destination of an RPC.
 #[derive(Clone, Copy, Debug)]
 pub struct Selection<'a> {
     /// The cluster, for all attempts of the RPC. A clone keeps the cluster alive (gRFC A31).
-    pub cluster: &'a Arc<ClusterRef>,
+    pub cluster: &'a Arc<ClusterClaim>,
     /// The other settings of the route.
     pub route: &'a Arc<RouteEntry>,
     /// The session cookie of the route, if it has sessions (gRFC A55).
     pub session: Option<&'a Arc<CookieSession>>,
-    clusters: &'a Clusters,
+    destinations: &'a Destinations,
 }
 
 impl<'a> Selection<'a> {
     /// The cluster of this name, if it is in the route, with any weight: a session may select it (gRFC A60).
     #[must_use]
-    pub fn cluster_named(&self, name: &str) -> Option<&'a Arc<ClusterRef>> {
-        self.clusters.named(name)
+    pub fn cluster_named(&self, name: &str) -> Option<&'a Arc<ClusterClaim>> {
+        self.destinations.named(name)
     }
 }
 
@@ -90,16 +90,16 @@ impl From<RouteError> for PickError {
 impl RouteTable {
     /// Compiles the routes of `virtual_host`.
     ///
-    /// `max_stream_duration` (gRFC A31) and `filters` (gRFC A39) are the listener's. `cluster_ref` claims a cluster; it
-    /// is called once for each cluster in a route, including those of weight zero.
+    /// `max_stream_duration` (gRFC A31) and `filters` (gRFC A39) are the listener's. `claim_cluster` is called
+    /// once for each cluster in a route, including those of weight zero.
     #[must_use]
     pub fn new(
         virtual_host: &VirtualHost,
         max_stream_duration: Option<Duration>,
         filters: &[HttpFilter],
-        cluster_ref: impl FnMut(&Arc<str>) -> Arc<ClusterRef>,
+        claim_cluster: impl FnMut(&Arc<str>) -> Arc<ClusterClaim>,
     ) -> Self {
-        let mut claims = Claims::new(cluster_ref);
+        let mut claims = Claims::new(claim_cluster);
         let compile = |route: &Route| {
             let source = FilterSource { filters, route: &route.filter_overrides, virtual_host };
             CompiledRoute::new(route, &source, max_stream_duration, &mut claims)
@@ -110,7 +110,7 @@ impl RouteTable {
 
     /// Every cluster in a route, once each, in route order.
     #[must_use]
-    pub fn clusters(&self) -> &[Arc<ClusterRef>] {
+    pub fn clusters(&self) -> &[Arc<ClusterClaim>] {
         &self.clusters
     }
 
@@ -126,10 +126,10 @@ impl RouteTable {
     ) -> Result<Selection<'_>, RouteError> {
         // A28: the first match wins.
         match self.routes.iter().find(|route| route.matches(path, headers, rng)).map(|route| &route.action) {
-            Some(Action::Forward { route, clusters }) => {
-                let chosen = clusters.choose(rng);
+            Some(Action::Forward { route, destinations }) => {
+                let chosen = destinations.choose(rng);
                 let session = chosen.session.as_ref();
-                Ok(Selection { cluster: &chosen.cluster, route, session, clusters })
+                Ok(Selection { cluster: &chosen.cluster, route, session, destinations })
             }
             Some(Action::None { name }) => Err(RouteError::NotForwarding {
                 path: path.to_owned(),
@@ -155,12 +155,12 @@ struct CompiledRoute {
 
 #[derive(Debug)]
 enum Action {
-    Forward { route: Arc<RouteEntry>, clusters: Clusters },
+    Forward { route: Arc<RouteEntry>, destinations: Destinations },
     None { name: Arc<str> },
 }
 
 impl CompiledRoute {
-    fn new<F: FnMut(&Arc<str>) -> Arc<ClusterRef>>(
+    fn new<F: FnMut(&Arc<str>) -> Arc<ClusterClaim>>(
         route: &Route,
         source: &FilterSource<'_>,
         max_stream_duration: Option<Duration>,
@@ -168,9 +168,9 @@ impl CompiledRoute {
     ) -> Self {
         let name: Arc<str> = route.name.as_str().into();
         let forward = route.action.as_ref().and_then(|action| {
-            let clusters = Clusters::new(&action.cluster, source, claims)?;
+            let destinations = Destinations::new(&action.cluster, source, claims)?;
             let entry = RouteEntry::new(Arc::clone(&name), action, source.virtual_host, max_stream_duration);
-            Some(Action::Forward { route: Arc::new(entry), clusters })
+            Some(Action::Forward { route: Arc::new(entry), destinations })
         });
         Self {
             path: CompiledPath::new(&route.matcher.path),

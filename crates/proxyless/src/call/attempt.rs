@@ -1,287 +1,143 @@
-//! Runs an RPC: routes it, picks a connection, sends it, and retries it transparently or by the route's policy.
+//! One attempt of an RPC: picks a connection, opens a stream, sends the request and classifies the response.
+//!
+//! Each step ends the attempt with an [`Outcome`] or hands on to the next.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::pin::pin;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Request, Response, request};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
-use proxyless_balancer::api::{ActualHost, CallTicket, Code};
-use proxyless_sans_io::Rng;
-use proxyless_transport::{SendError, grpc};
-use tokio::time::Instant;
+use proxyless_balancer::api::{ActualHost, CallTicket, Code, Pick};
+use proxyless_transport::{Body, ReservedStream, SendError, grpc};
 use tonic::Status;
 
 use super::answer::{self, Answer};
 use super::deadline::Deadline;
 use super::peer::PeerAddress;
-use super::pick::{Picked, Routed, Step};
+use super::pick::{Picked, Routed};
 use super::replay::{Replay, RequestBody};
 use super::response::{Live, XdsBody};
 use super::retry::Retries;
-use super::timer::Timer;
+use super::rpc::Call;
+use super::settings::CallSettings;
 use super::transparent::Transparent;
 use super::waiting::Waiting;
 use super::{orca, request as requests, status};
-use crate::activity::InUse;
-use crate::channel::Shared;
-use crate::clock;
-use crate::snapshot::Snapshot;
 
-/// Runs one RPC up to its response headers. Errors are returned as trailers-only responses, like those of a server.
-pub(crate) fn call(
-    shared: Arc<Shared>,
-    request: Request<tonic::body::Body>,
-) -> impl Future<Output = Result<Response<XdsBody>, Infallible>> + Send {
-    let (mut head, body) = request.into_parts();
-    // The head is borrowed: an async function stores each of its arguments twice.
-    async move {
-        let mut call = Call::new(&shared, &mut head);
-        let answered = call.run(body).await;
-        Ok(answered.unwrap_or_else(|status| {
-            let mut response = status.into_http();
-            if let Some(peer) = call.peer {
-                response.extensions_mut().insert(PeerAddress::new(peer));
-            }
-            response
-        }))
+/// The end of an attempt.
+#[allow(clippy::large_enum_variant, reason = "a box would be an allocation per RPC")]
+pub(super) enum Outcome {
+    /// The response has started: the RPC is committed.
+    Answered(Response<XdsBody>),
+    /// The RPC has failed.
+    Failed(Status),
+    /// The attempt failed, and the retry policy allows another one after this delay (gRFC A44).
+    Retry(Duration),
+    /// No server processed the request: it is sent again after this delay (gRFC A6).
+    RetryTransparently(Duration),
+}
+
+/// The state that the attempts of an RPC share.
+pub(super) struct Attempts<'a> {
+    routed: Routed,
+    replay: Replay,
+    retries: Retries<'a>,
+    transparent: Transparent,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(mut routed: Routed, body: tonic::body::Body, settings: &'a CallSettings) -> Self {
+        let retries = Retries::new(routed.retry_policy.take(), settings.throttle.as_deref());
+        let replay = Replay::new(body, settings.retry_buffer);
+        Self { routed, replay, retries, transparent: Transparent::default() }
     }
 }
 
-/// An RPC that has not been answered yet.
-pub(super) struct Call<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) head: &'a mut request::Parts,
-    pub(super) start: Instant,
-    pub(super) deadline: Deadline,
-    pub(super) rng: Rng,
-    /// The backend of the current attempt.
-    peer: Option<SocketAddr>,
-    /// The error of the last attempt.
-    last_error: Option<String>,
-    /// The reason why a queued call has no connection.
-    pub(super) pick_error: Option<String>,
-    /// Present until the response takes it over.
-    in_use: Option<InUse>,
+/// A stream for an attempt, and the body to send on it.
+struct OpenStream {
+    stream: ReservedStream<RequestBody>,
+    body: RequestBody,
+    pick: Pick,
+    /// The endpoint, for the session's cookie.
+    actual: Option<ActualHost>,
 }
 
-impl<'a> Call<'a> {
-    fn new(shared: &'a Shared, head: &'a mut request::Parts) -> Self {
-        let start = Instant::now();
-        let deadline = Deadline::of_request(&head.headers, start);
-        Self {
-            shared,
-            head,
-            start,
-            deadline,
-            rng: clock::rng(),
-            peer: None,
-            last_error: None,
-            pick_error: None,
-            in_use: Some(shared.published.activity().begin()),
+/// A request that was sent.
+struct Sent {
+    ticket: CallTicket,
+    actual: Option<ActualHost>,
+}
+
+impl Call<'_> {
+    /// Makes one attempt.
+    pub(super) async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> Outcome {
+        let OpenStream { stream, body, pick, actual } = match self.open_stream(attempts).await {
+            Ok(open) => open,
+            Err(outcome) => return self.count_unsent(outcome),
+        };
+        let request = self.request(body, pick.authority.as_ref(), &attempts.retries);
+        // From here on the call is tracked.
+        let sent = Sent { ticket: CallTicket::start(pick), actual };
+        let answered = self.deadline.bound(pin!(stream.send(request)), &self.shared.calls.runtime).await;
+        let mut response = match answered {
+            Some(Ok(response)) => response,
+            Some(Err(error)) => return self.send_failed(&error, sent.ticket, attempts),
+            None => return self.timed_out(sent.ticket, &attempts.routed),
+        };
+        match Answer::of(&response) {
+            // A server that ends the call at the deadline may report CANCELLED.
+            Answer::Ended(Code::Cancelled) if self.deadline.is_past() => {
+                self.timed_out(sent.ticket, &attempts.routed)
+            }
+            Answer::Begun => self.respond(response, None, sent, attempts),
+            Answer::Ended(code) => self.ended(response, code, sent, attempts),
+            Answer::NotGrpc => {
+                let status = self.not_grpc(&mut response, sent.ticket.target().address).await;
+                // A44: the attempt's status is the one mapped from its HTTP status.
+                sent.ticket.finish(status::code_of(&status));
+                self.failed(status, response.headers(), attempts)
+            }
         }
     }
 
-    async fn run(&mut self, body: tonic::body::Body) -> Result<Response<XdsBody>, Status> {
-        let shared = self.shared;
-        // Calls that reach a connection are counted there.
-        let unsent = |_: &Status| shared.published.unsent().failed();
-        let mut routed = self.wait_for(Waiting::Route, Self::route).await.inspect_err(unsent)?;
-        requests::complete(&mut self.head.headers);
-        let mut replay = Replay::new(body, shared.calls.retry_buffer);
-        let mut transparent = Transparent::default();
-        let retry_policy = routed.retry_policy.take();
-        let mut retries = Retries::new(retry_policy.as_deref(), shared.calls.throttle.as_deref());
-        loop {
-            self.peer = None;
-            let mut host = None;
-            let picked = self
-                .wait_for(Waiting::Connection, |call, snapshot| call.pick(snapshot, &mut routed, &mut host))
-                .await
-                .inspect_err(unsent)?;
-            let Picked { connection, pick, actual } = match picked.inspect_err(unsent) {
-                Ok(picked) => picked,
-                // A44: an attempt without a connection has failed like any other.
-                Err(status) => {
-                    let delay = self.next_attempt(&mut retries, &replay, status, &HeaderMap::new())?;
-                    self.pause_for_retry(delay).await.inspect_err(unsent)?;
-                    continue;
-                }
-            };
-            let peer = pick.target.address;
-            (self.peer, self.pick_error) = (Some(peer), None);
-            let reserved =
-                self.until(pin!(connection.reserve()), Waiting::Stream { cluster: &routed.cluster }).await;
-            let Ok(reserved) = reserved.inspect_err(unsent)? else {
-                let pause = transparent.unsent(&mut self.rng);
-                self.pause(pause).await.inspect_err(unsent)?;
-                continue;
-            };
-            let Some(body) = replay.attempt().await else {
+    /// Counts an attempt that failed without a connection; all others are counted by their connections.
+    fn count_unsent(&self, outcome: Outcome) -> Outcome {
+        if let Outcome::Failed(_) | Outcome::Retry(_) = outcome {
+            self.shared.published.unsent().failed();
+        }
+        outcome
+    }
+
+    /// Picks a connection and waits for one of its streams.
+    async fn open_stream(&mut self, attempts: &mut Attempts<'_>) -> Result<OpenStream, Outcome> {
+        self.peer = None;
+        let mut host = None;
+        let pick = |call: &mut Self, snapshot: &_| call.pick(snapshot, &mut attempts.routed, &mut host);
+        let picked = self.wait_for(Waiting::Connection, pick).await.map_err(Outcome::Failed)?;
+        let (connection, pick, actual) = match picked {
+            Picked::Connection { connection, pick, actual } => (connection, pick, actual),
+            // A44: an attempt without a connection has failed like any other.
+            Picked::Failed(status) => return Err(self.failed(status, &HeaderMap::new(), attempts)),
+            // dropped RPCs are not retried.
+            Picked::Dropped(status) => return Err(Outcome::Failed(status)),
+        };
+        (self.peer, self.pick_error) = (Some(pick.target.address), None);
+        let waiting = Waiting::Stream { cluster: &attempts.routed.cluster };
+        let reserved = self.until(pin!(connection.reserve()), waiting).await.map_err(Outcome::Failed)?;
+        let Ok(stream) = reserved else {
+            return Err(Outcome::RetryTransparently(attempts.transparent.unsent(&mut self.rng)));
+        };
+        match attempts.replay.attempt().await {
+            Some(body) => Ok(OpenStream { stream, body, pick, actual }),
+            None => {
                 let why =
                     "the connection was lost and more of the request was sent than its retry buffer holds";
                 // If the caller's own body failed meanwhile, that error is more specific.
-                return Err(replay.error().unwrap_or_else(|| Status::unavailable(why))).inspect_err(unsent);
-            };
-            let request = self.request(body, pick.authority.as_ref(), &retries);
-            // From here on the call is tracked.
-            let ticket = CallTicket::start(pick);
-            let sent = self.deadline.bound(pin!(reserved.send(request)), &shared.calls.runtime).await;
-            let Some(sent) = sent else {
-                ticket.finish(Code::DeadlineExceeded);
-                return Err(self.expired(Waiting::Response { cluster: &routed.cluster }));
-            };
-            let delay = match sent {
-                Ok(response) => match Answer::of(&response) {
-                    // A server that ends the call at the deadline may report CANCELLED.
-                    Answer::Ended(Code::Cancelled) if self.deadline.is_past() => {
-                        ticket.finish(Code::DeadlineExceeded);
-                        return Err(self.expired(Waiting::Response { cluster: &routed.cluster }));
-                    }
-                    Answer::Begun => {
-                        replay.commit();
-                        return Ok(self.respond(response, None, ticket, routed, actual.as_ref()));
-                    }
-                    // Trailers-only: the attempt has ended, and nothing was passed to the caller (A44).
-                    Answer::Ended(code) => {
-                        let retried = replay.is_replayable().then_some(response.headers());
-                        let Some(delay) = retried.and_then(|said| retries.next(code, said, &mut self.rng))
-                        else {
-                            replay.commit();
-                            return Ok(self.respond(response, Some(code), ticket, routed, actual.as_ref()));
-                        };
-                        ticket.finish(code);
-                        let said = grpc::Status::from_headers(response.headers());
-                        self.last_error = said.map(|said| format!("{peer}: {said}"));
-                        delay
-                    }
-                    // A44: the attempt's status is the one mapped from its HTTP status.
-                    Answer::NotGrpc => {
-                        let (status, headers) = self.not_grpc(response, peer).await;
-                        ticket.finish(status::code_of(&status));
-                        self.next_attempt(&mut retries, &replay, status, &headers)?
-                    }
-                },
-                // It was not sent at all: any other connection will do.
-                Err(SendError::Unsent { .. }) => {
-                    ticket.unsent();
-                    let pause = transparent.unsent(&mut self.rng);
-                    self.pause(pause).await.inspect_err(unsent)?;
-                    continue;
-                }
-                Err(error) => {
-                    // The server did not process it.
-                    if let SendError::Refused { .. } = error
-                        && let Some(pause) = transparent.refused(&mut self.rng)
-                    {
-                        ticket.unsent();
-                        self.last_error = Some(format!("{peer}: {error}"));
-                        self.pause(pause).await.inspect_err(unsent)?;
-                        continue;
-                    }
-                    // An error of the caller's own body is more specific than the reset that it caused.
-                    if let Some(status) = replay.error() {
-                        return Err(status);
-                    }
-                    let status = match status::of_send(&error, peer) {
-                        status if status.code() == tonic::Code::Cancelled && self.deadline.is_past() => {
-                            self.expired(Waiting::Response { cluster: &routed.cluster })
-                        }
-                        status => status,
-                    };
-                    ticket.finish(status::code_of(&status));
-                    self.next_attempt(&mut retries, &replay, status, &HeaderMap::new())?
-                }
-            };
-            self.pause_for_retry(delay).await.inspect_err(unsent)?;
+                let error = attempts.replay.error();
+                Err(Outcome::Failed(error.unwrap_or_else(|| Status::unavailable(why))))
+            }
         }
-    }
-
-    /// The delay before the next attempt after this failure; the failure itself if there is none.
-    fn next_attempt(
-        &mut self,
-        retries: &mut Retries<'_>,
-        replay: &Replay,
-        failed: Status,
-        headers: &HeaderMap,
-    ) -> Result<Duration, Status> {
-        let code = status::code_of(&failed);
-        let delay = replay.is_replayable().then(|| retries.next(code, headers, &mut self.rng)).flatten();
-        let Some(delay) = delay else { return Err(failed) };
-        self.last_error = Some(failed.message().to_owned());
-        Ok(delay)
-    }
-
-    /// Waits before the next attempt of the retry policy.
-    async fn pause_for_retry(&mut self, delay: Duration) -> Result<(), Status> {
-        self.shared.published.retried().failed();
-        self.pause(delay).await
-    }
-
-    async fn pause(&mut self, delay: Duration) -> Result<(), Status> {
-        if delay.is_zero() {
-            tokio::task::yield_now().await;
-            return Ok(());
-        }
-        // The wait does not concern the backend of the last attempt.
-        self.peer = None;
-        let timer = Timer::after(delay, &self.shared.calls.runtime);
-        // Ends in any case: without its runtime the channel reports that at the next check.
-        self.until(pin!(timer), Waiting::NextAttempt).await.map(drop)
-    }
-
-    /// The status of a response that is not gRPC, and its headers.
-    async fn not_grpc(
-        &mut self,
-        mut response: Response<proxyless_transport::Body>,
-        peer: SocketAddr,
-    ) -> (Status, HeaderMap) {
-        let runtime = &self.shared.calls.runtime;
-        let mut beginning = Vec::new();
-        let read = answer::read_beginning(response.body_mut(), &mut beginning, runtime);
-        // If the deadline comes first, the response still applies.
-        let _ = self.deadline.bound(pin!(read), runtime).await;
-        let status = answer::status_of_http(&response, peer, &beginning);
-        (status, response.into_parts().0.headers)
-    }
-
-    /// Evaluates each new snapshot until one gives a result.
-    async fn wait_for<T>(
-        &mut self,
-        waiting: Waiting<'_>,
-        mut look: impl FnMut(&mut Self, &Snapshot) -> Result<Step<T>, Status>,
-    ) -> Result<T, Status> {
-        loop {
-            // The guard is dropped before the await.
-            let superseded = {
-                let snapshot = self.shared.published.load();
-                match look(self, &snapshot)? {
-                    Step::Done(value) => return Ok(value),
-                    Step::Wait => {
-                        self.shared.exit_idle(&snapshot);
-                        snapshot.superseded.clone()
-                    }
-                }
-            };
-            self.shared.check_ended()?;
-            self.until(pin!(superseded.cancelled()), waiting).await?;
-        }
-    }
-
-    async fn until<T>(
-        &mut self,
-        event: Pin<&mut impl Future<Output = T>>,
-        waiting: Waiting<'_>,
-    ) -> Result<T, Status> {
-        let arrived = self.deadline.bound(event, &self.shared.calls.runtime).await;
-        arrived.ok_or_else(|| self.expired(waiting))
-    }
-
-    fn expired(&self, waiting: Waiting<'_>) -> Status {
-        let last_error = self.pick_error.as_deref().or(self.last_error.as_deref());
-        waiting.expired(self.shared, self.start.elapsed(), self.peer, last_error)
     }
 
     /// The request of one attempt.
@@ -298,22 +154,113 @@ impl<'a> Call<'a> {
         request
     }
 
+    /// The deadline has passed before the response started.
+    fn timed_out(&self, ticket: CallTicket, routed: &Routed) -> Outcome {
+        ticket.finish(Code::DeadlineExceeded);
+        Outcome::Failed(self.expired(Waiting::Response { cluster: &routed.cluster }))
+    }
+
+    /// There is no response.
+    fn send_failed(
+        &mut self,
+        error: &SendError<RequestBody>,
+        ticket: CallTicket,
+        attempts: &mut Attempts<'_>,
+    ) -> Outcome {
+        let peer = ticket.target().address;
+        let transparent = &mut attempts.transparent;
+        let delay = match error {
+            // It was not sent at all: any other connection will do.
+            SendError::Unsent { .. } => Some(transparent.unsent(&mut self.rng)),
+            // The server did not process it.
+            SendError::Refused { .. } => transparent.refused(&mut self.rng).inspect(|_| {
+                self.last_error = Some(format!("{peer}: {error}"));
+            }),
+            _ => None,
+        };
+        if let Some(delay) = delay {
+            ticket.unsent();
+            return Outcome::RetryTransparently(delay);
+        }
+        // An error of the caller's own body is more specific than the reset that it caused.
+        if let Some(status) = attempts.replay.error() {
+            return Outcome::Failed(status);
+        }
+        let mut status = status::of_send(error, peer);
+        if status.code() == tonic::Code::Cancelled && self.deadline.is_past() {
+            status = self.expired(Waiting::Response { cluster: &attempts.routed.cluster });
+        }
+        ticket.finish(status::code_of(&status));
+        self.failed(status, &HeaderMap::new(), attempts)
+    }
+
+    /// Trailers-only: the attempt has ended, and nothing was passed to the caller (A44).
+    fn ended(
+        &mut self,
+        response: Response<Body>,
+        code: Code,
+        sent: Sent,
+        attempts: &mut Attempts<'_>,
+    ) -> Outcome {
+        let headers = response.headers();
+        let Some(delay) = self.retry_delay(code, headers, attempts) else {
+            return self.respond(response, Some(code), sent, attempts);
+        };
+        let peer = sent.ticket.target().address;
+        self.last_error = grpc::Status::from_headers(headers).map(|status| format!("{peer}: {status}"));
+        sent.ticket.finish(code);
+        Outcome::Retry(delay)
+    }
+
+    /// The status of a response that is not gRPC.
+    async fn not_grpc(&mut self, response: &mut Response<Body>, peer: SocketAddr) -> Status {
+        let runtime = &self.shared.calls.runtime;
+        let mut beginning = Vec::new();
+        let read = answer::read_beginning(response.body_mut(), &mut beginning, runtime);
+        // If the deadline comes first, the response still applies.
+        let _ = self.deadline.bound(pin!(read), runtime).await;
+        answer::status_of_http(response, peer, &beginning)
+    }
+
+    /// The attempt failed with this status and these trailers.
+    fn failed(&mut self, status: Status, trailers: &HeaderMap, attempts: &mut Attempts<'_>) -> Outcome {
+        match self.retry_delay(status::code_of(&status), trailers, attempts) {
+            Some(delay) => {
+                self.last_error = Some(status.message().to_owned());
+                Outcome::Retry(delay)
+            }
+            None => Outcome::Failed(status),
+        }
+    }
+
+    /// The delay before the next attempt by the retry policy; `None` if there is none.
+    fn retry_delay(
+        &mut self,
+        code: Code,
+        trailers: &HeaderMap,
+        attempts: &mut Attempts<'_>,
+    ) -> Option<Duration> {
+        let is_replayable = attempts.replay.is_replayable();
+        is_replayable.then(|| attempts.retries.next(code, trailers, &mut self.rng)).flatten()
+    }
+
+    /// Passes the response to the caller. It has ended if there is a code.
     fn respond(
         &mut self,
-        response: Response<proxyless_transport::Body>,
+        response: Response<Body>,
         code: Option<Code>,
-        ticket: CallTicket,
-        routed: Routed,
-        actual: Option<&ActualHost>,
-    ) -> Response<XdsBody> {
+        sent: Sent,
+        attempts: &Attempts<'_>,
+    ) -> Outcome {
+        attempts.replay.commit();
+        let Sent { ticket, actual } = sent;
         let (mut head, body) = response.into_parts();
         status::remove_unreadable_details(&mut head.headers);
-        if let (Some(session), Some(actual)) = (&routed.session, actual) {
+        if let (Some(session), Some(actual)) = (&attempts.routed.session, &actual) {
             session.answered(actual, &mut head.headers);
         }
         head.extensions.insert(PeerAddress::new(ticket.target().address));
         let throttle = self.shared.calls.throttle.as_ref();
-        // Trailers-only: the call has ended.
         let ticket = match code {
             Some(code) => {
                 if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
@@ -332,14 +279,16 @@ impl<'a> Call<'a> {
         } else {
             deadline.arm(&self.shared.calls.runtime);
         }
-        // A31: the RPC is committed. It picks no more, so its cluster may be removed, with `routed`.
-        let cluster = Arc::clone(routed.cluster.name());
-        let (throttle, _in_use) = (throttle.cloned(), self.in_use.take());
-        let max_header_list_size = self.shared.calls.max_header_list_size;
-        let live = Live { inner: body, ticket, deadline, cluster, throttle, max_header_list_size, _in_use };
-        Response::from_parts(head, XdsBody::new(live))
+        let live = Live {
+            inner: body,
+            ticket,
+            deadline,
+            // A31: the RPC is committed. It picks no more, so only the name of its cluster is kept.
+            cluster: attempts.routed.cluster.name().clone(),
+            throttle: throttle.cloned(),
+            max_header_list_size: self.shared.calls.max_header_list_size,
+            _in_use: self.in_use.take(),
+        };
+        Outcome::Answered(Response::from_parts(head, XdsBody::new(live)))
     }
 }
-
-#[cfg(all(test, proxyless_loom))]
-mod models;

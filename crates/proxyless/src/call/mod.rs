@@ -13,6 +13,7 @@ mod replay;
 mod request;
 mod response;
 mod retry;
+mod rpc;
 mod settings;
 mod status;
 mod throttle;
@@ -20,11 +21,11 @@ mod timer;
 mod transparent;
 mod waiting;
 
-pub(crate) use attempt::call;
 pub use options::WaitForReady;
 #[cfg(feature = "fuzzing")]
 pub(crate) use orca::read as read_orca;
 pub use peer::PeerAddress;
 pub(crate) use replay::RequestBody;
 pub use response::XdsBody;
+pub(crate) use rpc::call;
 pub(crate) use settings::{CallSettings, PolicyRetries, RetryOptions};

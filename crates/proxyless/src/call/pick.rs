@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{ActualHost, CallAttributes, HostWait, Pick, PickArgs, PickResult};
-use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_mesh::cluster_claim::ClusterClaim;
+use proxyless_mesh::route_table::RouteTable;
 use proxyless_xds::resource::RetryPolicy;
 use tonic::Status;
 
-use super::attempt::Call;
 use super::options::WaitForReady;
+use super::rpc::Call;
 use super::settings::PolicyRetries;
 use super::status;
 use crate::clock;
@@ -21,26 +22,26 @@ pub(super) struct Routed {
     /// The driver whose number of the cluster this is.
     driver: u64,
     /// Keeps the cluster configured until the RPC is committed (gRFC A31).
-    pub(super) cluster: Arc<ClusterRef>,
+    pub(super) cluster: Arc<ClusterClaim>,
     pub(super) retry_policy: Option<Arc<RetryPolicy>>,
     pub(super) attributes: CallAttributes,
     /// Present if the route has sessions for the RPC (gRFC A55).
     pub(super) session: Option<Session>,
 }
 
-/// A connection for one attempt.
-pub(super) struct Picked {
-    pub(super) connection: Arc<DataConnection>,
-    pub(super) pick: Pick,
-    /// The endpoint, for the session's cookie.
-    pub(super) actual: Option<ActualHost>,
-}
-
-/// The result of evaluating a snapshot.
-pub(super) enum Step<T> {
-    Done(T),
-    /// No result in this generation.
-    Wait,
+/// The result of a pick.
+pub(super) enum Picked {
+    /// An open connection.
+    Connection {
+        connection: Arc<DataConnection>,
+        pick: Pick,
+        /// The endpoint, for the session's cookie.
+        actual: Option<ActualHost>,
+    },
+    /// The attempt has no connection; the retry policy may allow another one.
+    Failed(Status),
+    /// The RPC is dropped.
+    Dropped(Status),
 }
 
 impl Call<'_> {
@@ -48,16 +49,19 @@ impl Call<'_> {
         self.head.extensions.get::<WaitForReady>().is_some()
     }
 
-    pub(super) fn route(&mut self, snapshot: &Snapshot) -> Result<Step<Routed>, Status> {
-        let Some(data) = &snapshot.data else { return Ok(Step::Wait) };
-        let routes = match &data.routes {
-            Ok(routes) => routes,
+    /// The route of the RPC, or its error; `None` if this generation has neither.
+    pub(super) fn route(&mut self, snapshot: &Snapshot) -> Option<Result<Routed, Status>> {
+        match &snapshot.data.as_ref()?.routes {
+            Ok(routes) => Some(self.select(routes, snapshot.driver)),
             Err(error) if self.waits_for_ready() => {
                 self.pick_error = Some(error.message.clone());
-                return Ok(Step::Wait);
+                None
             }
-            Err(error) => return Err(status::of_pick(error)),
-        };
+            Err(error) => Some(Err(status::of_pick(error))),
+        }
+    }
+
+    fn select(&mut self, routes: &RouteTable, driver: u64) -> Result<Routed, Status> {
         let headers = &self.head.headers;
         let selection = routes
             .select(self.head.uri.path(), headers, &mut self.rng)
@@ -82,24 +86,23 @@ impl Call<'_> {
         self.deadline.limit(self.start, limit);
         // There are routes now: their earlier absence does not explain a wait for a connection.
         self.pick_error = None;
-        Ok(Step::Done(Routed { driver: snapshot.driver, cluster, retry_policy, attributes, session }))
+        Ok(Routed { driver, cluster, retry_policy, attributes, session })
     }
 
-    /// A connection, or (inside) the reason why this attempt has none, or (outside) the reason why there will be no
-    /// other attempt. `waiting` is passed between the attempt's picks.
+    /// Picks a connection for an attempt; `None` if this generation has no result. `waiting` is passed between the
+    /// attempt's picks.
     pub(super) fn pick(
         &mut self,
         snapshot: &Snapshot,
         routed: &mut Routed,
         waiting: &mut Option<HostWait>,
-    ) -> Result<Step<Result<Picked, Status>>, Status> {
-        let Some(data) = &snapshot.data else { return Ok(Step::Wait) };
+    ) -> Option<Picked> {
+        let data = snapshot.data.as_ref()?;
         // The driver that routed the call has panicked: in this snapshot the number may be that of another cluster.
         if routed.driver != snapshot.driver {
-            match self.route(snapshot) {
-                Ok(Step::Done(again)) => *routed = again,
-                Ok(Step::Wait) => return Ok(Step::Wait),
-                Err(status) => return Ok(Step::Done(Err(status))),
+            match self.route(snapshot)? {
+                Ok(again) => *routed = again,
+                Err(status) => return Some(Picked::Failed(status)),
             }
             *waiting = None;
         }
@@ -120,18 +123,17 @@ impl Call<'_> {
                 // supersedes this generation, which was loaded before the slot, so the wait ends.
                 let connection =
                     pick.target.slot.load().and_then(|any| any.downcast::<DataConnection>().ok());
-                let open = connection.filter(|connection| connection.is_open());
+                let connection = connection.filter(|connection| connection.is_open())?;
                 let actual = override_host.and_then(|session| session.actual);
-                Ok(open.map_or(Step::Wait, |connection| Step::Done(Ok(Picked { connection, pick, actual }))))
+                Some(Picked::Connection { connection, pick, actual })
             }
-            PickResult::Queue => Ok(Step::Wait),
+            PickResult::Queue => None,
             PickResult::Fail(error) if self.waits_for_ready() => {
                 self.pick_error = Some(error.message.clone());
-                Ok(Step::Wait)
+                None
             }
-            PickResult::Fail(error) => Ok(Step::Done(Err(status::of_pick(&error)))),
-            // dropped RPCs are not retried.
-            PickResult::Drop(error) => Err(status::of_pick(&error)),
+            PickResult::Fail(error) => Some(Picked::Failed(status::of_pick(&error))),
+            PickResult::Drop(error) => Some(Picked::Dropped(status::of_pick(&error))),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The retry policy of a route (gRFC A44, A6).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
@@ -14,22 +15,22 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// The attempts of one RPC, limited by its route's policy.
 pub(super) struct Retries<'a> {
-    policy: Option<&'a RetryPolicy>,
+    policy: Option<Arc<RetryPolicy>>,
     throttle: Option<&'a RetryThrottle>,
     made: u32,
     backoff: Duration,
 }
 
 impl<'a> Retries<'a> {
-    pub(super) fn new(policy: Option<&'a RetryPolicy>, throttle: Option<&'a RetryThrottle>) -> Self {
-        let backoff = policy.map_or(Duration::ZERO, |policy| policy.base_interval);
+    pub(super) fn new(policy: Option<Arc<RetryPolicy>>, throttle: Option<&'a RetryThrottle>) -> Self {
+        let backoff = policy.as_ref().map_or(Duration::ZERO, |policy| policy.base_interval);
         Self { policy, throttle, made: 0, backoff }
     }
 
     /// The delay before the next attempt, after one that ended with this code and these trailers; `None` if it was the
     /// last.
     pub(super) fn next(&mut self, code: Code, trailers: &HeaderMap, rng: &mut Rng) -> Option<Duration> {
-        let policy = self.policy?;
+        let policy = self.policy.as_deref()?;
         // A6: the server may set the delay; anything but a number of milliseconds means never.
         let pushback = trailers.get(PUSHBACK).map(milliseconds);
         let is_refused = pushback == Some(None);
@@ -69,22 +70,21 @@ fn milliseconds(value: &HeaderValue) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn policy() -> RetryPolicy {
-        RetryPolicy {
+    fn policy() -> Arc<RetryPolicy> {
+        Arc::new(RetryPolicy {
             codes: vec![Code::Unavailable],
             num_retries: 3,
             base_interval: Duration::from_millis(100),
             max_interval: Duration::from_millis(150),
-        }
+        })
     }
 
     #[test]
     fn a44_only_listed_codes_are_retried_and_only_so_often() {
-        let policy = policy();
         let mut rng = Rng::new(1);
         let none = HeaderMap::new();
         assert_eq!(Retries::new(None, None).next(Code::Unavailable, &none, &mut rng), None);
-        let mut retries = Retries::new(Some(&policy), None);
+        let mut retries = Retries::new(Some(policy()), None);
         assert_eq!(retries.next(Code::Internal, &none, &mut rng), None);
         for limit in [100, 150, 150] {
             let delay = retries.next(Code::Unavailable, &none, &mut rng).unwrap().as_millis();
@@ -98,9 +98,8 @@ mod tests {
 
     #[test]
     fn a6_pushback_of_the_server_decides() {
-        let policy = policy();
         let mut rng = Rng::new(1);
-        let mut retries = Retries::new(Some(&policy), None);
+        let mut retries = Retries::new(Some(policy()), None);
         let trailers =
             |text| HeaderMap::from_iter([(PUSHBACK.parse().unwrap(), HeaderValue::from_static(text))]);
         let delay = retries.next(Code::Unavailable, &trailers("7"), &mut rng);
@@ -111,12 +110,11 @@ mod tests {
 
     #[test]
     fn a6_throttling_counts_retryable_failures_and_ends_retries() {
-        let policy = policy();
         let throttle = RetryThrottle::new(6, 0.1);
         let mut rng = Rng::new(1);
         let none = HeaderMap::new();
         let mut fails_with =
-            |code| Retries::new(Some(&policy), Some(&throttle)).next(code, &none, &mut rng).is_some();
+            |code| Retries::new(Some(policy()), Some(&throttle)).next(code, &none, &mut rng).is_some();
         // 6 tokens: after 2 failures 4 are left, after 3 half of them.
         assert!(!fails_with(Code::InvalidArgument), "is not retryable, and does not count");
         assert_eq!([(); 3].map(|()| fails_with(Code::Unavailable)), [true, true, false]);

@@ -10,15 +10,15 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Completes at a point in time.
 #[derive(Debug)]
-pub(super) struct Timer(Place);
+pub(super) struct Timer(Source);
 
 #[derive(Debug)]
-enum Place {
+enum Source {
     /// The caller is in the channel's runtime.
-    Here(Pin<Box<Sleep>>),
+    Sleep(Pin<Box<Sleep>>),
     /// The caller is elsewhere: a [`Sleep`] panics when its runtime ends before the task that polls it, a task does
     /// not.
-    There(JoinHandle<()>),
+    Task(JoinHandle<()>),
     Over(End),
 }
 
@@ -35,14 +35,12 @@ impl Timer {
     pub(super) fn at(at: Instant, runtime: &Handle) -> Self {
         let here = Handle::try_current().is_ok_and(|current| current.id() == runtime.id());
         Self(match here {
-            true => Place::Here(Box::pin(sleep_until(at))),
+            true => Source::Sleep(Box::pin(sleep_until(at))),
             // Created inside the task, where there is a runtime.
-            false => Place::There(runtime.spawn(async move { sleep_until(at).await })),
+            false => Source::Task(runtime.spawn(async move { sleep_until(at).await })),
         })
     }
-}
 
-impl Timer {
     pub(super) fn after(delay: Duration, runtime: &Handle) -> Self {
         /// Practically never, and within the range of an instant.
         const LONGEST: Duration = Duration::from_secs(86_400 * 365);
@@ -55,24 +53,24 @@ impl Future for Timer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End> {
         let end = match &mut self.0 {
-            Place::Here(sleep) => {
+            Source::Sleep(sleep) => {
                 ready!(sleep.as_mut().poll(cx));
                 End::Elapsed
             }
-            Place::There(task) => match ready!(Pin::new(task).poll(cx)) {
+            Source::Task(task) => match ready!(Pin::new(task).poll(cx)) {
                 Ok(()) => End::Elapsed,
                 Err(_) => End::Lost,
             },
-            Place::Over(end) => *end,
+            Source::Over(end) => *end,
         };
-        self.0 = Place::Over(end);
+        self.0 = Source::Over(end);
         Poll::Ready(end)
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        if let Place::There(task) = &self.0 {
+        if let Source::Task(task) = &self.0 {
             task.abort();
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_mesh::cluster_claim::ClusterClaim;
 use tonic::Status;
 
 use crate::channel::Shared;
@@ -16,10 +16,10 @@ pub(super) enum Waiting<'a> {
     Connection,
     /// A place among the streams of the picked connection.
     Stream {
-        cluster: &'a ClusterRef,
+        cluster: &'a ClusterClaim,
     },
     Response {
-        cluster: &'a ClusterRef,
+        cluster: &'a ClusterClaim,
     },
     /// The end of a pause between two attempts.
     NextAttempt,

@@ -1,4 +1,4 @@
-//! One task per connection: connects, reports READY, and waits for its end.
+//! One task per connection: connects, passes on its events, and waits for its end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,19 +15,20 @@ use tracing::debug;
 use super::descriptors::Descriptors;
 use super::panics;
 use crate::call::RequestBody;
+use crate::targets;
 
 /// A connection of the data plane.
 pub(crate) type DataConnection = Connection<RequestBody>;
 
-/// An event of a connection.
-pub(crate) struct Report {
+/// An event of a connection, from its task.
+pub(crate) struct ConnectionUpdate {
     connection: SubchannelId,
     attempt: AttemptId,
     address: SocketAddr,
     kind: Kind,
 }
 
-impl Report {
+impl ConnectionUpdate {
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -38,31 +39,31 @@ enum Kind {
     Ended(ConnectionEvent),
 }
 
-/// Reports for one attempt; in any case its end, even if the user's connector panics.
-struct Reporter {
-    reports: UnboundedSender<Report>,
+/// Sends the updates of one attempt; in any case its end, even if the user's connector panics.
+struct Updates {
+    driver: UnboundedSender<ConnectionUpdate>,
     connection: SubchannelId,
     attempt: AttemptId,
     address: SocketAddr,
     ended: bool,
 }
 
-impl Reporter {
-    fn report(&self, kind: Kind) {
+impl Updates {
+    fn send(&self, kind: Kind) {
         let Self { connection, attempt, address, .. } = *self;
         // The channel's driver ends before its connections only when everything is being dropped.
-        let _ = self.reports.send(Report { connection, attempt, address, kind });
+        let _ = self.driver.send(ConnectionUpdate { connection, attempt, address, kind });
     }
 
     fn ended(&mut self, event: ConnectionEvent) {
         self.ended = true;
-        self.report(Kind::Ended(event));
+        self.send(Kind::Ended(event));
     }
 }
 
-impl Drop for Reporter {
+impl Drop for Updates {
     fn drop(&mut self) {
-        // For an attempt that the core has cancelled, this report is ignored.
+        // For an attempt that the core has cancelled, this update is ignored.
         if !self.ended {
             self.ended(ConnectionEvent::Failed("the task of the connection ended unexpectedly".into()));
         }
@@ -73,7 +74,7 @@ impl Drop for Reporter {
 pub(crate) struct Connections {
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
-    reports: UnboundedSender<Report>,
+    updates: UnboundedSender<ConnectionUpdate>,
     live: BTreeMap<(SubchannelId, AttemptId), Live>,
     descriptors: Arc<Descriptors>,
 }
@@ -87,9 +88,9 @@ impl Connections {
     pub(crate) fn new(
         connector: Arc<dyn Connector>,
         options: ConnectOptions,
-        reports: UnboundedSender<Report>,
+        updates: UnboundedSender<ConnectionUpdate>,
     ) -> Self {
-        Self { connector, options, reports, live: BTreeMap::new(), descriptors: Arc::default() }
+        Self { connector, options, updates, live: BTreeMap::new(), descriptors: Arc::default() }
     }
 
     pub(crate) fn connect(
@@ -100,8 +101,8 @@ impl Connections {
         timeout: Duration,
         keepalive_interval: Option<Duration>,
     ) {
-        let mut reporter =
-            Reporter { reports: self.reports.clone(), connection, attempt, address, ended: false };
+        let mut updates =
+            Updates { driver: self.updates.clone(), connection, attempt, address, ended: false };
         let (connector, descriptors) = (Arc::clone(&self.connector), Arc::clone(&self.descriptors));
         let options = ConnectOptions { connect_timeout: timeout, keepalive_interval, ..self.options.clone() };
         let task = tokio::spawn(async move {
@@ -111,23 +112,23 @@ impl Connections {
             let live = match connected {
                 Ok(Ok(live)) => Arc::new(live),
                 Ok(Err(error)) => {
-                    debug!(target: "subchannel", %address, %error, "connection attempt failed");
+                    debug!(target: targets::SUBCHANNEL, %address, %error, "connection attempt failed");
                     if error.is_out_of_descriptors() {
                         descriptors.ran_out(&error);
                     }
-                    return reporter.ended(ConnectionEvent::Failed(error.reason()));
+                    return updates.ended(ConnectionEvent::Failed(error.reason()));
                 }
                 Err(panicked) => {
-                    reporter.ended(ConnectionEvent::Failed(format!("the connector panicked: {panicked}")));
+                    updates.ended(ConnectionEvent::Failed(format!("the connector panicked: {panicked}")));
                     return panics::log(&format_args!("connection to {address}"), &panicked);
                 }
             };
-            debug!(target: "subchannel", %address, "connected");
-            reporter.report(Kind::Ready(Arc::clone(&live)));
+            debug!(target: targets::SUBCHANNEL, %address, "connected");
+            updates.send(Kind::Ready(Arc::clone(&live)));
             let lost = live.left_open().await;
-            debug!(target: "subchannel", %address, ?lost, "connection lost");
+            debug!(target: targets::SUBCHANNEL, %address, ?lost, "connection lost");
             let too_many_pings = live.go_away().is_some_and(|go_away| go_away.is_too_many_pings());
-            reporter.ended(match lost {
+            updates.ended(match lost {
                 Lost::GoAway(reason) | Lost::Closed(reason) if too_many_pings => {
                     ConnectionEvent::TooManyPings(reason)
                 }
@@ -160,9 +161,12 @@ impl Connections {
         u64::try_from(live.streams()).ok()
     }
 
-    /// Handles a report. `None` if the core has already dropped that attempt.
-    pub(crate) fn on_report(&mut self, report: Report) -> Option<(SubchannelId, AttemptId, ConnectionEvent)> {
-        let Report { connection, attempt, kind, .. } = report;
+    /// Handles an update. `None` if the core has already dropped that attempt.
+    pub(crate) fn on_update(
+        &mut self,
+        update: ConnectionUpdate,
+    ) -> Option<(SubchannelId, AttemptId, ConnectionEvent)> {
+        let ConnectionUpdate { connection, attempt, kind, .. } = update;
         let key = (connection, attempt);
         let event = match kind {
             Kind::Ready(live) => {
@@ -227,11 +231,11 @@ mod tests {
         }
     }
 
-    fn connections() -> (Connections, UnboundedReceiver<Report>, UnboundedReceiver<DuplexStream>) {
-        let (reports, incoming) = unbounded_channel();
+    fn connections() -> (Connections, UnboundedReceiver<ConnectionUpdate>, UnboundedReceiver<DuplexStream>) {
+        let (updates, incoming) = unbounded_channel();
         let (pipes, servers) = unbounded_channel();
         let options = ConnectOptions { keepalive_while_idle: true, ..ConnectOptions::default() };
-        (Connections::new(Arc::new(Pipes(pipes)), options, reports), incoming, servers)
+        (Connections::new(Arc::new(Pipes(pipes)), options, updates), incoming, servers)
     }
 
     async fn connect(
@@ -267,9 +271,9 @@ mod tests {
         let go_away = [&[0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, code], debug_data].concat();
         server.write_all(&go_away).await.unwrap();
         let ready = incoming.recv().await.unwrap();
-        connections.on_report(ready).unwrap();
+        connections.on_update(ready).unwrap();
         let ended = incoming.recv().await.unwrap();
-        connections.on_report(ended).unwrap().2
+        connections.on_update(ended).unwrap().2
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,6 +7,8 @@ use proxyless_transport::ConnectError;
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::targets;
+
 /// The interval of the warning.
 const INTERVAL: Duration = Duration::from_secs(60);
 
@@ -22,7 +24,7 @@ impl Descriptors {
     pub(crate) fn ran_out(&self, error: &ConnectError) {
         if self.is_time(Instant::now()) {
             warn!(
-                target: "subchannel",
+                target: targets::SUBCHANNEL,
                 %error,
                 "no file descriptor is left for a connection: the limit (RLIMIT_NOFILE) is too low for the endpoints \
                  that the control plane lists"

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_mesh::channel_core::ChannelInput;
-use proxyless_mesh::dns::DnsAnswer;
+use proxyless_mesh::dns::{DnsAnswer, QueryId};
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::panics::catch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -14,8 +14,8 @@ use super::panics;
 /// The queries of one channel.
 pub(crate) struct Lookups {
     resolver: Arc<dyn Resolve>,
-    tasks: JoinSet<(u64, Result<DnsAnswer, String>)>,
-    running: BTreeMap<u64, AbortHandle>,
+    tasks: JoinSet<(QueryId, Result<DnsAnswer, String>)>,
+    running: BTreeMap<QueryId, AbortHandle>,
 }
 
 impl Lookups {
@@ -23,7 +23,7 @@ impl Lookups {
         Self { resolver, tasks: JoinSet::new(), running: BTreeMap::new() }
     }
 
-    pub(crate) fn query(&mut self, query: u64, host: Arc<str>, port: u16) {
+    pub(crate) fn query(&mut self, query: QueryId, host: Arc<str>, port: u16) {
         let resolver = Arc::clone(&self.resolver);
         let task = self.tasks.spawn(async move {
             // The resolver may be the program's own; also the call itself, before there is a future, may panic.
@@ -40,7 +40,7 @@ impl Lookups {
         self.running.insert(query, task);
     }
 
-    pub(crate) fn cancel(&mut self, query: u64) {
+    pub(crate) fn cancel(&mut self, query: QueryId) {
         if let Some(task) = self.running.remove(&query) {
             task.abort();
         }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::stream::{StreamEvent, StreamEventKind, Streams};
 use crate::clock;
-use crate::server::ServerChannel;
+use crate::drive::management_server::ManagementServer;
 
 const METHOD: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
@@ -26,7 +26,7 @@ pub(super) struct LoadReports {
 
 impl LoadReports {
     /// Reports to this server (A27-48); opens nothing yet.
-    pub(super) fn new(config: LrsCoreConfig, server: ServerChannel, limits: &Limits) -> Self {
+    pub(super) fn new(config: LrsCoreConfig, server: ManagementServer, limits: &Limits) -> Self {
         let (streams, events) = Streams::new(server, METHOD, limits.message_bytes);
         Self { core: LrsCore::new(config).with_limits(limits), streams, events, registered: BTreeMap::new() }
     }

@@ -2,13 +2,15 @@
 
 pub(crate) mod channel;
 pub(crate) mod connection;
+mod describe;
 mod descriptors;
 pub(crate) mod dns;
 mod lrs;
+pub(crate) mod management_server;
 mod panics;
-mod report;
 mod restarts;
 pub(crate) mod stream;
+mod subscription;
 pub(crate) mod supervisor;
 mod trace;
 pub(crate) mod xds;

@@ -18,7 +18,8 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::panics;
-use crate::server::ServerChannel;
+use crate::drive::management_server::ManagementServer;
+use crate::targets;
 
 /// The time that a stream waits for a place among those that the server allows.
 ///
@@ -50,7 +51,7 @@ pub(crate) enum StreamEventKind {
 
 /// The stream that is open or being opened. A core requests one at a time.
 pub(crate) struct Streams {
-    server: ServerChannel,
+    server: ManagementServer,
     method: &'static str,
     max_message: usize,
     events: UnboundedSender<StreamEvent>,
@@ -67,7 +68,7 @@ struct Running {
 impl Streams {
     /// Streams to `method`, and their events. A message of more than `max_message` bytes ends its stream.
     pub(crate) fn new(
-        server: ServerChannel,
+        server: ManagementServer,
         method: &'static str,
         max_message: usize,
     ) -> (Self, UnboundedReceiver<StreamEvent>) {
@@ -94,7 +95,7 @@ impl Streams {
                 panics::log(&format_args!("stream {method}"), &panicked);
                 format!("the task of the stream panicked: {panicked}").into()
             });
-            debug!(target: "xds_client", method, %stream, reason = %end.end.reason, "stream ended");
+            debug!(target: targets::XDS_CLIENT, method, %stream, reason = %end.end.reason, "stream ended");
         });
         self.replace(Some(Running { stream, requests, reads, task: task.abort_handle() }));
     }
@@ -163,7 +164,7 @@ struct Reads {
 
 /// Opens the stream and reads it to its end, one message per permit. Returns the reason for its end.
 async fn run(
-    server: ServerChannel,
+    server: ManagementServer,
     method: &str,
     body: RequestStream,
     mut reads: Reads,

@@ -1,8 +1,8 @@
 //! Runs the driver of a channel, and starts another one when it panics.
 //!
 //! A driver that panicked is dropped as a whole, with its watches, load reports, connections and tasks. Calls on its
-//! connections finish there; all others fail with the panic's message until the next driver has a configuration, or wait
-//! for it if they are wait-for-ready.
+//! connections finish there; all others fail with the panic's message until the next driver has a configuration, or
+//! wait for it if they are wait-for-ready.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,12 +17,14 @@ use proxyless_transport::{ConnectOptions, Connector};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, sleep};
 
-use super::channel::{Command, Driver, DriverWake, Running};
+use super::channel::{ChannelDriver, Command, DriverWake};
 use super::connection::Connections;
+use super::describe::Ids;
 use super::dns::Lookups;
 use super::restarts::Restarts;
+use super::subscription::Subscription;
 use super::trace::Trace;
-use super::{panics, report};
+use super::{describe, panics};
 use crate::client_pool::ClientSource;
 use crate::clock;
 use crate::inspect::ChannelReport;
@@ -40,7 +42,7 @@ pub(crate) struct Parts {
     pub(crate) resolver: Arc<dyn Resolve>,
 }
 
-/// The reported facts of a channel that outlive its drivers.
+/// The facts of a channel, for inspection, that outlive its drivers.
 pub(super) struct History {
     pub(super) created: Time,
     pub(super) trace: Trace,
@@ -86,22 +88,22 @@ impl Supervisor {
         let mut wanted = Use::Idle;
         loop {
             let started = Instant::now();
-            let driver = match contain(|| self.parts.driver()) {
+            let history = std::mem::take(&mut self.history);
+            // It is not a part of the future that may panic: its destructors must not run while a panic unwinds.
+            let mut driver = match contain(|| self.parts.driver(history)) {
                 Ok(driver) => driver,
                 // A core that cannot even be created: another attempt would end in the same way.
                 Err(panicked) => return self.parts.published.end(End::Panicked(panicked)),
             };
-            // It is not a part of the future that may panic: its destructors must not run while a panic unwinds.
-            let mut running = Running::new(driver, std::mem::take(&mut self.history));
-            let ended = catch(running.run(wanted, &mut commands)).await;
-            self.history = std::mem::take(&mut running.history);
+            let ended = catch(driver.run(wanted, &mut commands)).await;
+            self.history = std::mem::take(&mut driver.history);
             let Err(panicked) = ended else { return };
             let pause = self.restarts.pause(started.elapsed(), &mut clock::rng());
             // Before its connections are closed, so that calls find this reason.
             let error = self.fail(&panicked, pause);
-            wanted = contain(|| running.usage()).unwrap_or(Use::InUse);
-            self.history.calls += contain(|| running.calls()).unwrap_or_default();
-            if let Err(panicked) = contain(move || drop(running)) {
+            wanted = contain(|| driver.usage()).unwrap_or(Use::InUse);
+            self.history.calls += contain(|| driver.calls()).unwrap_or_default();
+            if let Err(panicked) = contain(move || drop(driver)) {
                 panics::log(&"the end of a channel", &panicked);
             }
             match catch(self.pause(pause, &error, &mut wanted, &mut commands)).await {
@@ -143,7 +145,7 @@ impl Supervisor {
                 command = commands.recv() => match command {
                     Some(Command::ExitIdle) => *wanted = Use::InUse,
                     // The requester may have gone.
-                    Some(Command::Report { answer }) => drop(answer.send(self.report(error))),
+                    Some(Command::Describe { answer }) => drop(answer.send(self.describe(error))),
                     // There are no connections.
                     Some(Command::ResetBackoff) => {}
                     None => return Handles::Gone,
@@ -152,14 +154,14 @@ impl Supervisor {
         }
     }
 
-    fn report(&self, error: &PickError) -> ChannelReport {
+    fn describe(&self, error: &PickError) -> ChannelReport {
         let tree = ChannelTree {
             listener: self.parts.config.listener_name.as_ref().to_owned(),
             state: ConnectivityState::TransientFailure,
             error: Some(error.message.clone()),
             ..ChannelTree::default()
         };
-        report::without_driver(&self.parts, &self.history, tree)
+        describe::without_driver(&self.parts, &self.history, tree)
     }
 
     fn restart(&mut self, wanted: Use) {
@@ -184,21 +186,25 @@ impl Drop for Supervisor {
 }
 
 impl Parts {
-    fn driver(&self) -> Driver {
+    fn driver(&self, history: History) -> ChannelDriver {
         let wake = Arc::new(DriverWake::default());
         let config = ChannelConfig { seed: clock::seed(), ..self.config.clone() };
         let core = ChannelCore::new(config, Arc::clone(&wake) as _);
-        let (reporter, reports) = unbounded_channel();
-        Driver {
+        let (subscription, xds_events) = Subscription::new(self.clients.clone());
+        let (updates, connection_updates) = unbounded_channel();
+        ChannelDriver {
             id: self.id,
             target: Arc::clone(&self.target),
             core,
             wake,
             published: Arc::clone(&self.published),
-            clients: self.clients.clone(),
-            connections: Connections::new(Arc::clone(&self.connector), self.options.clone(), reporter),
-            reports,
+            subscription,
+            xds_events,
+            connections: Connections::new(Arc::clone(&self.connector), self.options.clone(), updates),
+            connection_updates,
             dns: Lookups::new(Arc::clone(&self.resolver)),
+            history,
+            ids: Ids::default(),
         }
     }
 }

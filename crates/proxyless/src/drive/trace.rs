@@ -7,6 +7,7 @@ use std::sync::Arc;
 use proxyless_balancer::api::{ConnectivityState, PolicyEvent};
 use proxyless_balancer::tree::{ConnectionEvent, SubchannelId};
 use proxyless_mesh::channel_core::ChannelInput;
+use proxyless_mesh::dns::QueryId;
 use proxyless_sans_io::Time;
 use proxyless_transport::panics::Panicked;
 use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
@@ -24,7 +25,7 @@ pub(super) struct Trace {
     total: u64,
     state: ConnectivityState,
     watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
-    queries: BTreeMap<u64, (Arc<str>, u16)>,
+    queries: BTreeMap<QueryId, (Arc<str>, u16)>,
 }
 
 enum Entry {
@@ -109,11 +110,11 @@ impl Trace {
         self.watches.remove(&watch);
     }
 
-    pub(super) fn query(&mut self, query: u64, host: &Arc<str>, port: u16) {
+    pub(super) fn query(&mut self, query: QueryId, host: &Arc<str>, port: u16) {
         self.queries.insert(query, (Arc::clone(host), port));
     }
 
-    pub(super) fn cancel_query(&mut self, query: u64) {
+    pub(super) fn cancel_query(&mut self, query: QueryId) {
         self.queries.remove(&query);
     }
 
@@ -168,7 +169,6 @@ impl Trace {
     /// Records an input of the core.
     pub(super) fn input(&mut self, input: &ChannelInput) {
         match input {
-            ChannelInput::Resource { watch, event } => self.resource(watch, event),
             ChannelInput::Resources { events } => {
                 events.iter().for_each(|(watch, event)| self.resource(watch, event));
             }

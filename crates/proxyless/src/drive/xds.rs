@@ -25,7 +25,8 @@ use super::lrs::LoadReports;
 use super::panics;
 use super::stream::{StreamEvent, StreamEventKind, Streams};
 use crate::clock;
-use crate::server::ServerChannel;
+use crate::drive::management_server::ManagementServer;
+use crate::targets;
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
@@ -108,7 +109,7 @@ impl XdsClient {
     pub(crate) fn start(
         config: XdsCoreConfig,
         lrs_config: LrsCoreConfig,
-        server: ServerChannel,
+        server: ManagementServer,
         place: &Place,
     ) -> std::io::Result<Arc<Self>> {
         let (commands, inbox) = unbounded_channel();
@@ -116,7 +117,7 @@ impl XdsClient {
         let weak = commands.downgrade();
         let (server_uri, node) = (Arc::clone(&config.server_uri), config.node.clone());
         let run = async move {
-            info!(target: "xds_client", server = %config.server_uri, node = %config.node_id, "started");
+            info!(target: targets::XDS_CLIENT, server = %config.server_uri, node = %config.node_id, "started");
             let driver = Driver::new(config, lrs_config, server, weak);
             // Inbox and driver are gone before it is logged: channels need not wait for that.
             if let Err(panicked) = catch(driver.run(inbox)).await {
@@ -213,7 +214,7 @@ impl Driver {
     fn new(
         config: XdsCoreConfig,
         lrs_config: LrsCoreConfig,
-        server: ServerChannel,
+        server: ManagementServer,
         tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
     ) -> Self {
         let limits = config.limits;
@@ -247,7 +248,7 @@ impl Driver {
                 },
             }
         }
-        debug!(target: "xds_client", "ended");
+        debug!(target: targets::XDS_CLIENT, "ended");
     }
 
     fn handle(&mut self, input: Input) {

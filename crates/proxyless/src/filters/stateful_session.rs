@@ -13,10 +13,12 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
 use proxyless_balancer::api::{ActualHost, HostWait, OverrideHost};
-use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::route_table::Selection;
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::CookieSession;
+
+use crate::targets;
 
 /// Encoded with padding, decoded with or without.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -27,7 +29,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The session of one RPC.
 pub(crate) struct Session {
     config: Arc<CookieSession>,
-    cluster: Arc<ClusterRef>,
+    cluster: Arc<ClusterClaim>,
     /// The addresses in the cookie, in order.
     addresses: Arc<[SocketAddr]>,
     /// Whether the cookie consists of exactly these addresses and this cluster.
@@ -55,7 +57,7 @@ impl Session {
     }
 
     /// The cluster to use.
-    pub(crate) fn cluster(&self) -> &Arc<ClusterRef> {
+    pub(crate) fn cluster(&self) -> &Arc<ClusterClaim> {
         &self.cluster
     }
 
@@ -111,7 +113,8 @@ impl<'a> Cookie<'a> {
         if !is_exact {
             // A55: invalid addresses are ignored. Cookies may come from end users, who must not be able to fill the
             // log, and the log must not expose them.
-            tracing::debug!(target: "stateful_session", length = list.len(), "a session cookie holds something that is not an address");
+            tracing::debug!(target: targets::STATEFUL_SESSION, length = list.len(),
+                "ignoring an invalid address in the session cookie");
         }
         Self { addresses, cluster, is_exact }
     }
@@ -195,7 +198,7 @@ mod tests {
             filter_overrides: FilterOverrides::default(),
         };
         RouteTable::new(&host, None, &filters, |name| {
-            Arc::new(ClusterRef::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
+            Arc::new(ClusterClaim::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
         })
     }
 

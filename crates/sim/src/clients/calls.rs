@@ -9,7 +9,7 @@ use proxyless_balancer::api::{
     CallAttributes, CallTicket, Code, HostWait, Pick, PickArgs, PickError, PickResult, PickTarget,
 };
 use proxyless_mesh::channel_core::DataPlane;
-use proxyless_mesh::cluster_ref::ClusterRef;
+use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::lrs::LoadStore;
 
@@ -123,10 +123,10 @@ impl Flight {
 /// If no route matches.
 pub(crate) fn route(
     plane: &DataPlane,
-    chosen: Option<Arc<ClusterRef>>,
+    chosen: Option<Arc<ClusterClaim>>,
     path: &str,
     rng: &mut Rng,
-) -> Result<Arc<ClusterRef>, String> {
+) -> Result<Arc<ClusterClaim>, String> {
     if let Some(chosen) = chosen {
         return Ok(chosen);
     }
@@ -194,7 +194,7 @@ pub(crate) struct Call {
     /// The epoch of its channel.
     pub(crate) epoch: u64,
     /// Its cluster, once chosen; the claim keeps the cluster alive as long as the call lives.
-    pub(crate) cluster: Option<Arc<ClusterRef>>,
+    pub(crate) cluster: Option<Arc<ClusterClaim>>,
     /// Its cookie: that of its session when its cluster was chosen.
     pub(crate) cookie: Option<Arc<[SocketAddr]>>,
     /// Attributes that its picks share.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::PickResult;
-use proxyless_mesh::xds_config::{ClusterChildren, ClusterEntry, EndpointsState, XdsConfig};
+use proxyless_mesh::xds_config::{ClusterEntry, ClusterState, EndpointsState, XdsConfig};
 use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment};
 
 use crate::laws::expected::{Expected, expected_of};
@@ -84,28 +84,27 @@ fn difference(config: &XdsConfig, wanted: &XdsConfig) -> Option<String> {
 /// Whether two entries are equivalent; the texts of errors may differ.
 fn same(entry: &ClusterEntry, wanted: &ClusterEntry) -> bool {
     let (Ok(entry), Ok(wanted)) = (entry, wanted) else { return entry.is_err() == wanted.is_err() };
-    let children = match (&entry.children, &wanted.children) {
-        (
-            ClusterChildren::Endpoints { endpoints, .. },
-            ClusterChildren::Endpoints { endpoints: wanted, .. },
-        ) => match (endpoints, wanted) {
-            // A37-29: servers rotate their answers, so a new order of the same addresses is ignored.
-            (EndpointsState::Known(endpoints), EndpointsState::Known(wanted))
-                if matches!(entry.cluster.kind, ClusterKind::LogicalDns { .. }) =>
-            {
-                addresses(endpoints) == addresses(wanted)
+    let same = match (&entry.state, &wanted.state) {
+        (ClusterState::Leaf { cluster, endpoints, .. }, ClusterState::Leaf { endpoints: wanted, .. }) => {
+            match (endpoints, wanted) {
+                // A37-29: servers rotate their answers, so a new order of the same addresses is ignored.
+                (EndpointsState::Known(endpoints), EndpointsState::Known(wanted))
+                    if matches!(cluster.kind, ClusterKind::LogicalDns { .. }) =>
+                {
+                    addresses(endpoints) == addresses(wanted)
+                }
+                (EndpointsState::Known(endpoints), EndpointsState::Known(wanted)) => endpoints == wanted,
+                (EndpointsState::Missing, EndpointsState::Missing) => true,
+                _ => false,
             }
-            (EndpointsState::Known(endpoints), EndpointsState::Known(wanted)) => endpoints == wanted,
-            (EndpointsState::Missing, EndpointsState::Missing) => true,
-            _ => false,
-        },
+        }
         (
-            ClusterChildren::Aggregate { leaf_clusters, .. },
-            ClusterChildren::Aggregate { leaf_clusters: wanted, .. },
+            ClusterState::Aggregate { leaf_clusters, .. },
+            ClusterState::Aggregate { leaf_clusters: wanted, .. },
         ) => leaf_clusters == wanted,
         _ => false,
     };
-    entry.cluster == wanted.cluster && children
+    entry.cluster() == wanted.cluster() && same
 }
 
 fn addresses(assignment: &ClusterLoadAssignment) -> BTreeSet<SocketAddr> {

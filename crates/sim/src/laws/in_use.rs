@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
-use proxyless_mesh::xds_config::{ClusterChildren, EndpointsState};
+use proxyless_mesh::xds_config::{ClusterState, EndpointsState};
 use proxyless_xds::resource::{
     Cluster, ClusterKind, ClusterLoadAssignment, HttpFilter, HttpFilterConfig, LbEndpoint, Listener,
     ListenerKind, LocalityEndpoints,
@@ -26,9 +26,9 @@ impl<'a> Leaf<'a> {
     pub(crate) fn of(channel: &'a SimChannel, name: &str) -> Option<Self> {
         let xds = channel.core.xds_config()?;
         let config = xds.clusters.get(name)?.as_ref().ok()?;
-        match &config.children {
-            ClusterChildren::Endpoints { endpoints: EndpointsState::Known(assignment), .. } => {
-                Some(Self { cluster: &config.cluster, assignment, listener: &xds.listener })
+        match &config.state {
+            ClusterState::Leaf { cluster, endpoints: EndpointsState::Known(assignment), .. } => {
+                Some(Self { cluster, assignment, listener: &xds.listener })
             }
             _ => None,
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proxyless_mesh::channel_core::ChannelInput;
-use proxyless_mesh::xds_config::{ClusterChildren, ClusterEntry, EndpointsState, XdsConfig};
+use proxyless_mesh::xds_config::{ClusterEntry, ClusterState, EndpointsState, XdsConfig};
 use proxyless_xds::client::WatchEvent;
 use proxyless_xds::resource::{
     ClusterKind, ClusterLoadAssignment, ClusterSpecifier, EndpointHealth, Resource, ResourceType, VirtualHost,
@@ -45,7 +45,6 @@ impl Before {
             WatchEvent::Changed(Ok(_)) | WatchEvent::Ambient(None) => false,
         };
         let unreachable = match input {
-            ChannelInput::Resource { event, .. } => is_transient(event),
             ChannelInput::Resources { events } => events.iter().all(|(_, event)| is_transient(event)),
             _ => return None,
         };
@@ -161,10 +160,8 @@ fn serves(config: &XdsConfig, name: &Arc<str>) -> bool {
 /// The same without the leaves in `gone`.
 fn serves_with(config: &XdsConfig, name: &Arc<str>, gone: &BTreeSet<Arc<str>>) -> bool {
     let leaf_serves = |name: &Arc<str>| match config.clusters.get(name) {
-        Some(Ok(leaf)) if !gone.contains(name) => match &leaf.children {
-            ClusterChildren::Endpoints { endpoints: EndpointsState::Known(known), .. } => {
-                has_endpoints(known)
-            }
+        Some(Ok(leaf)) if !gone.contains(name) => match &leaf.state {
+            ClusterState::Leaf { endpoints: EndpointsState::Known(known), .. } => has_endpoints(known),
             _ => false,
         },
         _ => false,
@@ -180,9 +177,9 @@ fn has_endpoints(assignment: &ClusterLoadAssignment) -> bool {
 
 fn leaves(entry: Option<&ClusterEntry>) -> &[Arc<str>] {
     match entry {
-        Some(Ok(config)) => match &config.children {
-            ClusterChildren::Aggregate { leaf_clusters, .. } => leaf_clusters,
-            ClusterChildren::Endpoints { .. } => &[],
+        Some(Ok(config)) => match &config.state {
+            ClusterState::Aggregate { leaf_clusters, .. } => leaf_clusters,
+            ClusterState::Pending | ClusterState::Leaf { .. } => &[],
         },
         _ => &[],
     }
@@ -192,8 +189,8 @@ fn leaves(entry: Option<&ClusterEntry>) -> &[Arc<str>] {
 fn blames_the_way(entry: &ClusterEntry) -> bool {
     let why = match entry {
         Err(why) => Some(why),
-        Ok(config) => match &config.children {
-            ClusterChildren::Endpoints { endpoints: EndpointsState::Missing, resolution_note } => {
+        Ok(config) => match &config.state {
+            ClusterState::Leaf { endpoints: EndpointsState::Missing, resolution_note, .. } => {
                 resolution_note.as_ref()
             }
             _ => None,

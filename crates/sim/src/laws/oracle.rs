@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use proxyless_mesh::xds_config::ClusterChildren;
+use proxyless_mesh::xds_config::ClusterState;
 use proxyless_xds::resource::ResourceType;
 
 use crate::clients::channel::SimChannel;
@@ -178,10 +178,10 @@ fn check_config(mesh: &Mesh, channel: &SimChannel) -> Result<(), Violation> {
     for root in routes.clusters().iter().map(|cluster| cluster.name()) {
         let (walk, entry) = (Walk::from(mesh, root), config.clusters.get(root));
         let is_leaf = *walk.leaves == [root.to_string()];
-        let same = match entry.map(|entry| entry.as_ref().map(|config| &config.children)) {
+        let same = match entry.map(|entry| entry.as_ref().map(|config| &config.state)) {
             Some(Err(_)) => walk.leaves.is_empty(),
-            Some(Ok(ClusterChildren::Endpoints { .. })) => is_leaf,
-            Some(Ok(ClusterChildren::Aggregate { leaf_clusters, .. })) => {
+            Some(Ok(ClusterState::Pending | ClusterState::Leaf { .. })) => is_leaf,
+            Some(Ok(ClusterState::Aggregate { leaf_clusters, .. })) => {
                 !is_leaf
                     && leaf_clusters.iter().map(|name| &**name).eq(walk.leaves.iter().map(|name| &**name))
             }

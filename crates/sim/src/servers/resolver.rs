@@ -3,21 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use proxyless_mesh::dns::QueryId;
+
 /// The queries of one channel.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
-    queries: BTreeMap<u64, Arc<str>>,
+    queries: BTreeMap<QueryId, Arc<str>>,
     answered: BTreeSet<Arc<str>>,
 }
 
 impl Resolver {
     /// Begins a query; returns false if its id is in use.
-    pub(crate) fn ask(&mut self, query: u64, host: &Arc<str>) -> bool {
+    pub(crate) fn ask(&mut self, query: QueryId, host: &Arc<str>) -> bool {
         self.queries.insert(query, Arc::clone(host)).is_none()
     }
 
     /// Ends a query, answered or cancelled; returns its host if it was pending.
-    pub(crate) fn end(&mut self, query: u64) -> Option<Arc<str>> {
+    pub(crate) fn end(&mut self, query: QueryId) -> Option<Arc<str>> {
         let host = self.queries.remove(&query)?;
         self.answered.insert(Arc::clone(&host));
         Some(host)

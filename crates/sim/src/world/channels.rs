@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeEffect};
 use proxyless_mesh::channel_core::{Activity, ChannelEffect, ChannelInput, DataPlane};
-use proxyless_mesh::dns::DnsAnswer;
+use proxyless_mesh::dns::{DnsAnswer, QueryId};
 use proxyless_xds::client::{Input, ReadToken, WatchEvent, WatchId};
 use proxyless_xds::lrs;
 
@@ -55,12 +55,8 @@ impl World {
         let now = self.now;
         let before = Before::of(self, epoch, &input);
         let Some(channel) = self.by_epoch(epoch) else { return Ok(()) };
-        match &input {
-            ChannelInput::Resource { watch, event } => channel.note(*watch, event),
-            ChannelInput::Resources { events } => {
-                events.iter().for_each(|(watch, event)| channel.note(*watch, event));
-            }
-            _ => {}
+        if let ChannelInput::Resources { events } = &input {
+            events.iter().for_each(|(watch, event)| channel.note(*watch, event));
         }
         if matches!(input, ChannelInput::ResetBackoff) {
             channel.connections.reset_backoff();
@@ -116,21 +112,21 @@ impl World {
             }
             ChannelEffect::DnsQuery { query, host, .. } => {
                 let new = channel.resolver.ask(query, &host);
-                Violation::unless(new, "query ids are unique", || query.to_string())?;
+                Violation::unless(new, "query ids are unique", || format!("{query:?}"))?;
                 self.queue.push(now + delay, Event::Resolve { epoch, query });
             }
             ChannelEffect::DnsCancel { query } => {
                 let known = channel.resolver.end(query).is_some();
-                Violation::unless(known, "only pending queries are cancelled", || query.to_string())?;
+                Violation::unless(known, "only pending queries are cancelled", || format!("{query:?}"))?;
                 channel.forget_names();
             }
-            ChannelEffect::Connect {
-                connection,
+            ChannelEffect::Connection(TreeEffect::Connect {
+                subchannel: connection,
                 attempt: AttemptId(attempt),
                 address,
                 timeout,
                 keepalive_interval,
-            } => {
+            }) => {
                 let told = channel.told.contains(&address);
                 Violation::unless(told, "connection attempts go to configured endpoints", || {
                     address.to_string()
@@ -140,11 +136,17 @@ impl World {
                 channel.connections.connect(now, connection, attempt, address)?;
                 self.dial(epoch, attempt, address, timeout);
             }
-            ChannelEffect::CancelConnect { connection, attempt: AttemptId(attempt) } => {
+            ChannelEffect::Connection(TreeEffect::CancelConnect {
+                subchannel: connection,
+                attempt: AttemptId(attempt),
+            }) => {
                 let Connection { id, address, .. } = channel.connections.cancel(connection, attempt)?;
                 self.maybe_cross(epoch, id, attempt, address);
             }
-            ChannelEffect::CloseGracefully { connection, attempt: AttemptId(attempt) } => {
+            ChannelEffect::Connection(TreeEffect::CloseGracefully {
+                subchannel: connection,
+                attempt: AttemptId(attempt),
+            }) => {
                 channel.connections.close(connection, attempt)?;
                 self.dissolve_line(epoch, attempt);
             }
@@ -248,16 +250,10 @@ impl World {
             happened.push((attempt, happening));
             events.extend(self.connection_event(epoch, attempt, happening));
         }
-        let input = match events.len() {
-            0 => return Ok(()),
-            1 => events.pop().map(|(connection, attempt, event)| ChannelInput::Connection {
-                connection,
-                attempt,
-                event,
-            }),
-            _ => Some(ChannelInput::Connections { events }),
-        };
-        input.map_or(Ok(()), |input| self.tell_channel(epoch, input))?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.tell_channel(epoch, ChannelInput::Connections { events })?;
         for (attempt, happening) in happened {
             if matches!(happening, Happening::GoAway | Happening::Broken) {
                 self.dissolve_line(epoch, attempt);
@@ -269,20 +265,20 @@ impl World {
         Ok(())
     }
 
-    /// Hands a channel an event of a resource; a busy driver, several at once.
-    pub(super) fn on_resource(
+    /// Hands a channel events of resources; a busy driver, several at once.
+    pub(super) fn on_resources(
         &mut self,
         epoch: u64,
-        first: (WatchId, WatchEvent),
+        mut events: Vec<(WatchId, WatchEvent)>,
         token: Option<ReadToken>,
     ) -> Result<(), Violation> {
-        let (mut events, mut tokens) = (vec![first], vec![token]);
+        let mut tokens = vec![token];
         let until = self.now + self.patience();
-        let is_next = |next: &Event| matches!(next, Event::Channel { epoch: of, input: ChannelInput::Resource { .. }, .. } if *of == epoch);
-        while let Some(Event::Channel { input: ChannelInput::Resource { watch, event }, token, .. }) =
+        let is_next = |next: &Event| matches!(next, Event::Channel { epoch: of, input: ChannelInput::Resources { .. }, .. } if *of == epoch);
+        while let Some(Event::Channel { input: ChannelInput::Resources { events: more }, token, .. }) =
             self.queue.pop_if(until, is_next)
         {
-            events.push((watch, event));
+            events.extend(more);
             tokens.push(token);
         }
         let told = self.tell_channel(epoch, ChannelInput::Resources { events });
@@ -365,7 +361,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn resolve(&mut self, epoch: u64, query: u64) -> Result<(), Violation> {
+    pub(super) fn resolve(&mut self, epoch: u64, query: QueryId) -> Result<(), Violation> {
         let Some(host) = self.by_epoch(epoch).and_then(|channel| channel.resolver.end(query)) else {
             return Ok(());
         };

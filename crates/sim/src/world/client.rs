@@ -106,7 +106,7 @@ impl World {
                 let new = token > std::mem::replace(&mut self.last_token, token);
                 Violation::unless(new, "tokens are unique", || format!("{token:?}"))?;
                 let at = self.now + self.local_delay();
-                let input = ChannelInput::Resource { watch: local, event };
+                let input = ChannelInput::Resources { events: vec![(local, event)] };
                 self.queue.push_in(
                     Lane::ToChannel(epoch),
                     at,

@@ -345,8 +345,8 @@ impl World {
                 None => Ok(()),
             },
             Event::Xds(input) => self.tell_xds(input),
-            Event::Channel { epoch, input: ChannelInput::Resource { watch, event }, token } => {
-                self.on_resource(epoch, (watch, event), token)
+            Event::Channel { epoch, input: ChannelInput::Resources { events }, token } => {
+                self.on_resources(epoch, events, token)
             }
             Event::Channel { epoch, input, token } => {
                 let told = self.tell_channel(epoch, input);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use proxyless_mesh::channel_core::ChannelInput;
+use proxyless_mesh::dns::QueryId;
 use proxyless_sans_io::Time;
 use proxyless_xds::StreamId;
 use proxyless_xds::client::{Input, ReadToken};
@@ -32,7 +33,7 @@ pub(crate) enum Event {
     /// The client has read a message.
     Message { stream: u64, bytes: Bytes },
     /// The resolver has an answer.
-    Resolve { epoch: u64, query: u64 },
+    Resolve { epoch: u64, query: QueryId },
     /// An event of a connection.
     Connection { epoch: u64, attempt: u64, happening: Happening },
     /// An input of the LRS core.

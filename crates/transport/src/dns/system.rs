@@ -16,6 +16,7 @@ use tracing::debug;
 use super::order::by_preference;
 use super::query::DnsClient;
 use super::{DnsAnswer, Resolve, ResolveError, ResolveErrorKind, Resolving};
+use crate::targets;
 
 /// Queries the hosts file, then DNS servers for A and AAAA records.
 ///
@@ -83,7 +84,7 @@ impl SystemResolver {
         }
         // Includes those of aliases.
         let ttl = records.iter().map(|record| record.ttl).min();
-        debug!(target: "dns_resolver", %host, ?addresses, ?ttl, "resolved");
+        debug!(target: targets::DNS_RESOLVER, %host, ?addresses, ?ttl, "resolved");
         Ok(DnsAnswer { addresses, ttl: ttl.map(|ttl| Duration::from_secs(ttl.into())) })
     }
 

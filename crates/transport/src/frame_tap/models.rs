@@ -1,3 +1,5 @@
+//! Loom models of the tap and the callers of its connection.
+
 use std::sync::LazyLock;
 use std::task::Waker;
 
@@ -8,8 +10,8 @@ use proxyless_sans_io::sync::{Step, check};
 use super::*;
 use crate::error::SendError;
 use crate::options::ConnectOptions;
-use crate::place::Place;
 use crate::state::LocalEnd;
+use crate::stream_permit::StreamPermit;
 
 /// The preface, and the HEADERS of stream 1.
 const REQUEST: usize = 24 + 9 + 2;
@@ -114,7 +116,7 @@ impl Stream {
 
 /// A request is unsent, or it was sent: unsent only if the server cannot have seen its head, and sent only if it can, or a
 /// write failed: who knows then.
-/// Whatever the decision, the place is free again.
+/// Whatever the decision, the permit is free again.
 fn exactly_one_of_sent_and_unsent(takes: &'static [Taking]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _in_runtime = runtime.enter();
@@ -157,13 +159,13 @@ fn exactly_one_of_sent_and_unsent(takes: &'static [Taking]) {
         };
         let call = {
             let mut context = Context::from_waker(Waker::noop());
-            let place = Box::pin(Place::take(Arc::clone(&shared))).as_mut().poll(&mut context);
-            place.map(|place| {
-                let Ok(mut place) = place else { return };
-                place.begin(1);
+            let permit = Box::pin(StreamPermit::take(Arc::clone(&shared))).as_mut().poll(&mut context);
+            permit.map(|permit| {
+                let Ok(mut permit) = permit else { return };
+                permit.begin(1);
                 stream.wait();
                 let error = SendError::<()>::of_stream(&IO_ERROR, 1, &shared);
-                place.end();
+                permit.end();
                 let unsent = matches!(error, SendError::Unsent { .. });
                 let Seen { bytes, failed } = *seen.lock().unwrap();
                 let seen = bytes >= REQUEST;

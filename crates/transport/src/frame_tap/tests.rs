@@ -1,3 +1,5 @@
+//! Tests of the tap on the frames.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 

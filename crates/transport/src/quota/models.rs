@@ -1,3 +1,5 @@
+//! Loom models of the quota of streams.
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -153,7 +155,7 @@ fn the_end_wakes_those_who_wait() {
 fn a_socket_that_goes_on_ends_the_congestion() {
     check(3, || {
         let model = Model::limited(2);
-        model.quota.set_blocked(true);
+        model.quota.set_socket(Socket::Blocked);
         for _ in 0..2 {
             assert_eq!(model.take(2), Ok(()));
         }
@@ -164,7 +166,7 @@ fn a_socket_that_goes_on_ends_the_congestion() {
             })
         });
         // What the task of the connection does when the socket has taken everything.
-        model.quota.set_blocked(false);
+        model.quota.set_socket(Socket::Writable);
         model.quota.on_all_written();
         callers.into_iter().for_each(|caller| caller.join().unwrap());
         assert_eq!(model.take(2), Ok(()));
@@ -176,7 +178,7 @@ fn a_socket_that_goes_on_ends_the_congestion() {
 fn resets_that_are_written_end_the_congestion() {
     check(3, || {
         let model = Model::limited(2);
-        model.quota.set_blocked(true);
+        model.quota.set_socket(Socket::Blocked);
         for _ in 0..2 {
             assert_eq!(model.take(2), Ok(()));
         }

@@ -1,3 +1,5 @@
+//! Tests of the quota of streams.
+
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -118,7 +120,7 @@ fn abandoned_streams_are_limited_while_the_socket_is_blocked() {
     };
     // Not while it takes everything.
     (0..2 * most).for_each(abandon);
-    quota.set_blocked(true);
+    quota.set_socket(Socket::Blocked);
     (0..most).for_each(abandon);
     let mut waiter = Box::pin(quota.acquire());
     assert_eq!(poll_once(waiter.as_mut()), Poll::Pending);
@@ -136,7 +138,7 @@ fn abandoned_streams_are_limited_while_the_socket_is_blocked() {
     assert_eq!(take_all(&quota), 0);
     quota.on_all_written();
     assert_eq!(take_all(&quota), 0);
-    quota.set_blocked(false);
+    quota.set_socket(Socket::Writable);
     quota.on_all_written();
     assert_eq!(take_all(&quota), 1);
     assert_eq!(quota.line().abandoned.len(), 0);

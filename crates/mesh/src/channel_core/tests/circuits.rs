@@ -1,3 +1,5 @@
+//! Circuit breaking through a whole channel.
+
 use proxyless_xds::resource::{CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment};
 
 use super::world::{Backend, Rpc, World};

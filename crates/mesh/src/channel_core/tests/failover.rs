@@ -1,3 +1,5 @@
+//! Failover between priorities and between the leaves of an aggregate.
+
 use std::sync::Arc;
 use std::time::Duration;
 

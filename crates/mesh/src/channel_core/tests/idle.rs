@@ -9,6 +9,7 @@ use proxyless_xds::resource::{ClusterKind, ResourceType};
 
 use super::world::{Rpc, World};
 use crate::channel_core::{Activity, ChannelInput};
+use crate::dns::QueryId;
 use crate::policies::fixtures::{assignment, cluster, eds_cluster, locality};
 
 const TIMEOUT: Duration = Duration::from_secs(1800);
@@ -120,11 +121,11 @@ fn changes_made_meanwhile_count() {
 fn what_comes_late_changes_nothing() {
     let mut world = idle();
     let watch = proxyless_xds::client::WatchId(0);
-    world.input(ChannelInput::Resource { watch, event: WatchEvent::Ambient(None) });
+    world.input(ChannelInput::Resources { events: vec![(watch, WatchEvent::Ambient(None))] });
     let event = ConnectionEvent::Closed("late".into());
-    world.input(ChannelInput::Connection { connection: SubchannelId(0), attempt: AttemptId(0), event });
+    world.input(ChannelInput::Connections { events: vec![(SubchannelId(0), AttemptId(0), event)] });
     for input in [
-        ChannelInput::DnsAnswer { query: 1, result: Err("late".into()) },
+        ChannelInput::DnsAnswer { query: QueryId(1), result: Err("late".into()) },
         ChannelInput::Activity(Activity::InUse),
         ChannelInput::Activity(Activity::Unused),
         ChannelInput::ResetBackoff,

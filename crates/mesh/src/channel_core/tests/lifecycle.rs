@@ -1,3 +1,5 @@
+//! A channel from its start to its shutdown.
+
 use std::time::Duration;
 
 use proxyless_balancer::api::ConnectivityState;

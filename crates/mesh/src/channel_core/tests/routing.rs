@@ -1,3 +1,5 @@
+//! Changes of routes while RPCs hold clusters.
+
 use proxyless_balancer::api::PickResult;
 use proxyless_balancer::testing::address;
 use proxyless_xds::resource::ResourceType;

@@ -1,3 +1,5 @@
+//! Costs with many clusters and endpoints.
+
 use std::time::Duration;
 
 use proxyless_balancer::testing::address;

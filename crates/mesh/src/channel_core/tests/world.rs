@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use proxyless_balancer::api::{CallAttributes, ConnectivityState, Pick, PickArgs, PickResult, Wake};
 use proxyless_balancer::testing::address;
-use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeEffect};
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::Gates;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
@@ -21,8 +21,8 @@ use proxyless_xds::resource::{
 };
 
 use crate::channel_core::{Activity, ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
-use crate::cluster_ref::ClusterRef;
-use crate::dns::{DnsAnswer, DnsConfig};
+use crate::cluster_claim::ClusterClaim;
+use crate::dns::{DnsAnswer, DnsConfig, QueryId};
 use crate::policies::cluster_impl::CircuitRegistry;
 
 /// What a backend does with a connection attempt.
@@ -79,7 +79,7 @@ pub(super) struct World {
     /// The stores whose load is reported.
     pub(super) loads: Vec<Arc<LoadStore>>,
     /// Queries that wait for an answer.
-    pub(super) queries: BTreeMap<u64, Arc<str>>,
+    pub(super) queries: BTreeMap<QueryId, Arc<str>>,
     /// Hosts of all queries so far.
     pub(super) queried: Vec<Arc<str>>,
     /// What the channel is told when it asks.
@@ -216,7 +216,7 @@ impl World {
         if let Some((&connection, &Connection { attempt, .. })) = live {
             self.connections.remove(&connection);
             let event = ConnectionEvent::Closed("connection reset".into());
-            self.input(ChannelInput::Connection { connection, attempt, event });
+            self.input(ChannelInput::Connections { events: vec![(connection, attempt, event)] });
         }
     }
 
@@ -252,7 +252,8 @@ impl World {
             for (connection, attempt) in late {
                 self.connections.remove(&connection);
                 let event = ConnectionEvent::Failed("timed out".into());
-                self.inputs.push_back(ChannelInput::Connection { connection, attempt, event });
+                self.inputs
+                    .push_back(ChannelInput::Connections { events: vec![(connection, attempt, event)] });
             }
             self.input(ChannelInput::Tick);
         }
@@ -271,14 +272,14 @@ impl World {
 
     /// An RPC that stays in flight: holds its cluster and its pick.
     #[track_caller]
-    pub(super) fn hold(&mut self, path: &str) -> (Arc<ClusterRef>, Pick) {
+    pub(super) fn hold(&mut self, path: &str) -> (Arc<ClusterClaim>, Pick) {
         match self.begin(path) {
             (Some(cluster), PickResult::Complete(pick)) => (cluster, pick),
             other => panic!("{other:?}"),
         }
     }
 
-    fn begin(&mut self, path: &str) -> (Option<Arc<ClusterRef>>, PickResult) {
+    fn begin(&mut self, path: &str) -> (Option<Arc<ClusterClaim>>, PickResult) {
         let Some(plane) = self.plane.clone() else { return (None, PickResult::Queue) };
         let headers = HeaderMap::new();
         let table = match &plane.routes {
@@ -292,7 +293,7 @@ impl World {
     }
 
     /// A pick on a cluster that an RPC holds, with the newest picker.
-    pub(super) fn pick_on(&mut self, cluster: &ClusterRef) -> PickResult {
+    pub(super) fn pick_on(&mut self, cluster: &ClusterClaim) -> PickResult {
         let Some(plane) = self.plane.clone() else { return PickResult::Queue };
         let headers = HeaderMap::new();
         let attributes = CallAttributes { cluster: cluster.id(), ..CallAttributes::default() };
@@ -348,10 +349,8 @@ impl World {
                 let known = self.resources.get(&(resource_type, Arc::clone(&name))).cloned();
                 assert!(self.watches.insert(watch, (resource_type, name)).is_none(), "{watch:?} twice");
                 if let Some(resource) = known {
-                    self.inputs.push_back(ChannelInput::Resource {
-                        watch,
-                        event: WatchEvent::Changed(Ok(resource)),
-                    });
+                    let events = vec![(watch, WatchEvent::Changed(Ok(resource)))];
+                    self.inputs.push_back(ChannelInput::Resources { events });
                 }
             }
             ChannelEffect::Unwatch { watch } => {
@@ -360,12 +359,18 @@ impl World {
             ChannelEffect::DnsQuery { query, host, .. } => {
                 self.queried.push(Arc::clone(&host));
                 assert!(self.queries.values().all(|other| *other != host), "{host} twice at once");
-                assert!(self.queries.insert(query, host).is_none(), "query {query} twice");
+                assert!(self.queries.insert(query, host).is_none(), "{query:?} twice");
             }
             ChannelEffect::DnsCancel { query } => {
-                assert!(self.queries.remove(&query).is_some(), "query {query} unknown");
+                assert!(self.queries.remove(&query).is_some(), "{query:?} unknown");
             }
-            ChannelEffect::Connect { connection, attempt, address, timeout, .. } => {
+            ChannelEffect::Connection(TreeEffect::Connect {
+                subchannel: connection,
+                attempt,
+                address,
+                timeout,
+                ..
+            }) => {
                 self.connects.push(address);
                 let answer = match self.backends.get(&address).copied().unwrap_or(Backend::Accepts) {
                     Backend::Accepts => Some(ConnectionEvent::Ready(Arc::new(address))),
@@ -377,14 +382,16 @@ impl World {
                     let deadline = self.now + timeout;
                     self.connections.insert(connection, Connection { attempt, address, ready, deadline });
                 }
-                self.inputs.extend(answer.map(|event| ChannelInput::Connection {
-                    connection,
-                    attempt,
-                    event,
-                }));
+                self.inputs.extend(
+                    answer.map(|event| ChannelInput::Connections {
+                        events: vec![(connection, attempt, event)],
+                    }),
+                );
             }
-            ChannelEffect::CancelConnect { connection, .. }
-            | ChannelEffect::CloseGracefully { connection, .. } => {
+            ChannelEffect::Connection(
+                TreeEffect::CancelConnect { subchannel: connection, .. }
+                | TreeEffect::CloseGracefully { subchannel: connection, .. },
+            ) => {
                 self.closes.extend(self.connections.remove(&connection).map(|found| found.address));
             }
             ChannelEffect::RegisterLoad { store } => self.loads.push(store),
@@ -425,7 +432,8 @@ impl World {
 
     fn notify(&mut self, key: &(ResourceType, Arc<str>), event: &WatchEvent) {
         let watches = self.watches.iter().filter(|(_, watched)| *watched == key).map(|(&watch, _)| watch);
-        self.inputs.extend(watches.map(|watch| ChannelInput::Resource { watch, event: event.clone() }));
+        self.inputs
+            .extend(watches.map(|watch| ChannelInput::Resources { events: vec![(watch, event.clone())] }));
         self.run();
     }
 }

@@ -118,7 +118,7 @@ fn a74_nothing_new_is_no_update() {
     bed.leaf("c", 1);
     let before = bed.config();
     let Ok(cluster) = &before.clusters["c"] else { panic!("{:?}", before.clusters) };
-    let again = Resource::Cluster(Arc::clone(&cluster.cluster));
+    let again = Resource::Cluster(Arc::clone(cluster.cluster().expect("a Cluster")));
     bed.config = None;
     bed.give("c", again);
     assert!(bed.config.is_none());
@@ -143,28 +143,28 @@ fn a74_subscription_keeps_a_cluster_that_no_route_names() {
     let mut bed = Bed::routed(&["old"]);
     bed.leaf("old", 1);
     let old: Arc<str> = "old".into();
-    bed.manager.subscribe_cluster(&old);
-    bed.manager.subscribe_cluster(&old);
+    bed.manager.claim_cluster(&old);
+    bed.manager.claim_cluster(&old);
     bed.routes(&["new"]);
     bed.leaf("new", 2);
     assert_eq!(bed.clusters().into_keys().collect::<Vec<_>>(), ["new", "old"]);
     bed.endpoints("old", &[3]);
     assert_eq!(bed.cluster("old"), "known 3");
-    bed.manager.unsubscribe_cluster(&old);
+    bed.manager.release_cluster(&old);
     bed.pump();
     assert!(bed.is_watched(Cds, "old"), "one subscription is left");
-    bed.manager.unsubscribe_cluster(&old);
+    bed.manager.release_cluster(&old);
     bed.pump();
     assert_eq!(bed.clusters().into_keys().collect::<Vec<_>>(), ["new"]);
     assert!(!bed.is_watched(Cds, "old") && !bed.is_watched(Eds, "old"));
-    bed.manager.unsubscribe_cluster(&old);
+    bed.manager.release_cluster(&old);
 }
 
 #[test]
 fn a74_subscribed_cluster_holds_nothing_up() {
     let mut bed = Bed::routed(&["c"]);
     bed.leaf("c", 1);
-    bed.manager.subscribe_cluster(&"dynamic".into());
+    bed.manager.claim_cluster(&"dynamic".into());
     bed.pump();
     bed.routes(&["c", "c"]);
     assert_eq!(bed.config().virtual_host.routes, route_config(&[], &["c", "c"]).virtual_hosts[0].routes);
@@ -191,8 +191,8 @@ fn a_batch_of_events_is_one_update() {
         let watch = bed.watches[&(Eds, name.into())];
         bed.manager.on_resource(watch, WatchEvent::Changed(Ok(assignment(&[port]))));
     }
-    assert!(bed.manager.take_update().is_some());
-    assert!(bed.manager.take_update().is_none());
+    assert!(bed.manager.resolve().is_some());
+    assert!(bed.manager.resolve().is_none());
 }
 
 #[test]
@@ -204,7 +204,10 @@ fn a75_34_a_new_idle_timeout_is_an_update() {
         let idle_timeout = Duration::from_secs(seconds);
         bed.give("c", Resource::Cluster(Arc::new(Cluster { idle_timeout, ..(*eds).clone() })));
         let config = bed.config();
-        assert_eq!(config.clusters["c"].as_ref().expect("known").cluster.idle_timeout, idle_timeout);
+        assert_eq!(
+            config.clusters["c"].as_ref().expect("known").cluster().expect("a Cluster").idle_timeout,
+            idle_timeout
+        );
         assert_eq!(bed.cluster("c"), "known 1");
     }
 }

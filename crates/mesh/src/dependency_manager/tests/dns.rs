@@ -32,8 +32,8 @@ fn a37_26_dns_results_look_like_eds() {
     bed.resolved("db.test", &[1, 2]);
     let config = bed.config();
     let Ok(cluster) = &config.clusters["c"] else { panic!("{:?}", config.clusters) };
-    let ClusterChildren::Endpoints { endpoints: EndpointsState::Known(known), resolution_note: None } =
-        &cluster.children
+    let ClusterState::Leaf { endpoints: EndpointsState::Known(known), resolution_note: None, .. } =
+        &cluster.state
     else {
         panic!("{cluster:?}")
     };
@@ -51,11 +51,11 @@ fn a37_30_only_addresses_are_taken_from_dns() {
     let mut bed = Bed::routed(&["c"]);
     bed.dns_cluster("c", "db.test");
     bed.resolved("db.test", &[1]);
-    let of_cluster = |bed: &Bed| Arc::clone(&bed.config().clusters["c"].as_ref().expect("known").cluster);
+    let of_cluster = |bed: &Bed| bed.config().clusters["c"].as_ref().expect("known").cluster().cloned();
     let before = of_cluster(&bed);
     bed.resolved("db.test", &[2]);
     assert_eq!(bed.cluster("c"), "known 2");
-    assert!(Arc::ptr_eq(&before, &of_cluster(&bed)), "policy and limits are those of CDS");
+    assert!(Arc::ptr_eq(&before.unwrap(), &of_cluster(&bed).unwrap()), "policy and limits are those of CDS");
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn a37_31_a37_32_a37_47_addresses_are_one_priority_of_one_unnamed_locality_witho
     for ports in [&[1, 2, 3][..], &[4]] {
         bed.resolved("db.test", ports);
         let config = bed.config();
-        let children = &config.clusters["c"].as_ref().expect("known").children;
-        let ClusterChildren::Endpoints { endpoints: EndpointsState::Known(known), .. } = children else {
+        let children = &config.clusters["c"].as_ref().expect("known").state;
+        let ClusterState::Leaf { endpoints: EndpointsState::Known(known), .. } = children else {
             panic!("{children:?}")
         };
         let [priority] = &known.priorities[..] else { panic!("{known:?}") };

@@ -23,7 +23,7 @@ use proxyless_xds::resource::{
 
 use super::resources::Key;
 use super::{DependencyEffect, DependencyManager, DnsName};
-use crate::xds_config::{ClusterChildren, EndpointsState, XdsConfig};
+use crate::xds_config::{ClusterState, EndpointsState, XdsConfig};
 
 const TARGET: &str = "server.example.com";
 
@@ -80,7 +80,7 @@ impl Bed {
                 DependencyEffect::DnsResolve => self.log.push("resolve".into()),
             }
         }
-        if let Some(update) = self.manager.take_update() {
+        if let Some(update) = self.manager.resolve() {
             self.config = Some(update);
         }
         assert_eq!(self.manager.poll_effect(), None, "taking the update has no effects of its own");
@@ -171,9 +171,9 @@ impl Bed {
     fn note(&self, name: &str) -> Option<String> {
         let config = self.config();
         let cluster = config.clusters[name].as_ref().expect("a cluster that is there");
-        match &cluster.children {
-            ClusterChildren::Endpoints { resolution_note, .. }
-            | ClusterChildren::Aggregate { resolution_note, .. } => {
+        match &cluster.state {
+            ClusterState::Pending => None,
+            ClusterState::Leaf { resolution_note, .. } | ClusterState::Aggregate { resolution_note, .. } => {
                 resolution_note.as_ref().map(ToString::to_string)
             }
         }
@@ -188,11 +188,11 @@ impl Bed {
 fn shape(config: &XdsConfig) -> BTreeMap<String, String> {
     let describe = |cluster: &Result<Arc<crate::xds_config::ClusterConfig>, Arc<str>>| match cluster {
         Err(why) => format!("error {why}"),
-        Ok(cluster) => match &cluster.children {
-            ClusterChildren::Aggregate { leaf_clusters, .. } => format!("leaves {}", leaf_clusters.join(" ")),
-            ClusterChildren::Endpoints { endpoints: EndpointsState::Pending, .. } => "pending".into(),
-            ClusterChildren::Endpoints { endpoints: EndpointsState::Missing, .. } => "missing".into(),
-            ClusterChildren::Endpoints { endpoints: EndpointsState::Known(known), .. } => {
+        Ok(cluster) => match &cluster.state {
+            ClusterState::Aggregate { leaf_clusters, .. } => format!("leaves {}", leaf_clusters.join(" ")),
+            ClusterState::Pending => "pending".into(),
+            ClusterState::Leaf { endpoints: EndpointsState::Missing, .. } => "missing".into(),
+            ClusterState::Leaf { endpoints: EndpointsState::Known(known), .. } => {
                 let localities = known.priorities.iter().flatten();
                 let addresses = localities.flat_map(|l| &l.endpoints).flat_map(|e| e.addresses.iter());
                 addresses.fold("known".to_owned(), |text, address| format!("{text} {}", address.port()))

@@ -8,7 +8,7 @@ use ResourceType::{
 #[test]
 fn a27_35_nothing_is_watched_before_the_start() {
     let mut manager = DependencyManager::new("l".into(), "l".into());
-    manager.subscribe_cluster(&"c".into());
+    manager.claim_cluster(&"c".into());
     assert_eq!(manager.poll_effect(), None);
     manager.start();
     let watched = manager.poll_effect();

@@ -19,7 +19,8 @@ use crate::endpoints::EndpointTable;
 use crate::policies::cluster_impl::{ClusterImplConfig, LoadReporting};
 use crate::policies::lb_policy;
 use crate::policies::override_host::OverrideHostConfig;
-use crate::xds_config::{ClusterChildren, ClusterConfig, ClusterView, EndpointsState};
+use crate::targets;
+use crate::xds_config::{ClusterConfig, ClusterState, ClusterView, EndpointsState};
 
 /// The policy.
 #[derive(Default)]
@@ -33,13 +34,14 @@ pub(super) struct Cds {
 #[derive(PartialEq)]
 struct Leaf {
     config: CdsConfig,
-    cluster: ByPointer,
+    state: ByPointer<ClusterConfig>,
+    cluster: ByPointer<Cluster>,
     note: Option<Arc<str>>,
 }
 
-struct ByPointer(Arc<ClusterConfig>);
+struct ByPointer<T>(Arc<T>);
 
-impl PartialEq for ByPointer {
+impl<T> PartialEq for ByPointer<T> {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -47,7 +49,7 @@ impl PartialEq for ByPointer {
 
 impl Leaf {
     fn cluster(&self) -> &Cluster {
-        &self.cluster.0.cluster
+        &self.cluster.0
     }
 }
 
@@ -56,9 +58,9 @@ impl Layer for Cds {
         let config: &CdsConfig = config_of(NAME, &update.config)?;
         let view = update.shared.as_ref().and_then(|shared| shared.downcast_ref::<ClusterView>());
         let entry = view.and_then(|view| view.get(&config.cluster));
-        tracing::trace!(target: "cds_lb", cluster = %config.cluster, known = entry.is_some(), "update");
-        let cluster = match entry {
-            Some(Ok(cluster)) => cluster,
+        tracing::trace!(target: targets::CDS_LB, cluster = %config.cluster, known = entry.is_some(), "update");
+        let state = match entry {
+            Some(Ok(state)) => state,
             // A37-20, A74: a cluster without data fails its RPCs with the reason.
             Some(Err(error)) => {
                 self.fail(error, below, cx);
@@ -70,20 +72,24 @@ impl Layer for Cds {
                 return Err(ConfigError { policy: NAME, why });
             }
         };
-        match &cluster.children {
-            ClusterChildren::Endpoints { endpoints: EndpointsState::Pending, .. } => {
+        match &state.state {
+            ClusterState::Pending => {
                 // Not answered yet: RPCs are queued, or use the previous configuration.
                 if !below.exists() {
                     cx.publish(ConnectivityState::Connecting, QueuePicker::new());
                 }
                 Ok(())
             }
-            ClusterChildren::Endpoints { endpoints, resolution_note } => {
-                let note = join_notes(update.resolution_note.iter().chain(resolution_note));
-                let leaf = Leaf { config: config.clone(), cluster: ByPointer(Arc::clone(cluster)), note };
+            ClusterState::Leaf { cluster, endpoints, resolution_note } => {
+                let leaf = Leaf {
+                    config: config.clone(),
+                    state: ByPointer(Arc::clone(state)),
+                    cluster: ByPointer(Arc::clone(cluster)),
+                    note: join_notes(update.resolution_note.iter().chain(resolution_note)),
+                };
                 self.update_leaf(leaf, endpoints, below, cx)
             }
-            ClusterChildren::Aggregate { leaf_clusters, resolution_note } => {
+            ClusterState::Aggregate { cluster, leaf_clusters, resolution_note } => {
                 self.reset();
                 let update = Update {
                     config: aggregate_config(config, cluster, leaf_clusters),
@@ -217,14 +223,10 @@ fn priority_config(leaf: &Leaf, names: &[Arc<str>], child: &Arc<dyn PolicyConfig
 }
 
 /// A75-01, A75-02, A75-07: a priority policy with one cds per leaf, in order.
-fn aggregate_config(
-    config: &CdsConfig,
-    cluster: &ClusterConfig,
-    leaves: &[Arc<str>],
-) -> Arc<dyn PolicyConfig> {
+fn aggregate_config(config: &CdsConfig, cluster: &Cluster, leaves: &[Arc<str>]) -> Arc<dyn PolicyConfig> {
     let settings = &config.settings;
     // A75-14: if the gate is open, the aggregate's policy applies to all leaves. A75-11: otherwise it is ignored.
-    let lb_policy = cluster.cluster.lb_policy.clone().filter(|_| settings.aggregate_backward_compat);
+    let lb_policy = cluster.lb_policy.clone().filter(|_| settings.aggregate_backward_compat);
     let children: BTreeMap<_, _> = leaves
         .iter()
         .map(|leaf| {

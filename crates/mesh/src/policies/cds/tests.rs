@@ -22,7 +22,7 @@ use crate::policies::fixtures::{
     locality, settings, xds_config,
 };
 use crate::policies::override_host::Sessions;
-use crate::xds_config::{ClusterConfig, ClusterView, EndpointsState, XdsConfig};
+use crate::xds_config::{ClusterConfig, ClusterState, ClusterView, EndpointsState, XdsConfig};
 
 fn known(assignment: ClusterLoadAssignment) -> EndpointsState {
     EndpointsState::Known(Arc::new(assignment))
@@ -183,7 +183,7 @@ fn a74_missing_endpoints_fail_with_the_resolution_note() {
 #[test]
 fn pending_endpoints_queue_and_keep_what_there_was() {
     let mut cds = Cds::new();
-    let pending = || leaf("root", eds_cluster(), EndpointsState::Pending);
+    let pending = || Arc::new(ClusterConfig::pending("root".into()));
     cds.update([pending()]);
     assert_eq!((cds.bench.state(), cds.bench.pick()), (ConnectivityState::Connecting, Picked::Queue));
     cds.update([eds_leaf("root", &[&[1]])]);
@@ -221,8 +221,13 @@ fn a99_12_reordered_leaves_keep_their_connections() {
 
 /// The same cluster with another policy.
 fn with_policy(config: &ClusterConfig, policy: LbPolicy) -> Arc<ClusterConfig> {
-    let cluster = Cluster { lb_policy: Some(policy), ..(*config.cluster).clone() };
-    Arc::new(ClusterConfig { cluster: Arc::new(cluster), ..config.clone() })
+    let mut config = config.clone();
+    let (ClusterState::Leaf { cluster, .. } | ClusterState::Aggregate { cluster, .. }) = &mut config.state
+    else {
+        panic!("{config:?}")
+    };
+    *cluster = Arc::new(Cluster { lb_policy: Some(policy), ..(**cluster).clone() });
+    Arc::new(config)
 }
 
 #[test]

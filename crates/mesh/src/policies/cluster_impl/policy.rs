@@ -10,6 +10,7 @@ use super::authority::Authorities;
 use super::config::{ClusterImplConfig, NAME};
 use super::load::ClusterLoad;
 use super::picker::{ClusterImplPicker, Rules};
+use crate::targets;
 
 /// The policy.
 #[derive(Default)]
@@ -28,7 +29,7 @@ struct Applied {
 impl Layer for ClusterImpl {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &ClusterImplConfig = config_of(NAME, &update.config)?;
-        tracing::debug!(target: "xds_cluster_impl_lb", cluster = %config.cluster, max_requests = config.max_requests,
+        tracing::debug!(target: targets::XDS_CLUSTER_IMPL_LB, cluster = %config.cluster, max_requests = config.max_requests,
             drop_categories = config.drops.len(), "update");
         self.load.configure(config);
         let last = self.applied.as_ref();

@@ -10,6 +10,8 @@ use proxyless_sans_io::Time;
 use super::config::{ClusterManagerConfig, ManagedCluster, NAME};
 use super::picker::ClusterPicker;
 
+use crate::targets;
+
 /// The policy. Children are keyed by id and name, so that a reused id does not inherit another cluster's state.
 #[derive(Default)]
 pub(super) struct ClusterManager {
@@ -56,7 +58,7 @@ impl ClusterManager {
 impl Policy for ClusterManager {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &ClusterManagerConfig = config_of(NAME, &update.config)?;
-        tracing::trace!(target: "xds_cluster_manager_lb", clusters = config.clusters.len(), "update");
+        tracing::trace!(target: targets::XDS_CLUSTER_MANAGER_LB, clusters = config.clusters.len(), "update");
         let accepted = self.accepted.take();
         let accepted = accepted.as_ref().and_then(|accepted| config_of(NAME, accepted).ok());
         let accepted = accepted.map_or(&[][..], |accepted: &ClusterManagerConfig| &accepted.clusters);

@@ -17,6 +17,8 @@ use super::draining::WithoutDraining;
 use super::hosts::Hosts;
 use super::picker::{HostTable, OverrideHostPicker, Wishes};
 
+use crate::targets;
+
 /// A75-40: the minimum time between two sweeps.
 const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -59,7 +61,7 @@ struct Sweep {
 impl Layer for OverrideHostPolicy {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &OverrideHostConfig = config_of(NAME, &update.config)?;
-        tracing::trace!(target: "xds_override_host_lb", idle_timeout = ?config.idle_timeout, "update");
+        tracing::trace!(target: targets::XDS_OVERRIDE_HOST_LB, idle_timeout = ?config.idle_timeout, "update");
         let toggled = self.hosts.set_sessions(config.sessions);
         if toggled {
             (self.table, self.listed) = Default::default();

@@ -7,6 +7,7 @@ use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig
 use proxyless_sans_io::Time;
 
 use super::config::{NAME, WrrLocalityConfig};
+use crate::targets;
 
 /// The policy, which only translates configurations.
 #[derive(Default)]
@@ -19,7 +20,7 @@ impl Layer for WrrLocality {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let WrrLocalityConfig { child } = config_of(NAME, &update.config)?;
         let localities = update.endpoints.groups().len();
-        tracing::debug!(target: "xds_wrr_locality_lb", localities, "update");
+        tracing::debug!(target: targets::XDS_WRR_LOCALITY_LB, localities, "update");
         // A27-97: each locality's share is by its weight.
         let targets = update.endpoints.groups().iter().map(|group| {
             (Arc::clone(&group.name), Target { weight: group.weight, config: Arc::clone(child) })

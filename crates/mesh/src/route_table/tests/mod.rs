@@ -22,8 +22,8 @@ impl Wake for Asleep {
     fn wake(&self) {}
 }
 
-fn claim(name: &Arc<str>) -> Arc<ClusterRef> {
-    Arc::new(ClusterRef::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
+fn claim(name: &Arc<str>) -> Arc<ClusterClaim> {
+    Arc::new(ClusterClaim::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
 }
 
 fn table(routes: Vec<Route>) -> RouteTable {

@@ -1,3 +1,5 @@
+//! Tests of gRPC message framing.
+
 use std::collections::VecDeque;
 
 use http_body::Frame;

@@ -25,7 +25,7 @@ fn a74_any_order_of_events_ends_where_a_fresh_start_does() {
         }
         let mut fresh = Run::new(run.world);
         for (name, count) in fresh.world.subscriptions.clone() {
-            (0..count).for_each(|_| fresh.bed.manager.subscribe_cluster(&name));
+            (0..count).for_each(|_| fresh.bed.manager.claim_cluster(&name));
         }
         fresh.bed.pump();
         fresh.tell_everything();
@@ -154,7 +154,7 @@ impl Run {
             4 => {
                 let cluster = name("c", CLUSTERS, rng);
                 *self.world.subscriptions.entry(Arc::clone(&cluster)).or_default() += 1;
-                self.bed.manager.subscribe_cluster(&cluster);
+                self.bed.manager.claim_cluster(&cluster);
                 self.bed.pump();
             }
             5..=6 => {
@@ -164,7 +164,7 @@ impl Run {
                 if *entry.get() == 0 {
                     entry.remove();
                 }
-                self.bed.manager.unsubscribe_cluster(&cluster);
+                self.bed.manager.release_cluster(&cluster);
                 self.bed.pump();
             }
             7 if rng.below(2) == 0 => self.lose_the_stream(),
@@ -265,9 +265,9 @@ impl Run {
 }
 
 fn leaves_of(cluster: &Result<Arc<crate::xds_config::ClusterConfig>, Arc<str>>) -> Option<&[Arc<str>]> {
-    match &cluster.as_ref().ok()?.children {
-        ClusterChildren::Aggregate { leaf_clusters, .. } => Some(leaf_clusters),
-        ClusterChildren::Endpoints { .. } => None,
+    match &cluster.as_ref().ok()?.state {
+        ClusterState::Aggregate { leaf_clusters, .. } => Some(leaf_clusters),
+        ClusterState::Pending | ClusterState::Leaf { .. } => None,
     }
 }
 

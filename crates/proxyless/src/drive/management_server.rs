@@ -13,14 +13,12 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::drive::stream::RequestStream;
+use super::stream::RequestStream;
+use crate::targets;
 use crate::user_agent;
 
 /// The keepalive interval; servers commonly refuse PINGs more often than every five minutes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The time limit for each address.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time limit for resolving the server's name.
 const DNS_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -30,20 +28,18 @@ const MAX_UNREAD_OVERHEAD: usize = 16 << 20;
 
 /// A management server, and the live connection to it if there is one. Clones share the connection.
 #[derive(Clone)]
-pub(crate) struct ServerChannel {
+pub(crate) struct ManagementServer {
     target: Arc<ServerTarget>,
     options: ConnectOptions,
     connector: Arc<dyn Connector>,
     connection: Arc<Mutex<Option<Arc<Connection<RequestStream>>>>>,
 }
 
-impl ServerChannel {
+impl ManagementServer {
     /// Connects by TCP or Unix domain socket if there is no connector.
     pub(crate) fn new(target: ServerTarget, connector: Option<Arc<dyn Connector>>) -> Self {
         let options = ConnectOptions {
-            connect_timeout: CONNECT_TIMEOUT,
             keepalive_interval: Some(KEEPALIVE_INTERVAL),
-            keepalive_timeout: KEEPALIVE_TIMEOUT,
             keepalive_while_idle: true,
             max_unread_overhead: Some(MAX_UNREAD_OVERHEAD),
             ..ConnectOptions::default()
@@ -65,7 +61,7 @@ impl ServerChannel {
         // A61: the server's addresses race, like those of an endpoint.
         match connect_any_with(&self.connector, self.addresses().await?, &self.options).await {
             Ok((address, connection)) => {
-                debug!(target: "xds_client", server = %self.target, %address, "connected");
+                debug!(target: targets::XDS_CLIENT, server = %self.target, %address, "connected");
                 Ok(Arc::clone(current.insert(Arc::new(connection))))
             }
             Err(failures) => {

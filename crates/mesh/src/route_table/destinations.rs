@@ -1,4 +1,4 @@
-//! The clusters of one route, and the choice between them.
+//! The destinations of one route, and the choice between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use proxyless_xds::resource::{
 };
 
 use super::sessions::session;
-use crate::cluster_ref::ClusterRef;
+use crate::cluster_claim::ClusterClaim;
 
-/// The clusters of a route.
+/// The destinations of a route.
 #[derive(Debug)]
-pub(super) struct Clusters {
+pub(super) struct Destinations {
     choice: Choice,
     /// All clusters in the route, including those of weight zero.
-    all: Box<[Arc<ClusterRef>]>,
+    all: Box<[Arc<ClusterClaim>]>,
 }
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ enum Choice {
 /// A cluster, and the session config of RPCs sent there by weight.
 #[derive(Debug)]
 pub(super) struct Destination {
-    pub(super) cluster: Arc<ClusterRef>,
+    pub(super) cluster: Arc<ClusterClaim>,
     pub(super) session: Option<Arc<CookieSession>>,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct FilterSource<'a> {
     pub(super) virtual_host: &'a VirtualHost,
 }
 
-impl Clusters {
+impl Destinations {
     /// `None` if there is no cluster to choose.
-    pub(super) fn new<F: FnMut(&Arc<str>) -> Arc<ClusterRef>>(
+    pub(super) fn new<F: FnMut(&Arc<str>) -> Arc<ClusterClaim>>(
         from: &ClusterSpecifier,
         source: &FilterSource<'_>,
         claims: &mut Claims<F>,
@@ -94,34 +94,34 @@ impl Clusters {
     }
 
     /// A60: the cluster of this name, if the route has it.
-    pub(super) fn named(&self, name: &str) -> Option<&Arc<ClusterRef>> {
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<ClusterClaim>> {
         self.all.iter().find(|cluster| **cluster.name() == *name)
     }
 }
 
 /// Claims each cluster once, however many routes name it.
 pub(super) struct Claims<F> {
-    cluster_ref: F,
-    by_name: BTreeMap<Arc<str>, Arc<ClusterRef>>,
+    claim_cluster: F,
+    by_name: BTreeMap<Arc<str>, Arc<ClusterClaim>>,
     /// In the order in which routes name them.
-    clusters: Vec<Arc<ClusterRef>>,
+    clusters: Vec<Arc<ClusterClaim>>,
 }
 
-impl<F: FnMut(&Arc<str>) -> Arc<ClusterRef>> Claims<F> {
-    pub(super) fn new(cluster_ref: F) -> Self {
-        Self { cluster_ref, by_name: BTreeMap::new(), clusters: Vec::new() }
+impl<F: FnMut(&Arc<str>) -> Arc<ClusterClaim>> Claims<F> {
+    pub(super) fn new(claim_cluster: F) -> Self {
+        Self { claim_cluster, by_name: BTreeMap::new(), clusters: Vec::new() }
     }
 
     /// All claimed clusters, in the order of the first claims.
-    pub(super) fn into_clusters(self) -> Vec<Arc<ClusterRef>> {
+    pub(super) fn into_clusters(self) -> Vec<Arc<ClusterClaim>> {
         self.clusters
     }
 
-    fn claim(&mut self, name: &Arc<str>) -> Arc<ClusterRef> {
+    fn claim(&mut self, name: &Arc<str>) -> Arc<ClusterClaim> {
         if let Some(known) = self.by_name.get(name) {
             return Arc::clone(known);
         }
-        let cluster = (self.cluster_ref)(name);
+        let cluster = (self.claim_cluster)(name);
         self.by_name.insert(Arc::clone(name), Arc::clone(&cluster));
         self.clusters.push(Arc::clone(&cluster));
         cluster

@@ -1,3 +1,5 @@
+//! Loom models of claims that are dropped while the core claims.
+
 use proxyless_sans_io::sync::loom::sync::Notify;
 use proxyless_sans_io::sync::loom::thread;
 use proxyless_sans_io::sync::{Step, check};
@@ -17,7 +19,7 @@ impl Wake for Bell {
 fn a31_the_release_of_a_cluster_is_found() {
     check(3, || {
         let bell = Arc::new(Bell(Notify::new()));
-        let mut clusters = Clusters::new(Arc::clone(&bell) as Arc<dyn Wake>);
+        let mut clusters = ClusterClaims::new(Arc::clone(&bell) as Arc<dyn Wake>);
         let claim = clusters.claim(&"a".into(), |_| ());
         let rpcs = [Arc::clone(&claim), claim].map(|claim| thread::spawn(move || drop(claim)));
         let mut released = clusters.take_released();
@@ -35,7 +37,7 @@ fn a31_the_release_of_a_cluster_is_found() {
 #[test]
 fn a31_a_cluster_is_not_released_while_it_is_claimed_again() {
     check(3, || {
-        let mut clusters = Clusters::new(Arc::new(Bell(Notify::new())));
+        let mut clusters = ClusterClaims::new(Arc::new(Bell(Notify::new())));
         let claim = clusters.claim(&"a".into(), |_| ());
         // Loom does not know that a drop and a claim meet.
         let step = Arc::new(Step::default());

@@ -1,5 +1,8 @@
+//! Loom models of the waits of RPCs for snapshots.
+
 use std::sync::OnceLock;
 
+use http::HeaderMap;
 use proxyless_balancer::api::{
     CallAttributes, ConnectivityState, PickArgs, PickError, PickResult, QueuePicker,
 };
@@ -56,7 +59,7 @@ fn rpc<T: 'static>(
     thread::spawn(move || {
         let (mut head, ()) = Request::new(()).into_parts();
         let mut call = Call::new(&shared, &mut head);
-        let found = |_: &mut Call<'_>, snapshot: &Snapshot| Ok(look(snapshot).map_or(Step::Wait, Step::Done));
+        let found = |_: &mut Call<'_>, snapshot: &Snapshot| look(snapshot);
         block_on(call.wait_for(Waiting::Route, found))
     })
 }

@@ -1,4 +1,4 @@
-//! The report of a channel's driver.
+//! Describes a channel, for inspection.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,14 @@ use proxyless_balancer::api::CallCounts;
 use proxyless_balancer::tree::{AttemptId, SubchannelId, SubchannelNode};
 use proxyless_mesh::channel_core::ChannelTree;
 
-use super::channel::Driver;
+use super::channel::ChannelDriver;
+use super::connection::Connections;
 use super::supervisor::{History, Parts};
 use crate::clock;
 use crate::inspect::{CallReport, ChannelReport, ConnectionReport, SocketReport};
 use crate::snapshot::Published;
 
-/// The ids of connections and sockets in reports; assigned when they are first reported.
+/// The ids of connections and sockets for inspection; assigned when they are first described.
 #[derive(Default)]
 pub(super) struct Ids {
     connections: BTreeMap<SubchannelId, u64>,
@@ -35,28 +36,33 @@ impl Ids {
     }
 }
 
-pub(super) fn report(driver: &Driver, history: &History, ids: &mut Ids) -> ChannelReport {
-    let nodes = driver.core.connections();
-    ids.forget(&nodes);
-    let connections: Vec<_> = nodes.into_iter().map(|node| connection(driver, node, ids)).collect();
-    let tree = driver.core.describe(clock::now());
-    let ended = ended(history.calls + tree.calls, &driver.published);
-    let in_flight = connections.iter().map(|connection| connection.calls.in_flight()).sum();
-    ChannelReport {
-        id: driver.id,
-        target: driver.target.as_ref().to_owned(),
-        state: history.trace.last_state(),
-        created: clock::unix_seconds(history.created),
-        restarts: history.restarts,
-        calls: CallReport::new(ended, in_flight),
-        tree,
-        connections,
-        events: history.trace.events(|connection| ids.connections.get(&connection).copied()),
-        events_total: history.trace.total(),
+impl ChannelDriver {
+    /// Describes the channel.
+    pub(super) fn describe(&mut self) -> ChannelReport {
+        let Self { history, ids, .. } = self;
+        let nodes = self.core.connections();
+        ids.forget(&nodes);
+        let connections: Vec<_> =
+            nodes.into_iter().map(|node| connection(&self.connections, node, ids)).collect();
+        let tree = self.core.describe(clock::now());
+        let ended = ended(history.calls + tree.calls, &self.published);
+        let in_flight = connections.iter().map(|connection| connection.calls.in_flight()).sum();
+        ChannelReport {
+            id: self.id,
+            target: self.target.as_ref().to_owned(),
+            state: history.trace.last_state(),
+            created: clock::unix_seconds(history.created),
+            restarts: history.restarts,
+            calls: CallReport::new(ended, in_flight),
+            tree,
+            connections,
+            events: history.trace.events(|connection| ids.connections.get(&connection).copied()),
+            events_total: history.trace.total(),
+        }
     }
 }
 
-/// The report of a channel whose driver has panicked and not been started again yet.
+/// Describes a channel whose driver has panicked and not been started again yet.
 pub(super) fn without_driver(parts: &Parts, history: &History, tree: ChannelTree) -> ChannelReport {
     ChannelReport {
         id: parts.id,
@@ -77,10 +83,9 @@ fn ended(on_connections: CallCounts, published: &Published) -> CallCounts {
     (on_connections + published.unsent().counts()).since(&published.retried().counts())
 }
 
-fn connection(driver: &Driver, node: SubchannelNode, ids: &mut Ids) -> ConnectionReport {
-    let live = node
-        .attempt
-        .and_then(|attempt| Some((attempt, driver.connections.streams(node.subchannel, attempt)?)));
+fn connection(connections: &Connections, node: SubchannelNode, ids: &mut Ids) -> ConnectionReport {
+    let live =
+        node.attempt.and_then(|attempt| Some((attempt, connections.streams(node.subchannel, attempt)?)));
     let in_flight = live.map_or(0, |(_, streams)| streams);
     ConnectionReport {
         id: ids.connection(node.subchannel),

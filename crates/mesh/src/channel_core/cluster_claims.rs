@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use proxyless_balancer::api::Wake;
 use proxyless_sans_io::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::cluster_ref::ClusterRef;
+use crate::cluster_claim::ClusterClaim;
 
 /// All claimed clusters. A cluster keeps its id while there are claims on it, and until the core has processed the
 /// release.
-pub(super) struct Clusters {
+pub(super) struct ClusterClaims {
     by_id: BTreeMap<u32, Claimed>,
     ids: BTreeMap<Arc<str>, u32>,
     free: BTreeSet<u32>,
@@ -21,17 +21,17 @@ pub(super) struct Clusters {
 
 struct Claimed {
     name: Arc<str>,
-    claim: Weak<ClusterRef>,
+    claim: Weak<ClusterClaim>,
 }
 
-impl Clusters {
+impl ClusterClaims {
     pub(super) fn new(wake: Arc<dyn Wake>) -> Self {
         let (sender, released) = channel();
         Self { by_id: BTreeMap::new(), ids: BTreeMap::new(), free: BTreeSet::new(), sender, released, wake }
     }
 
     /// Claims a cluster; calls `new` if the cluster had no id before.
-    pub(super) fn claim(&mut self, name: &Arc<str>, new: impl FnOnce(&Arc<str>)) -> Arc<ClusterRef> {
+    pub(super) fn claim(&mut self, name: &Arc<str>, new: impl FnOnce(&Arc<str>)) -> Arc<ClusterClaim> {
         let id = self.ids.get(name).copied();
         if let Some(claim) = id.and_then(|id| self.by_id.get(&id)).and_then(|claimed| claimed.claim.upgrade())
         {
@@ -43,7 +43,7 @@ impl Clusters {
             self.smallest_free_id()
         });
         let claim =
-            Arc::new(ClusterRef::new(id, Arc::clone(name), self.sender.clone(), Arc::clone(&self.wake)));
+            Arc::new(ClusterClaim::new(id, Arc::clone(name), self.sender.clone(), Arc::clone(&self.wake)));
         self.ids.insert(Arc::clone(name), id);
         self.by_id.insert(id, Claimed { name: Arc::clone(name), claim: Arc::downgrade(&claim) });
         claim
@@ -87,19 +87,19 @@ mod tests {
         fn wake(&self) {}
     }
 
-    fn names(clusters: &Clusters) -> Vec<(u32, &str)> {
+    fn names(clusters: &ClusterClaims) -> Vec<(u32, &str)> {
         clusters.iter().map(|(id, name)| (id, &**name)).collect()
     }
 
     #[test]
     fn a31_a_claim_renewed_before_its_release_was_seen_stays() {
-        let mut clusters = Clusters::new(Arc::new(NoWake));
+        let mut clusters = ClusterClaims::new(Arc::new(NoWake));
         let mut new = Vec::new();
         let claim = clusters.claim(&"a".into(), |name| new.push(Arc::clone(name)));
         let id = claim.id();
         drop(claim);
         let again = clusters.claim(&"a".into(), |name| new.push(Arc::clone(name)));
-        assert_eq!((again.id(), new.len()), (id, 1), "one subscription serves both");
+        assert_eq!((again.id(), new.len()), (id, 1), "one claim serves both");
         assert!(clusters.take_released().is_empty());
         assert_eq!(names(&clusters), [(id, "a")]);
         drop(again);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a31_a_number_is_free_only_after_its_release_was_seen() {
-        let mut clusters = Clusters::new(Arc::new(NoWake));
+        let mut clusters = ClusterClaims::new(Arc::new(NoWake));
         let (a, b) = (clusters.claim(&"a".into(), |_| ()), clusters.claim(&"b".into(), |_| ()));
         drop(a);
         let c = clusters.claim(&"c".into(), |_| ());

@@ -1,4 +1,4 @@
-//! [`ClusterRef`]: keeps a cluster alive while a route table or an RPC may still use it (gRFC A31).
+//! [`ClusterClaim`]: keeps a cluster alive while a route table or an RPC may still use it (gRFC A31).
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use proxyless_sans_io::sync::mpsc::Sender;
 /// A claim on a cluster, shared by the route tables and RPCs that name it.
 ///
 /// When the last `Arc` goes, its id is sent to the channel core, which then takes the cluster out of the policy tree
-/// and ends its subscription: the second step of A31's removal.
-pub struct ClusterRef {
+/// and out of the configuration: the second step of A31's removal.
+pub struct ClusterClaim {
     id: u32,
     name: Arc<str>,
     released: Sender<u32>,
     wake: Arc<dyn Wake>,
 }
 
-impl ClusterRef {
+impl ClusterClaim {
     /// A claim on the cluster `name`, known to the channel core as `id`.
     #[must_use]
     pub fn new(id: u32, name: Arc<str>, released: Sender<u32>, wake: Arc<dyn Wake>) -> Self {
@@ -37,7 +37,7 @@ impl ClusterRef {
     }
 }
 
-impl Drop for ClusterRef {
+impl Drop for ClusterClaim {
     fn drop(&mut self) {
         // The receiver is gone only when the channel core is: nothing is left to remove then.
         if self.released.send(self.id).is_ok() {
@@ -46,9 +46,9 @@ impl Drop for ClusterRef {
     }
 }
 
-impl fmt::Debug for ClusterRef {
+impl fmt::Debug for ClusterClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterRef").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ClusterClaim").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     fn a31_last_reference_reports_the_release_once() {
         let (sender, released) = channel();
         let wake = Arc::new(Count::default());
-        let table = Arc::new(ClusterRef::new(7, "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>));
+        let table = Arc::new(ClusterClaim::new(7, "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>));
         let rpc = Arc::clone(&table);
         drop(table);
         assert!(released.try_recv().is_err(), "an RPC still holds it");
@@ -87,7 +87,7 @@ mod tests {
     fn a31_release_after_the_core_is_gone_is_harmless() {
         let (sender, released) = channel();
         let wake = Arc::new(Count::default());
-        let held = ClusterRef::new(1, "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>);
+        let held = ClusterClaim::new(1, "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>);
         drop(released);
         drop(held);
         assert_eq!(wake.0.load(Ordering::Relaxed), 0);

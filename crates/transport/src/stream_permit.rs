@@ -1,19 +1,19 @@
-//! A place among a connection's streams.
+//! The permit for one stream of a connection.
 
 use std::sync::Arc;
 
 use crate::state::Shared;
 
-/// A place among the streams that the server allows. It is released on drop: a gRPC call is over when its response is,
+/// A permit for one of the streams that the server allows. It is released on drop: a gRPC call is over when its response is,
 /// or when the response is dropped.
-pub(crate) struct Place {
+pub(crate) struct StreamPermit {
     shared: Arc<Shared>,
-    /// The stream in this place, while it may have to be cancelled.
+    /// The stream that uses the permit, while it may have to be cancelled.
     stream: Option<u32>,
 }
 
-impl Place {
-    /// Waits for a place.
+impl StreamPermit {
+    /// Waits for a permit.
     ///
     /// # Errors
     /// If the connection takes no more streams.
@@ -39,7 +39,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         match self.stream {
             Some(stream) => self.shared.quota.abandon(stream),

@@ -14,7 +14,7 @@ use crate::sync::Notify;
 
 /// Counts the tasks of one or more connections. Clones share the count.
 #[derive(Clone, Default)]
-pub struct Tasks(Arc<Count>);
+pub struct TaskCounter(Arc<Count>);
 
 #[derive(Default)]
 struct Count {
@@ -22,7 +22,7 @@ struct Count {
     none_left: Notify,
 }
 
-impl Tasks {
+impl TaskCounter {
     /// The number of live tasks.
     pub fn live(&self) -> usize {
         // Acquire, with Release in `drop`: a reader of 0 sees all effects of the tasks.
@@ -53,9 +53,9 @@ impl Tasks {
     }
 }
 
-impl fmt::Debug for Tasks {
+impl fmt::Debug for TaskCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tasks").field(&self.live()).finish()
+        f.debug_tuple("TaskCounter").field(&self.live()).finish()
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     async fn counts_tasks_until_they_end() {
-        let tasks = Tasks::default();
+        let tasks = TaskCounter::default();
         tasks.finished().await;
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         tasks.spawn(&Handle::current(), async move { drop(ended.await) });

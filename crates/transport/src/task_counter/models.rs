@@ -1,3 +1,5 @@
+//! Loom models of the counter of tasks.
+
 use proxyless_sans_io::sync::check;
 use proxyless_sans_io::sync::loom::future::block_on;
 use proxyless_sans_io::sync::loom::thread;
@@ -8,7 +10,7 @@ use super::*;
 #[test]
 fn the_end_of_the_last_task_is_heard() {
     check(3, || {
-        let tasks = Tasks::default();
+        let tasks = TaskCounter::default();
         let ends = [(); 2].map(|()| {
             let task = tasks.counted(async {});
             thread::spawn(move || drop(task))

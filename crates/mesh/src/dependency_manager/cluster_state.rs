@@ -10,7 +10,7 @@ use proxyless_xds::resource::{
 use super::resources::{Answer, Wanted};
 use super::{DependencyManager, DnsName, notes};
 use crate::graph::{LeafData, Node};
-use crate::xds_config::{ClusterChildren, ClusterConfig, EndpointsState, XdsConfig};
+use crate::xds_config::{ClusterConfig, ClusterState, EndpointsState, XdsConfig};
 
 /// The source of a leaf's endpoints.
 enum Source {
@@ -130,35 +130,20 @@ impl DependencyManager {
         let ambient = self.resources.ambient(ResourceType::Cluster, name);
         let resolution_note =
             notes::join([routing_note, ambient, trouble, own.as_ref()].into_iter().flatten());
-        let children = ClusterChildren::Endpoints { endpoints, resolution_note };
-        Some(ClusterConfig { name: Arc::clone(name), cluster: Arc::clone(cluster), children })
+        let state = ClusterState::Leaf { cluster: Arc::clone(cluster), endpoints, resolution_note };
+        Some(ClusterConfig { name: Arc::clone(name), state })
     }
 
-    /// The published clusters by EDS resource.
-    pub(super) fn published_by_eds(&self, published: &XdsConfig) -> BTreeMap<Arc<str>, Vec<Arc<str>>> {
+    /// The clusters of a configuration by EDS resource.
+    pub(super) fn clusters_by_eds(&self, config: &XdsConfig) -> BTreeMap<Arc<str>, Vec<Arc<str>>> {
         let mut by_eds: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for name in published.clusters.keys() {
+        for name in config.clusters.keys() {
             let Some(Ok(cluster)) = self.resources.cluster(name) else { continue };
             if let Some(Source::Eds(eds)) = Source::of(name, cluster) {
                 by_eds.entry(eds).or_default().push(Arc::clone(name));
             }
         }
         by_eds
-    }
-
-    /// The configuration of a leaf of an aggregate that has not been answered yet.
-    pub(super) fn pending_leaf(&self, name: &Arc<str>) -> PendingLeaf {
-        match self.resources.cluster(name) {
-            Some(Ok(cluster)) if Source::of(name, cluster).is_some() => PendingLeaf::Known(ClusterConfig {
-                name: Arc::clone(name),
-                cluster: Arc::clone(cluster),
-                children: ClusterChildren::Endpoints {
-                    endpoints: EndpointsState::Pending,
-                    resolution_note: None,
-                },
-            }),
-            _ => PendingLeaf::Unknown,
-        }
     }
 
     /// Whether the only answer about the endpoints is that the control plane is unreachable.
@@ -181,14 +166,6 @@ impl DependencyManager {
             }
         }
     }
-}
-
-/// A leaf without endpoints yet.
-pub(super) enum PendingLeaf {
-    /// Its Cluster is known, its endpoints are not.
-    Known(ClusterConfig),
-    /// Nothing is known: it may turn out to be an aggregate.
-    Unknown,
 }
 
 /// Whether the assignment decides RPCs: an endpoint could serve them (draining ones serve only their sessions), or all

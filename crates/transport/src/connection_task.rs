@@ -14,6 +14,7 @@ use crate::keepalive::Keepalive;
 use crate::options::ConnectOptions;
 use crate::panics;
 use crate::state::Shared;
+use crate::targets;
 
 /// Runs a connection to its end, and records the cause.
 pub(crate) fn run(
@@ -34,7 +35,7 @@ pub(crate) fn run(
             Ok(result) => shared.on_end(result),
             Err(panicked) => shared.on_io_end(format!("the task of the connection panicked: {panicked}")),
         }
-        debug!(target: "subchannel", state = ?shared.state(), "connection closed");
+        debug!(target: targets::SUBCHANNEL, state = ?shared.state(), "connection closed");
     }
 }
 

@@ -1,0 +1,4 @@
+//! The `tracing` targets of this crate: gRPC's tracer names.
+
+pub(crate) const DNS_RESOLVER: &str = "dns_resolver";
+pub(crate) const SUBCHANNEL: &str = "subchannel";
