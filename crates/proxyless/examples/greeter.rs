@@ -19,7 +19,7 @@ use tonic::Request;
 async fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1) {
         // All that an application needs: the environment names the bootstrap, the bootstrap the control plane.
-        Some(target) => say(greet(&XdsChannel::connect(&target)?).await?),
+        Some(target) => say(greet(&XdsChannel::new(&target)?).await?),
         None => failover().await?.into_iter().for_each(say),
     }
     Ok(())

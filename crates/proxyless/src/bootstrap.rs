@@ -1,20 +1,24 @@
-//! The bootstrap from the environment.
+//! The bootstrap: which management server a channel uses, and as which node (gRFC A27).
+//!
+//! A channel reads it from the environment unless it is given with
+//! [`XdsChannelBuilder::bootstrap`](crate::XdsChannelBuilder::bootstrap), as JSON or from a builder:
+//!
+//! ```
+//! use proxyless::bootstrap::Bootstrap;
+//!
+//! # fn main() -> Result<(), proxyless::bootstrap::BootstrapError> {
+//! let written = Bootstrap::from_json(r#"{
+//!     "xds_servers": [{ "server_uri": "127.0.0.1:18000", "channel_creds": [{ "type": "insecure" }] }],
+//!     "node": { "id": "checkout-7" }
+//! }"#)?;
+//! let built = Bootstrap::builder().server("127.0.0.1:18000").node_id("checkout-7").build()?;
+//! assert_eq!(written, built);
+//! # Ok(())
+//! # }
+//! ```
 
-use proxyless_xds::bootstrap::{Bootstrap, BootstrapError};
-
-/// Reads the bootstrap from the environment, as [`XdsChannel::connect`](crate::XdsChannel::connect) does: the file
-/// named by `GRPC_XDS_BOOTSTRAP`, or else the text in `GRPC_XDS_BOOTSTRAP_CONFIG`.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let bootstrap = proxyless::bootstrap_from_env()?;
-/// println!("the management server is {}", bootstrap.server().uri);
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Errors
-/// If there is none, or it is invalid; every problem is listed.
-pub fn bootstrap_from_env() -> Result<Bootstrap, BootstrapError> {
-    Bootstrap::from_env()
-}
+pub use proxyless_xds::bootstrap::{
+    Authority, Bootstrap, BootstrapBuilder, BootstrapError, BootstrapProblem, CertificateProvider,
+    ChannelCreds, ServerConfig, ServerFeatures, ServerTarget,
+};
+pub use proxyless_xds::resource::Locality;

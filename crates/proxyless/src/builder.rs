@@ -5,25 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Authority;
+use proxyless_balancer::policies::priority::DEFAULT_FAILOVER_TIMEOUT;
 use proxyless_balancer::tree::TreeConfig;
 use proxyless_mesh::channel_core::ChannelConfig;
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
-use proxyless_transport::dns::{Resolve, SystemResolver};
+use proxyless_transport::dns::Resolve;
 use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
 use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::NackMode;
 use proxyless_xds::{Gates, Limits, XdsTarget};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::unbounded_channel;
 
-use crate::bootstrap::bootstrap_from_env;
 use crate::call::{CallSettings, PolicyRetries, RetryOptions};
 use crate::channel::{Shared, XdsChannel};
 use crate::client_pool::{ClientKey, ClientPool, ClientSharing, ClientSource};
 use crate::clock;
-use crate::drive::supervisor::{Parts, Supervisor};
-use crate::error::ConnectError;
+use crate::dns::default_resolver;
+use crate::drive::spawn::spawn;
+use crate::drive::supervisor::Parts;
+use crate::error::BuildError;
 use crate::snapshot::Published;
 
 /// Builds an [`XdsChannel`] with options.
@@ -55,15 +56,13 @@ pub struct XdsChannelBuilder {
     resource_timeout: Option<Duration>,
     failover_timeout: Duration,
     connect_timeout: Duration,
-    keepalive: Option<(Duration, Duration)>,
     idle_timeout: Option<Duration>,
     connector: Option<Arc<dyn Connector>>,
     dns: DnsConfig,
-    resolver: Arc<dyn Resolve>,
+    /// `None`: the default resolver.
+    resolver: Option<Arc<dyn Resolve>>,
     retries: RetryOptions,
-    write_timeout: Option<Duration>,
-    max_header_list_size: u32,
-    initial_stream_window: u32,
+    connection: ConnectOptions,
 }
 
 impl XdsChannelBuilder {
@@ -77,17 +76,14 @@ impl XdsChannelBuilder {
             gates: None,
             limits: Limits::default(),
             resource_timeout: None,
-            failover_timeout: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(20),
-            keepalive: None,
+            failover_timeout: DEFAULT_FAILOVER_TIMEOUT,
+            connect_timeout: TreeConfig::default().connect_timeout,
             idle_timeout: Some(Duration::from_secs(30 * 60)),
             connector: None,
             dns: DnsConfig::default(),
-            resolver: Arc::new(SystemResolver::new()),
+            resolver: None,
             retries: RetryOptions::default(),
-            write_timeout: ConnectOptions::default().write_timeout,
-            max_header_list_size: ConnectOptions::default().max_header_list_size,
-            initial_stream_window: ConnectOptions::default().initial_stream_window,
+            connection: ConnectOptions::default(),
         }
     }
 
@@ -149,14 +145,14 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Probes connections with HTTP/2 PINGs every `interval` while calls run, and drops one that does not answer within
-    /// `timeout`. Off by default: servers may refuse probes that they find too frequent. One that says so
-    /// (`too_many_pings`) has the channel double the interval (gRFC A8), up to ten minutes.
-    /// An interval below ten seconds is taken for ten.
+    /// Probes connections with HTTP/2 PINGs every `interval` while RPCs are in flight, and closes a connection that does
+    /// not answer within `timeout`. Off by default: servers may refuse frequent probes. On GOAWAY(too_many_pings) the
+    /// interval is doubled, up to ten minutes. Intervals below 10 s are clamped to 10 s (gRFC A8).
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
         // A8: shorter intervals could overload a server with many clients.
         const SHORTEST: Duration = Duration::from_secs(10);
-        self.keepalive = Some((interval.max(SHORTEST), timeout));
+        self.connection.keepalive_interval = Some(interval.max(SHORTEST));
+        self.connection.keepalive_timeout = timeout;
         self
     }
 
@@ -188,9 +184,10 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Sets the resolver for the host names of LOGICAL_DNS clusters; the system's DNS by default.
+    /// Sets the resolver for the host names of LOGICAL_DNS clusters; by default the system's DNS, if the feature `dns`
+    /// is enabled.
     pub fn dns_resolver(mut self, resolver: impl Resolve) -> Self {
-        self.resolver = Arc::new(resolver);
+        self.resolver = Some(Arc::new(resolver));
         self
     }
 
@@ -240,114 +237,113 @@ impl XdsChannelBuilder {
     /// connection. Connections with nothing to send are not affected.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         const SHORTEST: Duration = Duration::from_millis(100);
-        self.write_timeout = timeout.into().map(|timeout| timeout.max(SHORTEST));
+        self.connection.write_timeout = timeout.into().map(|timeout| timeout.max(SHORTEST));
         self
     }
 
-    /// How large the headers of a response may be, and how large its trailers (names, values and 32 bytes for each);
-    /// 16 KiB by default. A response with more fails with RESOURCE_EXHAUSTED. What is very much larger ends the connection,
-    /// and the RPCs on it are UNAVAILABLE.
+    /// Sets the maximum size of a response's headers, and of its trailers (names, values and 32 bytes for each); 16 KiB
+    /// by default. A response that exceeds it fails with RESOURCE_EXHAUSTED. One that exceeds it by far ends the
+    /// connection, and the RPCs on it fail with UNAVAILABLE.
     pub fn max_header_list_size(mut self, bytes: u32) -> Self {
-        self.max_header_list_size = bytes;
+        self.connection.max_header_list_size = bytes;
         self
     }
 
-    /// How many bytes of a response are taken from a backend before the caller reads them; 1 MiB by default, at least
-    /// 65,535. This bounds what an RPC buffers whose caller reads slowly or not at all (HTTP/2 calls it the initial window
-    /// of a stream). Messages that are longer still arrive, in pieces.
+    /// Sets how many bytes of a response are buffered until the caller reads them (the HTTP/2 initial window of a
+    /// stream); 1 MiB by default, at least 65,535. Longer messages arrive in pieces.
     ///
-    /// Two other bounds are not the channel's: tonic's clients refuse messages of more than 4 MiB
-    /// (`max_decoding_message_size` of a generated client, which also bounds what a compressed message may grow to), and
-    /// requests are kept for retries as far as [`retry_buffer`](Self::retry_buffer) says.
+    /// Two other bounds are not the channel's: generated clients refuse messages of more than 4 MiB, before and after
+    /// decompression (`max_decoding_message_size`), and [`retry_buffer`](Self::retry_buffer) bounds the requests kept
+    /// for retries.
     ///
-    /// A backend that fills the window with messages of a few bytes makes the client hold some hundred bytes for each: about
-    /// fifty times as much, at worst.
+    /// Each buffered message takes some hundred bytes in addition: a backend that fills the window with messages of a
+    /// few bytes makes the client hold up to fifty times the window.
     pub fn initial_stream_window_size(mut self, bytes: u32) -> Self {
         // RFC 9113, sections 6.9.1 and 6.9.2: a server may send as much as the former before it has read our SETTINGS.
         const LEAST: u32 = 65_535;
         const MOST: u32 = (1 << 31) - 1;
-        self.initial_stream_window = bytes.clamp(LEAST, MOST);
+        self.connection.initial_stream_window = bytes.clamp(LEAST, MOST);
         self
     }
 
-    /// Builds the channel. It stays IDLE until its first RPC.
+    /// Builds the channel. It connects with its first RPC, or with [`XdsChannel::ready`].
     ///
     /// # Errors
-    /// As [`XdsChannel::connect`].
-    pub fn build(self) -> Result<XdsChannel, ConnectError> {
-        let target = XdsTarget::parse(&self.target)?;
-        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+    /// As [`XdsChannel::new`].
+    pub fn build(self) -> Result<XdsChannel, BuildError> {
+        let name = Arc::clone(XdsTarget::parse(&self.target)?.name());
+        let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let bootstrap = match self.bootstrap {
-            Some(bootstrap) => bootstrap,
-            None => bootstrap_from_env()?,
+            Some(ref bootstrap) => bootstrap.clone(),
+            None => Bootstrap::from_env()?,
         };
+        let target: Arc<str> = Arc::from(self.target.as_str());
         let gates = self.gates.unwrap_or_else(|| Gates::from_variables(|name| std::env::var(name).ok()));
-        let name = Arc::clone(target.name());
-        let uri: Arc<str> = Arc::from(self.target.as_str());
-
-        let (server, node) = (Arc::from(bootstrap.server().uri.as_str()), Arc::from(bootstrap.node_id()));
-
-        let config = ChannelConfig {
-            listener_name: Arc::clone(&name),
-            authority: Arc::clone(&name),
-            tree: TreeConfig {
-                connect_timeout: self.connect_timeout,
-                keepalive_interval: self.keepalive.map(|(interval, _)| interval),
-                ..TreeConfig::default()
-            },
-            failover_timeout: self.failover_timeout,
-            dns: self.dns,
-            gates,
-            circuits: CircuitRegistry::global(),
-            idle_timeout: self.idle_timeout,
-            // Each driver has its own.
-            seed: 0,
-        };
-        let pool = self.pool.unwrap_or_else(ClientPool::global);
-        let clients = ClientSource {
-            pool: pool.clone(),
-            key: ClientKey {
-                bootstrap: Arc::new(bootstrap),
-                target: (self.sharing == ClientSharing::PerTarget).then(|| Arc::clone(&uri)),
-                nack_mode: self.nack_mode,
-                gates,
-                limits: self.limits,
-                resource_timeout: self.resource_timeout,
-            },
-        };
-        let mut options = ConnectOptions::default();
-        if let Some((interval, timeout)) = self.keepalive {
-            options.keepalive_interval = Some(interval);
-            options.keepalive_timeout = timeout;
-        }
-        options.write_timeout = self.write_timeout;
-        options.max_header_list_size = self.max_header_list_size;
-        options.initial_stream_window = self.initial_stream_window;
-        let connector = self.connector.unwrap_or_else(|| Arc::new(TcpConnector::for_options(&options)));
-        let (commands, command_inbox) = unbounded_channel();
         let published = Arc::new(Published::new());
-        let supervisor = Supervisor::new(Parts {
-            id: clock::next_id(),
-            target: Arc::clone(&uri),
-            config,
-            published: Arc::clone(&published),
-            clients,
-            connector,
-            options,
-            resolver: self.resolver,
-        });
-        pool.list(&commands);
-        runtime.spawn(supervisor.run(command_inbox));
-        Ok(XdsChannel::new(Shared {
-            target: uri,
+        let (server, node) = (Arc::from(bootstrap.server().uri.as_str()), Arc::from(bootstrap.node_id()));
+        let commands = spawn(
+            Parts {
+                id: clock::next_id(),
+                target: Arc::clone(&target),
+                config: self.channel_config(&name, gates),
+                published: Arc::clone(&published),
+                clients: self.client_source(&target, bootstrap, gates),
+                connector: self.backend_connector(),
+                options: self.connection.clone(),
+                resolver: self.resolver.unwrap_or_else(default_resolver),
+            },
+            &runtime,
+        );
+        Ok(XdsChannel::from_shared(Shared {
+            target,
             authority: Authority::try_from(&*name).ok(),
             server,
             node,
             published,
             channel_id: clock::seed(),
             commands,
-            calls: CallSettings::new(runtime, self.retries, self.max_header_list_size),
+            calls: CallSettings::new(runtime, self.retries, self.connection.max_header_list_size),
         }))
+    }
+
+    fn channel_config(&self, name: &Arc<str>, gates: Gates) -> ChannelConfig {
+        ChannelConfig {
+            listener_name: Arc::clone(name),
+            authority: Arc::clone(name),
+            tree: TreeConfig {
+                connect_timeout: self.connect_timeout,
+                keepalive_interval: self.connection.keepalive_interval,
+                ..TreeConfig::default()
+            },
+            failover_timeout: self.failover_timeout,
+            dns: self.dns.clone(),
+            gates,
+            circuits: CircuitRegistry::global(),
+            idle_timeout: self.idle_timeout,
+            // Each driver has its own.
+            seed: 0,
+        }
+    }
+
+    fn client_source(&self, target: &Arc<str>, bootstrap: Bootstrap, gates: Gates) -> ClientSource {
+        ClientSource {
+            pool: self.pool.clone().unwrap_or_else(ClientPool::global),
+            key: ClientKey {
+                bootstrap: Arc::new(bootstrap),
+                target: (self.sharing == ClientSharing::PerTarget).then(|| Arc::clone(target)),
+                nack_mode: self.nack_mode,
+                gates,
+                limits: self.limits,
+                resource_timeout: self.resource_timeout,
+            },
+        }
+    }
+
+    fn backend_connector(&self) -> Arc<dyn Connector> {
+        match &self.connector {
+            Some(connector) => Arc::clone(connector),
+            None => Arc::new(TcpConnector::for_options(&self.connection)),
+        }
     }
 }
 
@@ -365,9 +361,11 @@ mod tests {
     fn a8_keepalive_interval_is_ten_seconds_at_least() {
         let kept = |seconds| {
             let timeout = Duration::from_secs(1);
-            XdsChannelBuilder::new("xds:///x").keepalive(Duration::from_secs(seconds), timeout).keepalive
+            let builder = XdsChannelBuilder::new("xds:///x").keepalive(Duration::from_secs(seconds), timeout);
+            assert_eq!(builder.connection.keepalive_timeout, timeout);
+            builder.connection.keepalive_interval
         };
-        assert_eq!(kept(1), Some((Duration::from_secs(10), Duration::from_secs(1))));
-        assert_eq!(kept(11), Some((Duration::from_secs(11), Duration::from_secs(1))));
+        assert_eq!(kept(1), Some(Duration::from_secs(10)));
+        assert_eq!(kept(11), Some(Duration::from_secs(11)));
     }
 }

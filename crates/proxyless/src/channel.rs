@@ -18,7 +18,7 @@ use tower_service::Service;
 use crate::builder::XdsChannelBuilder;
 use crate::call::{self, CallSettings, XdsBody};
 use crate::drive::channel::{self as driver, Command};
-use crate::error::ConnectError;
+use crate::error::BuildError;
 use crate::inspect::{ChannelReport, ChannelTree};
 use crate::snapshot::{Published, Snapshot};
 use crate::state::ChannelState;
@@ -37,11 +37,11 @@ use crate::state::ChannelState;
 /// beyond it fail with UNAVAILABLE.
 ///
 /// ```no_run
-/// # fn main() -> Result<(), proxyless::ConnectError> {
+/// # fn main() -> Result<(), proxyless::BuildError> {
 /// # let runtime = tokio::runtime::Runtime::new().unwrap();
 /// # let _guard = runtime.enter();
 /// // The bootstrap comes from GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG.
-/// let channel = proxyless::XdsChannel::connect("xds:///greeter.example:50051")?;
+/// let channel = proxyless::XdsChannel::new("xds:///greeter.example:50051")?;
 /// // let mut client = GreeterClient::new(channel);
 /// # Ok(())
 /// # }
@@ -67,12 +67,13 @@ pub(crate) struct Shared {
 }
 
 impl XdsChannel {
-    /// Creates a channel to an `xds:` target, with the bootstrap from the environment. Does not connect yet.
+    /// Creates a channel to an `xds:` target, with the bootstrap from the environment. It connects with the first RPC,
+    /// or with [`ready`](Self::ready). [`builder`](Self::builder) has options.
     ///
     /// # Errors
     /// If the target is not an xds target, if the bootstrap is missing or invalid (every problem is listed), or if the
     /// caller is not inside a tokio runtime.
-    pub fn connect(target: &str) -> Result<Self, ConnectError> {
+    pub fn new(target: &str) -> Result<Self, BuildError> {
         Self::builder(target).build()
     }
 
@@ -81,7 +82,7 @@ impl XdsChannel {
         XdsChannelBuilder::new(target)
     }
 
-    pub(crate) fn new(shared: Shared) -> Self {
+    pub(crate) fn from_shared(shared: Shared) -> Self {
         Self { shared: Arc::new(shared) }
     }
 

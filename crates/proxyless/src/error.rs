@@ -3,10 +3,11 @@
 use proxyless_xds::TargetError;
 use proxyless_xds::bootstrap::BootstrapError;
 
-/// The error of [`XdsChannel::connect`](crate::XdsChannel::connect). Later problems are reported as the status of RPCs.
+/// The error of [`XdsChannel::new`](crate::XdsChannel::new) and
+/// [`XdsChannelBuilder::build`](crate::XdsChannelBuilder::build). Later problems are reported as the status of RPCs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConnectError {
+pub enum BuildError {
     /// The target is not an xds target.
     #[error(transparent)]
     Target(#[from] TargetError),

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use proxyless::{ClientPool, ClientSharing, ConnectError, XdsChannel};
+use proxyless::{BuildError, ClientPool, ClientSharing, XdsChannel};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, CDS, EDS};
 
@@ -12,14 +12,14 @@ fn outside_a_runtime_connect_is_an_error() {
     let json = r#"{"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}]}"#;
     let bootstrap = proxyless::Bootstrap::from_json(json).unwrap();
     let error = XdsChannel::builder("xds:///x").bootstrap(bootstrap).build().unwrap_err();
-    assert!(matches!(error, ConnectError::NoRuntime), "{error}");
+    assert!(matches!(error, BuildError::NoRuntime), "{error}");
 }
 
 #[tokio::test]
 async fn a27_34_targets_that_are_not_ours_are_refused() {
     for (target, part) in [("xds://authority/x", "authority"), ("xds:///", "names no"), ("dns:///x", "xds")] {
-        let error = XdsChannel::connect(target).unwrap_err();
-        assert!(matches!(error, ConnectError::Target(_)), "{target}: {error}");
+        let error = XdsChannel::new(target).unwrap_err();
+        assert!(matches!(error, BuildError::Target(_)), "{target}: {error}");
         assert!(error.to_string().contains(part), "{target}: {error}");
     }
 }

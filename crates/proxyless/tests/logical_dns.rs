@@ -8,10 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
-use proxyless::{
-    Bootstrap, DnsAnswer, DnsRefresh, Gates, Resolve, ResolveError, ResolveErrorKind, Resolving,
-    XdsChannelBuilder,
-};
+use proxyless::dns::{DnsAnswer, DnsRefresh, Resolve, ResolveError, ResolveErrorKind, Resolving};
+use proxyless::{Bootstrap, Gates, XdsChannelBuilder};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, ControlPlane};
 use tokio::sync::watch;

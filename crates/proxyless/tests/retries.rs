@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::raw::{RawServer, Reply};
 use common::*;
-use proxyless::{Address, ChannelState, Connecting, Connector, TcpConnector, WaitForReady, XdsChannel};
+use proxyless::connect::{Address, Connecting, Connector, TcpConnector};
+use proxyless::{ChannelState, WaitForReady, XdsChannel};
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use proxyless_testkit::{Backend, ControlPlane, RDS};
 use tonic::{Code, Request};

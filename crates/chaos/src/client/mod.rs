@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use proxyless::{
-    Bootstrap, DnsAnswer, Resolve, ResolveError, ResolveErrorKind, Resolving, XdsChannel, XdsChannelBuilder,
-};
+use proxyless::dns::{DnsAnswer, Resolve, ResolveError, ResolveErrorKind, Resolving};
+use proxyless::{Bootstrap, XdsChannel, XdsChannelBuilder};
 use proxyless_sans_io::Rng;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use proxyless::{Address, BoxedIo, Connecting, Connector};
+use proxyless::connect::{Address, BoxedIo, Connecting, Connector};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 

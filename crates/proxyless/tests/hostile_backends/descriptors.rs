@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use proxyless::{Address, Connecting, Connector, TcpConnector};
+use proxyless::connect::{Address, Connecting, Connector, TcpConnector};
 use proxyless_testkit::Backend;
 use proxyless_testkit::resources::*;
 use tracing::{Event, Metadata, span};

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use proxyless::{DnsAnswer, DnsRefresh, Resolve as _, ResolveError, ResolveErrorKind, SystemResolver};
+use proxyless::dns::{DnsAnswer, DnsRefresh, Resolve as _, ResolveError, ResolveErrorKind, SystemResolver};
 use proxyless_testkit::Backend;
 use proxyless_testkit::resources::*;
 

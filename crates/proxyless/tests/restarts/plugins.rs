@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use proxyless::{Address, BoxedIo, Connecting, Connector, DnsAnswer, Resolve, Resolving};
+use proxyless::connect::{Address, BoxedIo, Connecting, Connector};
+use proxyless::dns::{DnsAnswer, Resolve, Resolving};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_testkit::Backend;
 use proxyless_testkit::echo::{EchoClient, EchoRequest};

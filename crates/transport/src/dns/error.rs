@@ -3,14 +3,12 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::proto::op::ResponseCode;
-
 /// A name could not be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolveError {
     host: String,
-    servers: Vec<SocketAddr>,
+    /// The DNS servers that were queried.
+    pub(super) servers: Vec<SocketAddr>,
     kind: ResolveErrorKind,
 }
 
@@ -46,14 +44,6 @@ impl ResolveError {
     pub fn kind(&self) -> &ResolveErrorKind {
         &self.kind
     }
-
-    pub(super) fn failed(host: &str, reason: impl fmt::Display) -> Self {
-        Self::new(host, ResolveErrorKind::Failed(reason.to_string()))
-    }
-
-    pub(super) fn of_servers(host: &str, servers: Vec<SocketAddr>, error: &NetError) -> Self {
-        Self { servers, ..Self::new(host, kind(error)) }
-    }
 }
 
 impl fmt::Display for ResolveError {
@@ -67,21 +57,3 @@ impl fmt::Display for ResolveError {
 }
 
 impl std::error::Error for ResolveError {}
-
-fn kind(error: &NetError) -> ResolveErrorKind {
-    match error {
-        NetError::Timeout => ResolveErrorKind::TimedOut,
-        NetError::Dns(DnsError::ResponseCode(code)) => answered(*code),
-        NetError::Dns(DnsError::NoRecordsFound(none)) => answered(none.response_code),
-        other => ResolveErrorKind::Failed(other.to_string()),
-    }
-}
-
-fn answered(code: ResponseCode) -> ResolveErrorKind {
-    match code {
-        ResponseCode::NXDomain => ResolveErrorKind::NotFound,
-        ResponseCode::NoError => ResolveErrorKind::NoAddresses,
-        // The names of the codes in RFCs, which people search for.
-        code => ResolveErrorKind::Answered(format!("{code:?}").to_uppercase()),
-    }
-}

@@ -4,8 +4,12 @@
 //! caching; its caller schedules the queries.
 
 mod error;
+#[cfg(feature = "dns")]
+mod failure;
 mod order;
+#[cfg(feature = "dns")]
 mod query;
+#[cfg(feature = "dns")]
 mod system;
 
 use std::pin::Pin;
@@ -13,6 +17,7 @@ use std::pin::Pin;
 pub use error::{ResolveError, ResolveErrorKind};
 pub use order::by_preference;
 pub use proxyless_sans_io::values::DnsAnswer;
+#[cfg(feature = "dns")]
 pub use system::SystemResolver;
 
 /// Resolves host names. Implement it to use a service other than DNS, or a list of names in tests.
