@@ -5,8 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use prost_types::Timestamp;
-use proxyless::inspect::{CallReport, ChannelReport, ConnectionReport, Detail, Event, Severity};
+use proxyless::inspect::{CallsView, ChannelView, Detail, Event, Severity, SubchannelView};
 use proxyless::{ClientPool, ConnectivityState};
 use tonic::{Request, Response, Status};
 
@@ -21,7 +20,6 @@ use crate::channelz_proto::{
     GetSubchannelRequest, GetSubchannelResponse, GetTopChannelsRequest, GetTopChannelsResponse, Socket,
     SocketData, SocketRef, Subchannel, SubchannelRef, address, channel_trace_event,
 };
-use crate::resources::unix_seconds;
 
 /// The maximum number of channels in an answer, unless the request has a lower limit.
 const MAX_RESULTS: usize = 100;
@@ -43,16 +41,16 @@ impl Channelz {
         ChannelzServer::new(self)
     }
 
-    async fn find_connection<T>(
+    async fn find_subchannel<T>(
         &self,
         what: &str,
         id: i64,
-        find: impl Fn(&ChannelReport, &ConnectionReport) -> Option<T>,
+        find: impl Fn(&ChannelView, &SubchannelView) -> Option<T>,
     ) -> Result<T, Status> {
         let channels = self.clients.channels().await;
-        let connections =
-            channels.iter().flat_map(|channel| channel.connections.iter().map(move |c| (channel, c)));
-        let mut found = connections.filter_map(|(channel, connection)| find(channel, connection));
+        let mut found = channels.iter().flat_map(|channel| {
+            channel.subchannels.iter().filter_map(|subchannel| find(channel, subchannel))
+        });
         found.next().ok_or_else(|| Status::not_found(format!("there is no {what} {id}")))
     }
 }
@@ -88,10 +86,10 @@ impl channelz_server::Channelz for Channelz {
         request: Request<GetSubchannelRequest>,
     ) -> Result<Response<GetSubchannelResponse>, Status> {
         let id = request.into_inner().subchannel_id;
-        let find = |channel: &ChannelReport, connection: &ConnectionReport| {
-            (number(connection.id) == id).then(|| subchannel(channel, connection))
+        let find = |channel: &ChannelView, view: &SubchannelView| {
+            (number(view.id) == id).then(|| subchannel(channel, view))
         };
-        let found = self.find_connection("subchannel", id, find).await?;
+        let found = self.find_subchannel("subchannel", id, find).await?;
         Ok(Response::new(GetSubchannelResponse { subchannel: Some(found) }))
     }
 
@@ -100,11 +98,11 @@ impl channelz_server::Channelz for Channelz {
         request: Request<GetSocketRequest>,
     ) -> Result<Response<GetSocketResponse>, Status> {
         let id = request.into_inner().socket_id;
-        let find = |_: &ChannelReport, connection: &ConnectionReport| {
-            let live = connection.socket.as_ref().filter(|live| number(live.id) == id)?;
-            Some(socket(connection.address, live.id, live.calls))
+        let find = |_: &ChannelView, view: &SubchannelView| {
+            let live = view.socket.as_ref().filter(|live| number(live.id) == id)?;
+            Some(socket(view.address, live.id, live.calls))
         };
-        let found = self.find_connection("socket", id, find).await?;
+        let found = self.find_subchannel("socket", id, find).await?;
         Ok(Response::new(GetSocketResponse { socket: Some(found) }))
     }
 
@@ -130,38 +128,38 @@ impl channelz_server::Channelz for Channelz {
     }
 }
 
-fn channel(report: &ChannelReport) -> Channel {
+fn channel(view: &ChannelView) -> Channel {
     let trace = ChannelTrace {
-        num_events_logged: number(report.events_total),
-        creation_timestamp: Some(timestamp(report.created)),
-        events: report.events.iter().map(|event| trace_event(event, report)).collect(),
+        num_events_logged: number(view.events_total),
+        creation_timestamp: Some(view.created.into()),
+        events: view.events.iter().map(|event| trace_event(event, view)).collect(),
     };
     Channel {
-        r#ref: Some(ChannelRef { channel_id: number(report.id), name: report.target.clone() }),
-        data: Some(data(report.state, report.target.clone(), report.calls, trace)),
-        subchannel_ref: report.connections.iter().map(subchannel_ref).collect(),
+        r#ref: Some(ChannelRef { channel_id: number(view.id), name: view.target.clone() }),
+        data: Some(data(view.state, view.target.clone(), view.calls, trace)),
+        subchannel_ref: view.subchannels.iter().map(subchannel_ref).collect(),
     }
 }
 
-fn subchannel(channel: &ChannelReport, report: &ConnectionReport) -> Subchannel {
+fn subchannel(channel: &ChannelView, view: &SubchannelView) -> Subchannel {
     // A subchannel's events are those of its channel that mention it.
-    let own = channel.events.iter().filter(|event| event.connection == Some(report.id));
+    let own = channel.events.iter().filter(|event| event.subchannel == Some(view.id));
     let own = own.map(|event| ChannelTraceEvent { child_ref: None, ..trace_event(event, channel) });
-    let events: Vec<_> = own.chain(details(channel, report.address).map(detail_event)).collect();
+    let events: Vec<_> = own.chain(details(channel, view.address).map(detail_event)).collect();
     let trace = ChannelTrace {
         num_events_logged: number(events.len() as u64),
         creation_timestamp: events.first().and_then(|event| event.timestamp),
         events,
     };
-    let sockets = report.socket.iter();
+    let sockets = view.socket.iter();
     Subchannel {
-        r#ref: Some(subchannel_ref(report)),
-        data: Some(data(report.state, report.address.to_string(), report.calls, trace)),
-        socket_ref: sockets.map(|live| socket_ref(report.address, live.id)).collect(),
+        r#ref: Some(subchannel_ref(view)),
+        data: Some(data(view.state, view.address.to_string(), view.calls, trace)),
+        socket_ref: sockets.map(|live| socket_ref(view.address, live.id)).collect(),
     }
 }
 
-fn socket(address: SocketAddr, id: u64, calls: CallReport) -> Socket {
+fn socket(address: SocketAddr, id: u64, calls: CallsView) -> Socket {
     let ip_address = match address.ip() {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
@@ -179,7 +177,7 @@ fn socket(address: SocketAddr, id: u64, calls: CallReport) -> Socket {
     }
 }
 
-fn data(state: ConnectivityState, target: String, calls: CallReport, trace: ChannelTrace) -> ChannelData {
+fn data(state: ConnectivityState, target: String, calls: CallsView, trace: ChannelTrace) -> ChannelData {
     let state = match state {
         ConnectivityState::Idle => State::Idle,
         ConnectivityState::Connecting => State::Connecting,
@@ -196,23 +194,24 @@ fn data(state: ConnectivityState, target: String, calls: CallReport, trace: Chan
     }
 }
 
-fn trace_event(event: &Event, channel: &ChannelReport) -> ChannelTraceEvent {
+fn trace_event(event: &Event, channel: &ChannelView) -> ChannelTraceEvent {
     let severity = match event.severity {
         Severity::Info => channel_trace_event::Severity::CtInfo,
         Severity::Warning => channel_trace_event::Severity::CtWarning,
         Severity::Error => channel_trace_event::Severity::CtError,
+        _ => channel_trace_event::Severity::CtUnknown,
     };
-    let connection = event.connection.and_then(|id| channel.connections.iter().find(|c| c.id == id));
+    let subchannel = event.subchannel.and_then(|id| channel.subchannels.iter().find(|c| c.id == id));
     ChannelTraceEvent {
         description: event.what.clone(),
         severity: severity.into(),
-        timestamp: Some(timestamp(event.time)),
-        child_ref: connection.map(|connection| ChildRef::SubchannelRef(subchannel_ref(connection))),
+        timestamp: Some(event.time.into()),
+        child_ref: subchannel.map(|subchannel| ChildRef::SubchannelRef(subchannel_ref(subchannel))),
     }
 }
 
 /// The current details of policies about an address: ejections and sessions.
-fn details(channel: &ChannelReport, address: SocketAddr) -> impl Iterator<Item = &Detail> {
+fn details(channel: &ChannelView, address: SocketAddr) -> impl Iterator<Item = &Detail> {
     let mut details = Vec::new();
     if let Some(root) = &channel.tree.root {
         root.walk(&mut |node| details.extend(&node.details));
@@ -226,13 +225,13 @@ fn detail_event(detail: &Detail) -> ChannelTraceEvent {
     ChannelTraceEvent {
         description: detail.to_string(),
         severity: channel_trace_event::Severity::CtInfo.into(),
-        timestamp: Some(timestamp(unix_seconds(SystemTime::now()))),
+        timestamp: Some(SystemTime::now().into()),
         child_ref: None,
     }
 }
 
-fn subchannel_ref(report: &ConnectionReport) -> SubchannelRef {
-    SubchannelRef { subchannel_id: number(report.id), name: report.address.to_string() }
+fn subchannel_ref(view: &SubchannelView) -> SubchannelRef {
+    SubchannelRef { subchannel_id: number(view.id), name: view.address.to_string() }
 }
 
 fn socket_ref(address: SocketAddr, id: u64) -> SocketRef {
@@ -241,9 +240,4 @@ fn socket_ref(address: SocketAddr, id: u64) -> SocketRef {
 
 fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-fn timestamp(unix_seconds: f64) -> Timestamp {
-    // Whole seconds fit into an i64, the rest into the 30 bits of nanoseconds.
-    Timestamp { seconds: unix_seconds as i64, nanos: (unix_seconds.fract() * 1e9) as i32 }
 }

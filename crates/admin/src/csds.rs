@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequ
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message as _;
 use proxyless::ClientPool;
-use proxyless::inspect::{ClientDump, RawResource, ResourceDump, ResourceStatus};
+use proxyless::inspect::{ClientView, RawResource, ResourceStatus, ResourceView};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -45,9 +45,9 @@ impl Csds {
             return Err(Status::invalid_argument("node_matchers: this client does not match nodes"));
         }
         let contents = if request.exclude_resource_contents { Contents::Left } else { Contents::Shown };
-        let dumps = self.clients.dump().await;
+        let clients = self.clients.clients().await;
         Ok(ClientStatusResponse {
-            config: dumps.into_iter().map(|dump| client_config(dump, contents)).collect(),
+            config: clients.into_iter().map(|client| client_config(client, contents)).collect(),
         })
     }
 }
@@ -85,31 +85,31 @@ enum Contents {
 }
 
 // A40-38, A40-39: one flat list; the deprecated per-type field is empty.
-fn client_config(mut dump: ClientDump, contents: Contents) -> ClientConfig {
-    let resources = std::mem::take(&mut dump.resources);
+fn client_config(client: ClientView, contents: Contents) -> ClientConfig {
     ClientConfig {
         // We encoded these bytes ourselves for the management server.
-        node: Node::decode(dump.node.clone()).ok(),
-        generic_xds_configs: resources
+        node: Node::decode(client.node).ok(),
+        generic_xds_configs: client
+            .resources
             .into_iter()
-            .map(|resource| generic(resource, &dump, contents))
+            .map(|resource| generic(resource, contents))
             .collect(),
-        client_scope: dump.scope.as_deref().unwrap_or_default().to_owned(),
+        client_scope: client.scope.as_deref().unwrap_or_default().to_owned(),
         ..Default::default()
     }
 }
 
-fn generic(resource: ResourceDump, dump: &ClientDump, contents: Contents) -> GenericXdsConfig {
+fn generic(resource: ResourceView, contents: Contents) -> GenericXdsConfig {
     GenericXdsConfig {
-        type_url: resource.resource_type.type_url().to_owned(),
+        type_url: resource.type_url.to_owned(),
         client_status: status(resource.status).into(),
         name: resource.name.as_ref().to_owned(),
         version_info: resource.version.to_string(),
-        last_updated: resource.updated.map(|time| timestamp(dump.wall_time(time))),
+        last_updated: resource.updated.map(timestamp),
         // A40-34: the bytes as received.
         xds_config: resource.raw.filter(|_| contents == Contents::Shown).map(any),
         error_state: resource.error.map(|error| UpdateFailureState {
-            last_update_attempt: Some(timestamp(dump.wall_time(error.time))),
+            last_update_attempt: Some(timestamp(error.time)),
             details: error.reason,
             version_info: error.version.to_string(),
             ..Default::default()
@@ -131,5 +131,6 @@ pub(crate) fn status(status: ResourceStatus) -> ClientResourceStatus {
         ResourceStatus::Nacked => ClientResourceStatus::Nacked,
         ResourceStatus::ReceivedError => ClientResourceStatus::ReceivedError,
         ResourceStatus::Timeout => ClientResourceStatus::Timeout,
+        _ => ClientResourceStatus::Unknown,
     }
 }

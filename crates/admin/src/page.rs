@@ -9,7 +9,7 @@ use axum::routing::get;
 use http::HeaderName;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use proxyless::ClientPool;
-use proxyless::inspect::ProcessReport;
+use proxyless::inspect::ProcessView;
 use serde::Serialize;
 
 use crate::resources::{ClientResources, unix_seconds};
@@ -49,12 +49,11 @@ async fn channels(State(clients): State<ClientPool>) -> impl IntoResponse {
 }
 
 async fn resources(State(clients): State<ClientPool>) -> impl IntoResponse {
-    let dumps = clients.dump().await;
-    json(&dumps.iter().map(ClientResources::new).collect::<Vec<_>>())
+    json(&clients.clients().await.iter().map(ClientResources::new).collect::<Vec<_>>())
 }
 
 async fn process() -> impl IntoResponse {
-    json(&ProcessReport::current())
+    json(&ProcessView::current())
 }
 
 fn json<T: Serialize>(value: &T) -> impl IntoResponse + use<T> {

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use prost::Message as _;
-use proxyless::inspect::{ClientDump, ResourceDump, ResourceType, UpdateCounts};
+use proxyless::inspect::{ClientView, ResourceView, UpdatesView};
 use serde::{Deserialize, Serialize};
 
 use crate::csds;
@@ -69,35 +69,35 @@ pub struct ResourceFault {
 }
 
 impl ClientResources {
-    pub(crate) fn new(dump: &ClientDump) -> Self {
-        let node = Node::decode(dump.node.clone()).unwrap_or_default();
+    pub(crate) fn new(client: &ClientView) -> Self {
+        let node = Node::decode(client.node.clone()).unwrap_or_default();
         Self {
-            scope: dump.scope.as_deref().unwrap_or_default().to_owned(),
-            server: dump.server_uri.as_ref().to_owned(),
+            scope: client.scope.as_deref().unwrap_or_default().to_owned(),
+            server: client.server_uri.as_ref().to_owned(),
             node: node.id,
-            resources: dump.resources.iter().map(|resource| ResourceLine::new(resource, dump)).collect(),
-            updates: dump.updates.iter().map(UpdateLine::new).collect(),
+            resources: client.resources.iter().map(ResourceLine::new).collect(),
+            updates: client.updates.iter().map(UpdateLine::new).collect(),
         }
     }
 }
 
 impl UpdateLine {
-    fn new((kind, counts): (&ResourceType, &UpdateCounts)) -> Self {
-        Self { kind: kind.name().to_owned(), valid: counts.valid, invalid: counts.invalid }
+    fn new(updates: &UpdatesView) -> Self {
+        Self { kind: updates.type_name.to_owned(), valid: updates.valid, invalid: updates.invalid }
     }
 }
 
 impl ResourceLine {
-    fn new(resource: &ResourceDump, dump: &ClientDump) -> Self {
+    fn new(resource: &ResourceView) -> Self {
         Self {
-            kind: resource.resource_type.name().to_owned(),
+            kind: resource.type_name.to_owned(),
             name: resource.name.as_ref().to_owned(),
             status: csds::status(resource.status).as_str_name().to_owned(),
             version: resource.version.to_string(),
-            updated: resource.updated.map(|time| unix_seconds(dump.wall_time(time))),
+            updated: resource.updated.map(unix_seconds),
             error: resource.error.as_ref().map(|error| ResourceFault {
                 version: error.version.to_string(),
-                time: unix_seconds(dump.wall_time(error.time)),
+                time: unix_seconds(error.time),
                 reason: error.reason.clone(),
             }),
         }

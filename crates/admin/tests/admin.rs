@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use http_body_util::BodyExt as _;
-use proxyless::inspect::{ChannelReport, ProcessReport};
+use proxyless::inspect::{ChannelView, ProcessView};
 use proxyless_admin::{Admin, ClientResources};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, CDS, EDS, RDS};
@@ -31,7 +31,7 @@ async fn get(rig: &Rig, path: &str) -> Result<(u16, String), Box<dyn std::error:
     Ok((status, String::from_utf8(response.into_body().collect().await?.to_bytes().to_vec())?))
 }
 
-async fn channels(rig: &Rig) -> Vec<ChannelReport> {
+async fn channels(rig: &Rig) -> Vec<ChannelView> {
     serde_json::from_str(&get(rig, "/proxyless/channels.json").await.unwrap().1).unwrap()
 }
 
@@ -149,7 +149,7 @@ async fn the_tree_is_there_as_json() -> TestResult {
     let reports = channels(&rig).await;
     assert_eq!(reports.len(), 1);
     assert_eq!(reports[0].tree.routes, channel.tree().await.ok_or("no tree")?.routes);
-    assert_eq!((reports[0].calls.succeeded, reports[0].connections.len()), (1, 1));
+    assert_eq!((reports[0].calls.succeeded, reports[0].subchannels.len()), (1, 1));
     Ok(())
 }
 
@@ -172,12 +172,9 @@ async fn resources_are_there_as_json() -> TestResult {
 #[tokio::test]
 async fn the_process_is_there_as_json() -> TestResult {
     let rig = Rig::start().await;
-    let process: ProcessReport = serde_json::from_str(&get(&rig, "/proxyless/process.json").await?.1)?;
+    let process: ProcessView = serde_json::from_str(&get(&rig, "/proxyless/process.json").await?.1)?;
     assert_eq!((process.pid, process.version.as_str()), (std::process::id(), env!("CARGO_PKG_VERSION")));
-    assert!(
-        process.name.starts_with("admin") && process.uptime >= 0.0 && process.started > 0.0,
-        "{process:?}"
-    );
+    assert!(process.name.starts_with("admin") && process.started > std::time::UNIX_EPOCH, "{process:?}");
     Ok(())
 }
 
@@ -282,7 +279,7 @@ async fn a14_a_call_that_was_tried_again_is_one_call_of_its_channel() -> TestRes
     assert_eq!(rig.backend.count(), 3);
     let report = channels(&rig).await.remove(0);
     assert_eq!((report.calls.started, report.calls.failed), (1, 1));
-    assert_eq!(report.connections[0].calls.failed, 3, "a subchannel counts attempts");
+    assert_eq!(report.subchannels[0].calls.failed, 3, "a subchannel counts attempts");
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use crate::builder::XdsChannelBuilder;
 use crate::call::{self, CallSettings, XdsBody};
 use crate::drive::channel::{self as driver, Command};
 use crate::error::BuildError;
-use crate::inspect::{ChannelReport, ChannelTree};
+use crate::inspect::{ChannelTree, ChannelView};
 use crate::snapshot::{Published, Snapshot};
 use crate::state::ChannelState;
 
@@ -183,32 +183,32 @@ impl XdsChannel {
         };
         // Must not hang if the runtime is not being driven.
         const PATIENCE: Duration = Duration::from_secs(1);
-        let report = match tokio::time::timeout(PATIENCE, self.report()).await {
-            Ok(report) => report,
+        let view = match tokio::time::timeout(PATIENCE, self.describe()).await {
+            Ok(view) => view,
             Err(_) => {
-                let why = format!("{target} is {state}: its runtime is busy, or nobody runs it");
+                let why = format!("{target} is {state}: its runtime is blocked or not running");
                 return Some(Status::unavailable(why));
             }
         };
         let missing = published.missing();
-        Some(Status::unavailable(match report.as_ref().and_then(ChannelReport::failure) {
+        Some(Status::unavailable(match view.as_ref().and_then(ChannelView::failure) {
             Some(failure) => format!("{target} is {state}: {failure}"),
             None if missing.is_empty() => format!("{target} is {state}"),
             None => format!("{target} is {state}{missing} (management server {server}, node {node})"),
         }))
     }
 
-    /// All that there is to see of the channel: calls, routes, policies, connections, events. `None` only if the channel
-    /// is [`ChannelState::Shutdown`], or its task panicked at that moment.
+    /// Describes the channel: calls, routes, policies, subchannels, events. `None` only if the channel is
+    /// [`ChannelState::Shutdown`], or its task panicked at that moment.
     ///
     /// Costs RPCs nothing: the channel's task answers between two events.
-    pub async fn report(&self) -> Option<ChannelReport> {
+    pub async fn describe(&self) -> Option<ChannelView> {
         driver::describe(&self.shared.commands).await
     }
 
-    /// The routes and the policy tree; draw them with `to_string`, or serialize them. `None` as in [`Self::report`].
+    /// The routes and the policy tree; draw them with `to_string`, or serialize them. `None` as in [`Self::describe`].
     pub async fn tree(&self) -> Option<ChannelTree> {
-        Some(self.report().await?.tree)
+        Some(self.describe().await?.tree)
     }
 
     /// Ends the backoff of connections, so that they are retried now, for instance after a change of network.

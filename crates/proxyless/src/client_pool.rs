@@ -18,13 +18,14 @@ use crate::clock;
 use crate::drive::channel;
 use crate::drive::management_server::ManagementServer;
 use crate::drive::xds::{Place, XdsClient};
-use crate::inspect::{ChannelReport, ClientDump};
+use crate::inspect::{ChannelView, ClientView, ResourceView, UpdatesView};
 
 /// The time limit for all channels together to answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Whether channels with the same bootstrap share one xDS client, and thus one ADS stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClientSharing {
     /// One client for all channels of the process that have the same bootstrap and options.
     #[default]
@@ -50,7 +51,7 @@ struct Listed {
 struct Entry {
     key: ClientKey,
     client: Weak<XdsClient>,
-    /// Where its thread runs: a process that was forked has a copy of the entry, and not the thread.
+    /// The process of its thread: a forked process has a copy of the entry, but not the thread.
     process: u32,
 }
 
@@ -64,6 +65,19 @@ pub(crate) struct ClientKey {
     pub(crate) gates: Gates,
     pub(crate) limits: Limits,
     pub(crate) resource_timeout: Option<Duration>,
+}
+
+impl Entry {
+    /// Describes the client without its resources.
+    fn view(&self, client: &XdsClient) -> ClientView {
+        ClientView {
+            scope: self.key.target.clone(),
+            server_uri: Arc::clone(client.server_uri()),
+            node: client.node().clone(),
+            resources: Vec::new(),
+            updates: Vec::new(),
+        }
+    }
 }
 
 impl ClientPool {
@@ -85,32 +99,31 @@ impl ClientPool {
         GLOBAL.clone()
     }
 
-    /// The resources of each running client, in the order in which the clients started.
-    pub async fn dump(&self) -> Vec<ClientDump> {
+    /// Describes each running client, in the order in which the clients started.
+    pub async fn clients(&self) -> Vec<ClientView> {
         let asked: Vec<_> = {
             let entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
             let own = entries.iter().filter(|entry| entry.process == std::process::id());
             let running = own.filter_map(|entry| Some((entry, entry.client.upgrade()?)));
             // The clients themselves are not held: inspecting one must not keep it alive.
-            running
-                .map(|(entry, client)| (ClientDump::new(entry.key.target.clone(), &client), client.dump()))
-                .collect()
+            running.map(|(entry, client)| (entry.view(&client), client.dump())).collect()
         };
-        let mut dumps = Vec::new();
-        for (mut dump, answer) in asked {
+        let mut views = Vec::new();
+        for (mut view, answer) in asked {
             if let Ok(held) = answer.await {
-                dump.resources = held.resources;
-                dump.updates = held.updates;
-                dumps.push(dump);
+                view.resources = held.resources.into_iter().map(ResourceView::new).collect();
+                view.updates =
+                    held.updates.into_iter().map(|(of, counts)| UpdatesView::new(of, counts)).collect();
+                views.push(view);
             }
         }
-        dumps
+        views
     }
 
-    /// What each channel does, in the order in which the channels were made. A channel that does not answer within a
+    /// Describes each channel, in the order in which the channels were made. A channel that does not answer within a
     /// second is left out: its runtime is not running. May be polled outside of a tokio runtime; the second is then
     /// measured on a thread of its own.
-    pub async fn channels(&self) -> Vec<ChannelReport> {
+    pub async fn channels(&self) -> Vec<ChannelView> {
         let asked: Vec<_> = {
             let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
             let live = channels.iter().filter_map(WeakUnboundedSender::upgrade);
@@ -128,7 +141,7 @@ impl ClientPool {
 
     fn client(&self, key: &ClientKey, process: u32) -> io::Result<Arc<XdsClient>> {
         let mut entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that panicked or did not come along is of no use to anybody, though channels may still hold it.
+        // Channels may still hold a client that panicked, or that was left behind by a fork.
         let runs = |client: Arc<XdsClient>| !client.has_ended();
         entries.retain(|entry| entry.process == process && entry.client.upgrade().is_some_and(runs));
         let known = entries.iter().find(|entry| entry.key == *key).and_then(|entry| entry.client.upgrade());
@@ -141,23 +154,23 @@ impl ClientPool {
     }
 }
 
-/// The answers that come in time.
-async fn in_time(asked: Vec<impl Future<Output = Option<ChannelReport>>>) -> Vec<ChannelReport> {
-    let mut reports = Vec::new();
+/// The answers that arrive within the time limit.
+async fn in_time(asked: Vec<impl Future<Output = Option<ChannelView>>>) -> Vec<ChannelView> {
+    let mut views = Vec::new();
     let patience = Instant::now() + LONGEST_ANSWER;
     for answer in asked {
-        // A channel that ended meanwhile has none.
-        reports.extend(timeout_at(patience, answer).await.ok().flatten());
+        // A channel that ended meanwhile does not answer.
+        views.extend(timeout_at(patience, answer).await.ok().flatten());
     }
-    reports
+    views
 }
 
-/// Runs a future where there are timers; nothing comes of it if the system has no thread left.
+/// Runs a future on a thread with timers; returns the default if no thread can be started.
 async fn on_a_thread<T: Default + Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     let (sender, result) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("xds-reports".into()).spawn(move || {
+    let thread = std::thread::Builder::new().name("xds-views".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        // Whoever asked may have given up.
+        // The caller may have been dropped.
         let _ = runtime.map(|runtime| sender.send(runtime.block_on(future)));
     });
     match thread {

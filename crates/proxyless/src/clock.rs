@@ -16,21 +16,15 @@ static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(|| {
 /// The epoch as wall-clock time, read once, so that displayed times do not change when that clock is set.
 static WALL_EPOCH: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
 
-/// The time, as cores count it. It is tokio's, which stands still where a test has paused it.
+/// The current time of the cores: tokio's clock, which tests can pause.
 pub(crate) fn now() -> Time {
     let epoch = *EPOCH;
     Time::from_epoch(Instant::now().into_std().saturating_duration_since(epoch))
 }
 
-/// The epoch of [`now`] as wall-clock time.
-pub(crate) fn wall_epoch() -> SystemTime {
-    *WALL_EPOCH
-}
-
-/// A time in seconds since 1970.
-pub(crate) fn unix_seconds(time: Time) -> f64 {
-    let at = wall_epoch() + time.since_epoch();
-    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+/// A time as wall-clock time.
+pub(crate) fn wall_time(time: Time) -> SystemTime {
+    WALL_EPOCH.checked_add(time.since_epoch()).unwrap_or(*WALL_EPOCH)
 }
 
 /// A process-wide unique id for inspection.
@@ -54,7 +48,7 @@ thread_local! {
     static NEXT_RNG: Cell<u64> = Cell::new(seed());
 }
 
-/// Makes all randomness of this thread follow from `seed`, and the epoch lie before what comes.
+/// Derives all randomness of this thread from `seed`, and fixes the epoch now.
 pub(crate) fn simulate(seed: u64) {
     LazyLock::force(&EPOCH);
     let mut rng = Rng::new(seed);

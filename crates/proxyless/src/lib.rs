@@ -41,7 +41,7 @@
 //! - A channel whose task panics is TRANSIENT_FAILURE: its RPCs fail with UNAVAILABLE and the message of the panic, those
 //!   with [`WaitForReady`] wait, and those that are already on a connection finish there. The task starts again after a
 //!   second, after twice as long each time it panics again, up to a minute. `restarts` and `events` of
-//!   [`XdsChannel::report`] tell, and an ERROR of the target `channel`; the location of the panic is known to the
+//!   [`XdsChannel::describe`] tell, and an ERROR of the target `channel`; the location of the panic is known to the
 //!   program's panic hook only.
 //! - If the xDS client panics, its channels go on with what they have and start another one after the same pauses.
 //!

@@ -37,8 +37,8 @@ async fn a_channel_without_rpcs_gives_up_all_and_the_next_rpc_brings_it_back() -
         for kind in [LDS, RDS, CDS, EDS] {
             assert!(plane.subscriptions(kind).is_empty(), "{kind}");
         }
-        let report = channel.report().await.ok_or("a report")?;
-        assert_eq!((report.state, report.connections.len()), (ConnectivityState::Idle, 0));
+        let report = channel.describe().await.ok_or("a report")?;
+        assert_eq!((report.state, report.subchannels.len()), (ConnectivityState::Idle, 0));
         assert_eq!((report.calls.started, report.calls.succeeded), (round, round), "what was counted stays");
         assert!(report.tree.root.is_none() && report.tree.routes.is_empty());
         let shown = report.tree.to_string();

@@ -3,28 +3,33 @@
 mod common;
 
 use common::*;
-use proxyless::inspect::{CallReport, Severity};
+use proxyless::inspect::{CallsView, Severity};
 use proxyless::{ClientPool, ConnectivityState, XdsChannel};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, CDS};
 use tonic::Code;
+
+/// Started, succeeded and failed calls.
+fn counts(calls: CallsView) -> (u64, u64, u64) {
+    (calls.started, calls.succeeded, calls.failed)
+}
 
 #[tokio::test]
 async fn a_report_has_calls_tree_connections_and_events() -> TestResult {
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
     let channel = channel(&plane);
-    let idle = channel.report().await.ok_or("no report")?;
-    assert_eq!((idle.state, idle.connections.len(), idle.events.len()), (ConnectivityState::Idle, 0, 0));
+    let idle = channel.describe().await.ok_or("no report")?;
+    assert_eq!((idle.state, idle.subchannels.len(), idle.events.len()), (ConnectivityState::Idle, 0, 0));
     ask(&channel).await?;
     ask(&channel).await?;
     backend.fail_with(Code::Internal);
     ask(&channel).await.unwrap_err();
 
-    let report = channel.report().await.ok_or("no report")?;
-    assert_eq!(report.calls, CallReport { started: 3, succeeded: 2, failed: 1 });
+    let report = channel.describe().await.ok_or("no report")?;
+    assert_eq!(counts(report.calls), (3, 2, 1));
     assert_eq!(report.id, idle.id);
-    let [connection] = &report.connections[..] else { panic!("{report:?}") };
+    let [connection] = &report.subchannels[..] else { panic!("{report:?}") };
     assert_eq!((connection.address, connection.state), (backend.address(), ConnectivityState::Ready));
     assert_eq!(connection.calls, report.calls);
     assert_eq!(connection.socket.as_ref().map(|socket| socket.calls), Some(report.calls));
@@ -53,7 +58,7 @@ async fn a_failover_and_a_reconnect_are_events_and_reasons() -> TestResult {
     near.restart().await?;
     let back = async { while ask(&channel).await.ok().as_deref() != Some("near") {} };
     tokio::time::timeout(PATIENCE, back).await?;
-    let report = channel.report().await.ok_or("no report")?;
+    let report = channel.describe().await.ok_or("no report")?;
     let told: Vec<_> = report.events.iter().map(|event| event.what.clone()).collect();
     let expected = [
         format!("{}: connected", near.address()),
@@ -80,15 +85,15 @@ async fn calls_in_flight_and_calls_without_a_connection_are_counted() -> TestRes
         async move { ask(&channel).await }
     });
     backend.wait_in_flight(1).await?;
-    let calls = channel.report().await.ok_or("no report")?.calls;
-    assert_eq!((calls, calls.in_flight()), (CallReport { started: 2, succeeded: 1, failed: 0 }, 1));
+    let calls = channel.describe().await.ok_or("no report")?.calls;
+    assert_eq!((counts(calls), calls.in_flight()), ((2, 1, 0), 1));
     backend.resume();
     call.await??;
 
     plane.remove(CDS, "cluster");
     let failed = async { while ask(&channel).await.is_ok() {} };
     tokio::time::timeout(PATIENCE, failed).await?;
-    let report = channel.report().await.ok_or("no report")?;
+    let report = channel.describe().await.ok_or("no report")?;
     assert_eq!(report.calls.failed, 1);
     assert_eq!(report.calls.in_flight(), 0);
     let error = report.events.iter().find(|event| event.severity == Severity::Error).ok_or("no error")?;
@@ -111,11 +116,11 @@ async fn a_pool_lists_its_channels_and_keeps_none_alive() -> TestResult {
     let reports = pool.channels().await;
     let targets: Vec<_> = reports.iter().map(|report| report.target.as_str()).collect();
     assert_eq!(targets, [one.target(), two.target()]);
-    let mut ids: Vec<_> = reports.iter().flat_map(|r| [r.id, r.connections[0].id]).collect();
+    let mut ids: Vec<_> = reports.iter().flat_map(|r| [r.id, r.subchannels[0].id]).collect();
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 4, "ids are the process's own");
-    assert_eq!(pool.channels().await[0].connections[0].id, reports[0].connections[0].id, "ids stay");
+    assert_eq!(pool.channels().await[0].subchannels[0].id, reports[0].subchannels[0].id, "ids stay");
     drop(one);
     assert_eq!(pool.channels().await.len(), 1);
     drop(two);

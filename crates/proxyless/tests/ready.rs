@@ -105,7 +105,7 @@ fn a_channel_whose_runtime_has_ended_is_shut_down_and_says_so() -> TestResult {
             assert_eq!(failed.code(), Code::Unavailable, "{failed:?}");
             assert!(failed.message().contains("runtime"), "{failed:?}");
         }
-        assert!(servers.block_on(channel.report()).is_none());
+        assert!(servers.block_on(channel.describe()).is_none());
     }
     Ok(())
 }

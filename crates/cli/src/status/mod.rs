@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use proxyless::inspect::ProcessReport;
+use proxyless::inspect::ProcessView;
 use serde_json::{Value, json};
 
 use message::Messages;
@@ -119,11 +119,10 @@ impl View<'_> {
 
     /// A line about the process, if it uses proxyless.
     async fn process(&self) -> String {
-        let Some(ProcessReport { name, pid, version, uptime, .. }) = self.port.process().await else {
+        let Some(ProcessView { name, pid, version, uptime, .. }) = self.port.process().await else {
             return String::new();
         };
-        // The cast saturates, whatever the port returns.
-        let uptime = table::age(uptime as u64);
+        let uptime = table::age(uptime.as_secs());
         format!("{} pid {pid}, proxyless {}, up {uptime}\n\n", self.style.bold(&safe(&name)), safe(&version))
     }
 

@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service
 use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequest};
 use http::Request;
 use http_body_util::BodyExt as _;
-use proxyless::inspect::{ChannelReport, ProcessReport};
+use proxyless::inspect::{ChannelView, ProcessView};
 use serde::de::DeserializeOwned;
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint};
@@ -54,12 +54,12 @@ impl Port {
     }
 
     /// The channels with their policy trees.
-    pub(super) async fn channels(&self) -> Result<Vec<ChannelReport>, Box<dyn Error>> {
+    pub(super) async fn channels(&self) -> Result<Vec<ChannelView>, Box<dyn Error>> {
         self.json("channels.json").await
     }
 
     /// The process; `None` if it does not use proxyless.
-    pub(super) async fn process(&self) -> Option<ProcessReport> {
+    pub(super) async fn process(&self) -> Option<ProcessView> {
         self.json("process.json").await.ok()
     }
 

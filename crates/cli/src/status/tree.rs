@@ -1,6 +1,6 @@
 //! Channels with their policy trees, as text.
 
-use proxyless::inspect::{CallReport, ChannelReport, Line};
+use proxyless::inspect::{CallsView, ChannelView, Line};
 
 use super::table::Style;
 use crate::text::{safe, wrap};
@@ -9,15 +9,15 @@ use crate::text::{safe, wrap};
 const MIN_TEXT: usize = 24;
 
 /// The channels, in lines of at most this width.
-pub(super) fn to_text(channels: &[ChannelReport], style: Style, width: Option<usize>) -> String {
+pub(super) fn to_text(channels: &[ChannelView], style: Style, width: Option<usize>) -> String {
     if channels.is_empty() {
         return "no channels\n".to_owned();
     }
     channels.iter().map(|channel| one(channel, style, width)).collect::<Vec<_>>().join("\n")
 }
 
-fn one(channel: &ChannelReport, style: Style, width: Option<usize>) -> String {
-    let CallReport { succeeded, failed, .. } = channel.calls;
+fn one(channel: &ChannelView, style: Style, width: Option<usize>) -> String {
+    let CallsView { succeeded, failed, .. } = channel.calls;
     let in_flight = channel.calls.in_flight();
     let mut text = format!(
         "{} {} calls: {succeeded} succeeded, {failed} failed, {in_flight} in flight\n",
@@ -41,29 +41,23 @@ fn one(channel: &ChannelReport, style: Style, width: Option<usize>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proxyless::ConnectivityState;
-    use proxyless::inspect::{ChannelTree, PolicyNode};
+    use serde_json::json;
 
     use super::*;
 
-    fn channel(error: &str) -> ChannelReport {
-        let root = PolicyNode {
-            policy: "cds_experimental".into(),
-            error: Some(error.into()),
-            ..PolicyNode::default()
-        };
-        ChannelReport {
-            id: 1,
-            target: "xds:///\u{1b}[2Jx".into(),
-            state: ConnectivityState::Ready,
-            created: 0.0,
-            restarts: 0,
-            calls: CallReport { started: 3, succeeded: 1, failed: 1 },
-            tree: ChannelTree { listener: "x".into(), root: Some(root), ..ChannelTree::default() },
-            connections: Vec::new(),
-            events: Vec::new(),
-            events_total: 0,
-        }
+    fn channel(error: &str) -> ChannelView {
+        let channel = json!({
+            "id": 1,
+            "target": "xds:///\u{1b}[2Jx",
+            "state": "READY",
+            "created": 0.0,
+            "calls": { "started": 3, "succeeded": 1, "failed": 1 },
+            "tree": { "listener": "x", "root": { "policy": "cds_experimental", "error": error } },
+            "connections": [],
+            "events": [],
+            "events_total": 0,
+        });
+        serde_json::from_value(channel).unwrap()
     }
 
     #[test]

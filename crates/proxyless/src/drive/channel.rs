@@ -19,7 +19,7 @@ use super::subscription::{Joined, Subscription, Watched};
 use super::supervisor::{History, Use};
 use super::xds::XdsEvent;
 use crate::clock;
-use crate::inspect::ChannelReport;
+use crate::inspect::ChannelView;
 use crate::snapshot::Published;
 use crate::state::ChannelState;
 use crate::targets;
@@ -28,13 +28,13 @@ use crate::targets;
 pub(crate) enum Command {
     ExitIdle,
     ResetBackoff,
-    Describe { answer: oneshot::Sender<ChannelReport> },
+    Describe { answer: oneshot::Sender<ChannelView> },
 }
 
 /// Requests a description from a channel's driver. There is none if the driver ends first.
 pub(crate) fn describe(
     commands: &UnboundedSender<Command>,
-) -> impl Future<Output = Option<ChannelReport>> + use<> {
+) -> impl Future<Output = Option<ChannelView>> + use<> {
     let (answer, description) = oneshot::channel();
     let asked = commands.send(Command::Describe { answer }).is_ok();
     async move { if asked { description.await.ok() } else { None } }

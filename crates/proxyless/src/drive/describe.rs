@@ -10,7 +10,7 @@ use super::channel::ChannelDriver;
 use super::connection::Connections;
 use super::supervisor::{History, Parts};
 use crate::clock;
-use crate::inspect::{CallReport, ChannelReport, ConnectionReport, SocketReport};
+use crate::inspect::{CallsView, ChannelView, SocketView, SubchannelView};
 use crate::snapshot::Published;
 
 /// The ids of connections and sockets for inspection; assigned when they are first described.
@@ -38,7 +38,7 @@ impl Ids {
 
 impl ChannelDriver {
     /// Describes the channel.
-    pub(super) fn describe(&mut self) -> ChannelReport {
+    pub(super) fn describe(&mut self) -> ChannelView {
         let Self { history, ids, .. } = self;
         let nodes = self.core.connections();
         ids.forget(&nodes);
@@ -47,15 +47,15 @@ impl ChannelDriver {
         let tree = self.core.describe(clock::now());
         let ended = ended(history.calls + tree.calls, &self.published);
         let in_flight = connections.iter().map(|connection| connection.calls.in_flight()).sum();
-        ChannelReport {
+        ChannelView {
             id: self.id,
             target: self.target.as_ref().to_owned(),
             state: history.trace.last_state(),
-            created: clock::unix_seconds(history.created),
+            created: clock::wall_time(history.created),
             restarts: history.restarts,
-            calls: CallReport::new(ended, in_flight),
+            calls: CallsView::new(ended, in_flight),
             tree,
-            connections,
+            subchannels: connections,
             events: history.trace.events(|connection| ids.connections.get(&connection).copied()),
             events_total: history.trace.total(),
         }
@@ -63,16 +63,16 @@ impl ChannelDriver {
 }
 
 /// Describes a channel whose driver has panicked and not been started again yet.
-pub(super) fn without_driver(parts: &Parts, history: &History, tree: ChannelTree) -> ChannelReport {
-    ChannelReport {
+pub(super) fn without_driver(parts: &Parts, history: &History, tree: ChannelTree) -> ChannelView {
+    ChannelView {
         id: parts.id,
         target: parts.target.as_ref().to_owned(),
         state: tree.state,
-        created: clock::unix_seconds(history.created),
+        created: clock::wall_time(history.created),
         restarts: history.restarts,
-        calls: CallReport::new(ended(history.calls, &parts.published), 0),
+        calls: CallsView::new(ended(history.calls, &parts.published), 0),
         tree,
-        connections: Vec::new(),
+        subchannels: Vec::new(),
         events: history.trace.events(|_| None),
         events_total: history.trace.total(),
     }
@@ -83,19 +83,19 @@ fn ended(on_connections: CallCounts, published: &Published) -> CallCounts {
     (on_connections + published.unsent().counts()).since(&published.retried().counts())
 }
 
-fn connection(connections: &Connections, node: SubchannelNode, ids: &mut Ids) -> ConnectionReport {
+fn connection(connections: &Connections, node: SubchannelNode, ids: &mut Ids) -> SubchannelView {
     let live =
         node.attempt.and_then(|attempt| Some((attempt, connections.streams(node.subchannel, attempt)?)));
     let in_flight = live.map_or(0, |(_, streams)| streams);
-    ConnectionReport {
+    SubchannelView {
         id: ids.connection(node.subchannel),
         address: node.address,
         state: node.state,
         error: node.error,
-        calls: CallReport::new(node.calls, in_flight),
-        socket: live.map(|(attempt, streams)| SocketReport {
+        calls: CallsView::new(node.calls, in_flight),
+        socket: live.map(|(attempt, streams)| SocketView {
             id: ids.socket(node.subchannel, attempt),
-            calls: CallReport::new(node.calls_since_ready, streams),
+            calls: CallsView::new(node.calls_since_ready, streams),
         }),
     }
 }

@@ -27,7 +27,7 @@ use super::trace::Trace;
 use super::{describe, panics};
 use crate::client_pool::ClientSource;
 use crate::clock;
-use crate::inspect::ChannelReport;
+use crate::inspect::ChannelView;
 use crate::snapshot::{End, Published};
 
 /// The parts from which the drivers of one channel are built.
@@ -154,7 +154,7 @@ impl Supervisor {
         }
     }
 
-    fn describe(&self, error: &PickError) -> ChannelReport {
+    fn describe(&self, error: &PickError) -> ChannelView {
         let tree = ChannelTree {
             listener: self.parts.config.listener_name.as_ref().to_owned(),
             state: ConnectivityState::TransientFailure,

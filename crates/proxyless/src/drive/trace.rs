@@ -203,7 +203,7 @@ impl Trace {
         let event = |(time, entry): &(Time, Entry)| {
             let (severity, connection, what) = entry.describe(&mut connected);
             let connection = connection.and_then(&mut id);
-            Event { time: clock::unix_seconds(*time), severity, what, connection }
+            Event { time: clock::wall_time(*time), severity, what, subchannel: connection }
         };
         self.entries.iter().map(event).collect()
     }
@@ -286,7 +286,7 @@ mod tests {
         }
         let events = trace.events(|connection| Some(connection.0));
         assert_eq!((events.len(), trace.total()), (KEPT, KEPT as u64 + 10));
-        assert_eq!((events[0].connection, events[KEPT - 1].connection), (Some(10), Some(KEPT as u64 + 9)));
+        assert_eq!((events[0].subchannel, events[KEPT - 1].subchannel), (Some(10), Some(KEPT as u64 + 9)));
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         trace.restarted(1);
         connect(&mut trace);
         let events = trace.events(|connection| Some(connection.0));
-        let events: Vec<_> = events.iter().map(|event| (event.connection, event.what.as_str())).collect();
+        let events: Vec<_> = events.iter().map(|event| (event.subchannel, event.what.as_str())).collect();
         let expected = [
             (None, "127.0.0.1:1: connecting"),
             (None, "127.0.0.1:1: connected"),

@@ -1,43 +1,49 @@
-//! Channels, their connections and their events.
+//! Channels, their subchannels and their events.
 
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 use proxyless_balancer::api::{CallCounts, ConnectivityState, PolicyNode};
 use proxyless_mesh::channel_core::ChannelTree;
 use serde::{Deserialize, Serialize};
 
-/// One channel; see [`ClientPool::channels`](crate::ClientPool::channels).
+use super::seconds;
+
+/// One channel: its calls, routes, policies, subchannels and events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ChannelReport {
-    /// The id of the channel in this process; connections and sockets have ids of the same kind.
+#[non_exhaustive]
+pub struct ChannelView {
+    /// The id of the channel, unique in this process also among subchannels and sockets.
     pub id: u64,
     /// The channel's target.
     pub target: String,
     /// The connectivity state.
     pub state: ConnectivityState,
-    /// The time of its creation, in seconds since 1970.
-    pub created: f64,
-    /// How often its task was started again after a panic; `events` say what panicked.
+    /// The time of its creation.
+    #[serde(with = "seconds::since_1970")]
+    pub created: SystemTime,
+    /// The number of restarts of its task after panics, which are among the `events`.
     #[serde(default)]
     pub restarts: u64,
     /// The channel's calls.
-    pub calls: CallReport,
+    pub calls: CallsView,
     /// The routes and policies.
     pub tree: ChannelTree,
-    /// The connections (gRPC calls them subchannels).
-    pub connections: Vec<ConnectionReport>,
+    /// The subchannels: one for each address.
+    #[serde(rename = "connections")]
+    pub subchannels: Vec<SubchannelView>,
     /// The latest events, in order.
     pub events: Vec<Event>,
     /// The number of events since the beginning, which may exceed the length of `events`.
     pub events_total: u64,
 }
 
-impl ChannelReport {
-    /// The error of RPCs, or of a connection: the first one found.
+impl ChannelView {
+    /// The error of RPCs, or of a subchannel: the first one found.
     pub(crate) fn failure(&self) -> Option<&str> {
-        let of_connections = || self.connections.iter().find_map(|connection| connection.error.as_deref());
+        let of_subchannels = || self.subchannels.iter().find_map(|subchannel| subchannel.error.as_deref());
         let of_policies = || self.tree.root.as_ref().and_then(failure);
-        self.tree.error.as_deref().or_else(of_policies).or_else(of_connections)
+        self.tree.error.as_deref().or_else(of_policies).or_else(of_subchannels)
     }
 }
 
@@ -49,7 +55,8 @@ fn failure(node: &PolicyNode) -> Option<&str> {
 
 /// Calls of a channel, a subchannel or a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallReport {
+#[non_exhaustive]
+pub struct CallsView {
     /// Calls that ended and calls in flight, without those that still wait for a connection.
     pub started: u64,
     /// Calls that ended with status OK.
@@ -58,7 +65,7 @@ pub struct CallReport {
     pub failed: u64,
 }
 
-impl CallReport {
+impl CallsView {
     pub(crate) fn new(ended: CallCounts, in_flight: u64) -> Self {
         let CallCounts { succeeded, failed } = ended;
         Self { started: ended.ended() + in_flight, succeeded, failed }
@@ -71,10 +78,11 @@ impl CallReport {
     }
 }
 
-/// A subchannel: the connection to one address.
+/// A subchannel: the connections to one address, one after the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ConnectionReport {
-    /// Its id.
+#[non_exhaustive]
+pub struct SubchannelView {
+    /// Its unique id.
     pub id: u64,
     /// The address.
     pub address: SocketAddr,
@@ -84,38 +92,42 @@ pub struct ConnectionReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The calls on all its connections.
-    pub calls: CallReport,
+    pub calls: CallsView,
     /// The live connection, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub socket: Option<SocketReport>,
+    pub socket: Option<SocketView>,
 }
 
 /// A live connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SocketReport {
-    /// Its id.
+#[non_exhaustive]
+pub struct SocketView {
+    /// Its unique id.
     pub id: u64,
-    /// Its calls.
-    pub calls: CallReport,
+    /// The calls on this connection.
+    pub calls: CallsView,
 }
 
 /// An event of a channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Event {
-    /// The time, in seconds since 1970.
-    pub time: f64,
+    /// The time of the event.
+    #[serde(with = "seconds::since_1970")]
+    pub time: SystemTime,
     /// The severity.
     pub severity: Severity,
     /// A description of the event.
     pub what: String,
-    /// The subchannel concerned, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connection: Option<u64>,
+    /// The id of the subchannel concerned, if any.
+    #[serde(rename = "connection", default, skip_serializing_if = "Option::is_none")]
+    pub subchannel: Option<u64>,
 }
 
 /// The severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Severity {
     /// Normal operation.
     Info,

@@ -1,18 +1,29 @@
 //! Inspection of running clients and channels, as shown by the admin services (`proxyless-admin`) and the command line.
 //!
-//! The only cost for an RPC is the count of its end: reports are built by the drivers, between two events, on request.
+//! [`XdsChannel::describe`](crate::XdsChannel::describe) describes one channel,
+//! [`ClientPool::channels`](crate::ClientPool::channels) all of them, and
+//! [`ClientPool::clients`](crate::ClientPool::clients) the xDS clients with their resources. A view is built on request by
+//! the task that owns the facts, between two events: an RPC pays for one counter only.
+//!
+//! ```no_run
+//! # async fn example() {
+//! for channel in proxyless::ClientPool::global().channels().await {
+//!     println!("{} is {}, {} RPCs in flight", channel.target, channel.state, channel.calls.in_flight());
+//!     println!("{}", channel.tree); // routes, policies and endpoints, drawn as a tree
+//! }
+//! # }
+//! ```
 
 mod channels;
 mod clients;
 mod process;
+mod seconds;
 
-pub use channels::{CallReport, ChannelReport, ConnectionReport, Event, Severity, SocketReport};
-pub use clients::ClientDump;
-pub use process::ProcessReport;
+pub use channels::{CallsView, ChannelView, Event, Severity, SocketView, SubchannelView};
+pub use clients::{ClientView, ResourceErrorView, ResourceView, UpdatesView};
+pub use process::ProcessView;
 pub use proxyless_balancer::api::{
     CallCounts, ChildNode, Detail, EndpointNode, Fields, Line, PolicyNode, StateChange,
 };
 pub use proxyless_mesh::channel_core::{ChannelTree, ClusterShare, RouteNode};
-pub use proxyless_sans_io::Time;
-pub use proxyless_xds::client::{ErrorDump, RawResource, ResourceDump, ResourceStatus, UpdateCounts};
-pub use proxyless_xds::resource::ResourceType;
+pub use proxyless_xds::client::{RawResource, ResourceStatus};

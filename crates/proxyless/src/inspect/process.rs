@@ -1,26 +1,33 @@
 //! The process itself.
 
+use std::time::{Duration, SystemTime};
+
+use proxyless_sans_io::Time;
 use serde::{Deserialize, Serialize};
 
+use super::seconds;
 use crate::clock;
 
 /// The process and its age.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProcessReport {
+#[non_exhaustive]
+pub struct ProcessView {
     /// The name of the program.
     pub name: String,
     /// The process id.
     pub pid: u32,
     /// The version of this library.
     pub version: String,
-    /// The time at which the process started to use the library, in seconds since 1970.
-    pub started: f64,
-    /// The time since then, in seconds.
-    pub uptime: f64,
+    /// The time at which the process started to use the library.
+    #[serde(with = "seconds::since_1970")]
+    pub started: SystemTime,
+    /// The time since then.
+    #[serde(with = "seconds")]
+    pub uptime: Duration,
 }
 
-impl ProcessReport {
-    /// A report of this process.
+impl ProcessView {
+    /// Describes this process.
     #[must_use]
     pub fn current() -> Self {
         let program = std::env::current_exe().ok();
@@ -30,8 +37,8 @@ impl ProcessReport {
             name: name.map_or_else(|| "?".to_owned(), |name| name.to_string_lossy().into_owned()),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: clock::unix_seconds(proxyless_sans_io::Time::ZERO),
-            uptime: now.since_epoch().as_secs_f64(),
+            started: clock::wall_time(Time::ZERO),
+            uptime: now.since_epoch(),
         }
     }
 }

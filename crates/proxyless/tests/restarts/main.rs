@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use common::*;
-use proxyless::inspect::ChannelReport;
+use proxyless::inspect::ChannelView;
 use proxyless::{ChannelState, ClientPool, WaitForReady, XdsChannel, XdsChannelBuilder};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
@@ -110,10 +110,10 @@ fn untrap_driver(name: &str) {
     untrap(&published(name)[1]);
 }
 
-async fn until_report(channel: &XdsChannel, fits: impl Fn(&ChannelReport) -> bool) -> ChannelReport {
+async fn until_report(channel: &XdsChannel, fits: impl Fn(&ChannelView) -> bool) -> ChannelView {
     let found = async {
         loop {
-            if let Some(report) = channel.report().await.filter(&fits) {
+            if let Some(report) = channel.describe().await.filter(&fits) {
                 return report;
             }
             tokio::task::yield_now().await;
@@ -226,7 +226,7 @@ async fn a_channel_that_pauses_after_a_panic_answers_and_ends() -> TestResult {
     let channel = builder_of(&plane, NAME).build()?;
     trap_driver(NAME, usize::MAX);
     until_failure(&channel, "panicked").await;
-    let is_failed = |report: &ChannelReport| report.tree.error.is_some();
+    let is_failed = |report: &ChannelView| report.tree.error.is_some();
     let report = until_report(&channel, is_failed).await;
     assert!(report.tree.error.is_some_and(|error| error.contains("clumsy on purpose")));
     assert_eq!((report.target.as_str(), report.tree.listener.as_str()), ("xds:///asked.example", NAME));

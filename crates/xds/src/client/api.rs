@@ -14,6 +14,7 @@ use crate::{Gates, Limits, StreamId};
 
 /// The treatment of valid resources in a response that also contains invalid ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NackMode {
     /// gRFC A46: valid resources are used, invalid ones are not; the response is NACKed.
     #[default]

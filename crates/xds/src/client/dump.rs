@@ -55,6 +55,7 @@ pub struct ErrorDump {
 
 /// The values of Envoy's `ClientResourceStatus` that occur in a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ResourceStatus {
     /// Requested, but nothing was received yet (A40-41).
     Requested,
