@@ -6,13 +6,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::*;
+use envoy_types::pb::envoy::config::core::v3::api_config_source::ApiType;
 use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
-use envoy_types::pb::envoy::config::core::v3::{
-    ApiConfigSource, ConfigSource, PathConfigSource, api_config_source::ApiType,
-};
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, Rds, http_connection_manager::RouteSpecifier,
-};
+use envoy_types::pb::envoy::config::core::v3::{ApiConfigSource, ConfigSource, PathConfigSource};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, Rds};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::{Backend, CDS, ControlPlane, EDS, LDS, RDS, Resource, dead_address};
 use tonic::Code;

@@ -1,18 +1,11 @@
 //! Listeners, connection managers and HTTP filters.
 
-use envoy_types::pb::envoy::{
-    config::{
-        listener::v3::{ApiListener, Listener},
-        route::v3::RouteConfiguration,
-    },
-    extensions::filters::{
-        http::router::v3::Router,
-        network::http_connection_manager::v3::{
-            HttpConnectionManager, HttpFilter, Rds, http_connection_manager::RouteSpecifier,
-            http_filter::ConfigType,
-        },
-    },
-};
+use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Listener};
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, HttpFilter, Rds};
 use prost::Name;
 
 use super::{ads_source, pack};

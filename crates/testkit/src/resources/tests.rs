@@ -1,14 +1,10 @@
 use std::net::SocketAddr;
 
-use envoy_types::pb::envoy::{
-    config::{
-        core::v3::HealthStatus,
-        route::v3::{route::Action, route_action::ClusterSpecifier},
-    },
-    extensions::filters::network::http_connection_manager::v3::{
-        HttpConnectionManager, http_connection_manager::RouteSpecifier,
-    },
-};
+use envoy_types::pb::envoy::config::core::v3::HealthStatus;
+use envoy_types::pb::envoy::config::route::v3::route::Action;
+use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use prost::Message;
 
 use super::*;
