@@ -4,6 +4,8 @@
 //! Inputs are configurations, connection events, signals of pickers and the time; outputs are connection commands and
 //! the state and [`Picker`](api::Picker) of the root policy. There are no clocks, sockets or tasks here; the only lock
 //! guards the list of dropped handles, which picks never take.
+//!
+//! This crate is an implementation detail of [proxyless](https://docs.rs/proxyless): it promises no semver stability.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

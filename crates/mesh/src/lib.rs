@@ -9,6 +9,8 @@
 //!   them.
 //!
 //! There are no clocks, sockets or tasks here; the only locks guard registries, which picks never take.
+//!
+//! This crate is an implementation detail of [proxyless](https://docs.rs/proxyless): it promises no semver stability.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -57,6 +57,7 @@
 //! and deadlines are longer by that time. Connections that died meanwhile are noticed when something is sent on them,
 //! within 20 seconds at most, or by [keepalive](XdsChannelBuilder::keepalive); call
 //! [`XdsChannel::reset_connect_backoff`] after waking up to reconnect without waiting for the backoff.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod activity;

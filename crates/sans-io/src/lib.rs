@@ -4,6 +4,8 @@
 //!
 //! Nothing here reads a clock or gathers entropy. Drivers and the simulator pass both in, so that a core fed the same
 //! inputs produces the same effects, byte for byte.
+//!
+//! This crate is an implementation detail of [proxyless](https://docs.rs/proxyless): it promises no semver stability.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

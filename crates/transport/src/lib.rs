@@ -12,7 +12,10 @@
 //! event ([`Connection::left_open`], [`Connection::closed`]). [`grpc`] holds the little of gRPC that raw-bytes streams
 //! need; [`dns`] finds the addresses of host names; [`panics`] keeps those of
 //! one task from ending others.
+//!
+//! This crate is an implementation detail of [proxyless](https://docs.rs/proxyless): it promises no semver stability.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub use address::Address;

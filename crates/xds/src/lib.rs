@@ -3,6 +3,8 @@
 //! Inputs are bytes from a management server, watches and the time; outputs are bytes to send and events for watchers.
 //! There are no clocks, sockets or tasks here. Two locks guard load counters: that of a store's list, which RPCs never
 //! take, and that of a locality's metrics, which an RPC takes at its end if its backend sent a requested report.
+//!
+//! This crate is an implementation detail of [proxyless](https://docs.rs/proxyless): it promises no semver stability.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
