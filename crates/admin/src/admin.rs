@@ -82,7 +82,7 @@ impl Admin {
         self.serve_on((Ipv4Addr::LOCALHOST, port).into()).await
     }
 
-    /// Serves the services on this address. They have no authentication: anyone who can reach the address can read the
+    /// Serves the services on this address. They have no authentication: every client of the address can read the
     /// configuration of the mesh.
     ///
     /// # Errors

@@ -18,7 +18,7 @@
 //! * `/proxyless/`: a live page of all this, and its data as JSON: `/proxyless/channels.json` (calls, routes, policy
 //!   trees, connections, events), `/proxyless/resources.json` and `/proxyless/process.json`.
 //!
-//! Standard tools (grpcdebug, `proxyless status`) and browsers can read them. RPCs pay nothing while nobody looks.
+//! Standard tools (grpcdebug, `proxyless status`) and browsers can read them. RPCs pay nothing for it.
 //! There is no authentication: keep the port on the loopback interface.
 #![forbid(unsafe_code)]
 

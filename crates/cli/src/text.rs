@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The text with everything escaped that a terminal would act upon: whoever names a resource must not be able to move
-/// the reader's cursor or change the direction of the text.
+/// Escapes the characters that a terminal would act upon: the name of a resource must not move the reader's cursor or
+/// change the direction of the text.
 pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     if !text.contains(is_active) {
         return Cow::Borrowed(text);

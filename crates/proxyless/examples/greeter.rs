@@ -1,8 +1,8 @@
 //! A complete client: `cargo run -p proxyless --example greeter`.
 //!
-//! With `GRPC_XDS_BOOTSTRAP` or `GRPC_XDS_BOOTSTRAP_CONFIG` set and a target as its argument it calls the echo service
-//! that the target names. Without a target it starts a control plane and two backends of its own, calls them, and
-//! kills the one that answers, so that RPCs fail over to the other.
+//! With a target as its argument it calls the echo service of that name once; the control plane is that of
+//! `GRPC_XDS_BOOTSTRAP` or `GRPC_XDS_BOOTSTRAP_CONFIG`. Without an argument it starts a control plane and two backends
+//! inside the process, and kills the backend that answers, so that RPCs fail over to the other.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -18,7 +18,7 @@ use tonic::Request;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1) {
-        // All that an application needs: the environment names the bootstrap, the bootstrap the control plane.
+        // All that an application needs.
         Some(target) => say(greet(&XdsChannel::new(&target)?).await?),
         None => failover().await?.into_iter().for_each(say),
     }
@@ -34,7 +34,7 @@ async fn greet(channel: &XdsChannel) -> Result<String, tonic::Status> {
     Ok(client.unary(request).await?.into_inner().backend)
 }
 
-/// Starts a mesh inside this process, and returns who answered before and after a backend died.
+/// Starts a mesh inside this process, and returns the backends that answered before and after one was killed.
 async fn failover() -> Result<[String; 2], Box<dyn Error>> {
     let (near, far) = (Backend::start("near").await?, Backend::start("far").await?);
     let control_plane = ControlPlane::start().await?;

@@ -118,7 +118,7 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Sets the limits on what the management server may send; the defaults are far above the needs of any mesh.
+    /// Sets the limits of responses from the management server; the defaults are far above the needs of any mesh.
     ///
     /// Channels with different limits do not share a client.
     pub fn limits(mut self, limits: Limits) -> Self {

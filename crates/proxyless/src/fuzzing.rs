@@ -1,4 +1,4 @@
-//! What fuzz targets reach that is otherwise private. Not part of the API.
+//! Private parts that fuzz targets call. Not part of the API.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Session {
         self.0.cluster().name()
     }
 
-    /// What its cookie names.
+    /// The addresses in its cookie.
     pub fn addresses(&self) -> Arc<[SocketAddr]> {
         self.0.override_host(Time::ZERO, None).cookie_addresses
     }

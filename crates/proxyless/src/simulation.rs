@@ -8,7 +8,7 @@ use proxyless_transport::Connector;
 use crate::client_pool::ClientPool;
 use crate::clock;
 
-/// Makes all randomness of this thread follow from `seed`. To be called before the runtime is made whose time is paused.
+/// Derives all randomness of this thread from `seed`. Call it before the runtime with paused time is built.
 pub fn seed(seed: u64) {
     clock::simulate(seed);
 }

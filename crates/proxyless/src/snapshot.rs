@@ -28,7 +28,7 @@ pub(crate) struct Snapshot {
     asked: AtomicBool,
     /// Ends the wait of calls that found nothing usable in this generation. Each generation wakes only its own waiters.
     pub(crate) superseded: CancellationToken,
-    /// Which of the channel's drivers published it: each numbers clusters in its own way.
+    /// The number of the driver that published it: each driver numbers clusters in its own way.
     pub(crate) driver: u64,
 }
 
@@ -51,9 +51,9 @@ impl Snapshot {
 pub(crate) struct Published {
     current: ArcSwap<Snapshot>,
     state: watch::Sender<ChannelState>,
-    /// Set when the channel's task is gone: nothing will be published any more.
+    /// Set when the channel's task has ended: there will be no further snapshots.
     ended: OnceLock<End>,
-    /// How many drivers have panicked. Only the channel's task writes it.
+    /// The number of drivers that panicked. Only the channel's task writes it.
     panics: AtomicU64,
     activity: Activity,
     /// The requested resources that have not arrived, for the errors of calls that waited for them.
@@ -63,12 +63,12 @@ pub(crate) struct Published {
     retried: CallCounter,
 }
 
-/// Why a channel's task is gone.
+/// The reason why a channel's task has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// With the channel, or with its runtime.
+    /// The last handle or the runtime of the channel was dropped.
     Dropped,
-    /// It cannot go on.
+    /// It panicked in a way that another driver would repeat.
     Panicked(Panicked),
 }
 
@@ -212,7 +212,7 @@ impl Published {
         self.replace(None, ChannelState::Idle);
     }
 
-    /// The driver has panicked: nothing that it published or asked for counts any more.
+    /// The driver has panicked: its snapshot and its requests are void.
     pub(crate) fn fail(&self, error: Arc<PickError>) {
         self.panics.fetch_add(1, Ordering::Relaxed);
         self.missing.clear();
@@ -222,7 +222,7 @@ impl Published {
         self.publish(DataPlane { generation: 0, state, routes: Err(error), picker });
     }
 
-    /// Another driver takes over from one that panicked: RPCs wait for what it publishes.
+    /// A new driver replaces one that panicked: RPCs wait for its first snapshot.
     pub(crate) fn restart(&self, state: ChannelState) {
         self.replace(None, state);
     }
@@ -234,7 +234,7 @@ impl Published {
         old.superseded.cancel();
     }
 
-    /// The channel's task is gone: wakes those who would wait for ever.
+    /// The channel's task has ended: wakes all waiting calls.
     pub(crate) fn end(&self, end: End) {
         // Before the cancellation, so that woken calls find the reason.
         let _ = self.ended.set(end);

@@ -1,5 +1,5 @@
-//! What the data path and the driver of a channel share. In models (see [`proxyless_sans_io::sync`]) each use of one of
-//! these is an indivisible step.
+//! The types through which the data path and the driver of a channel share memory. In models (see
+//! [`proxyless_sans_io::sync`]) each use of one is an indivisible step.
 
 #[cfg(not(proxyless_loom))]
 pub(crate) use arc_swap::ArcSwap;

@@ -2,8 +2,8 @@
 //!
 //! [`XdsChannel::describe`](crate::XdsChannel::describe) describes one channel,
 //! [`ClientPool::channels`](crate::ClientPool::channels) all of them, and
-//! [`ClientPool::clients`](crate::ClientPool::clients) the xDS clients with their resources. A view is built on request by
-//! the task that owns the facts, between two events: an RPC pays for one counter only.
+//! [`ClientPool::clients`](crate::ClientPool::clients) the xDS clients with their resources. A view is built on request
+//! by the task that owns the facts, between two events: an RPC pays for one counter only.
 //!
 //! ```no_run
 //! # async fn example() {
