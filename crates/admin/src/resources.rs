@@ -14,11 +14,11 @@ use crate::csds;
 pub struct ClientResources {
     /// The target of the client; empty if channels share it.
     pub scope: String,
-    /// The management server.
+    /// The URI of the management server.
     pub server: String,
     /// The client's node id.
     pub node: String,
-    /// The client's resources.
+    /// The watched resources, by type and name.
     pub resources: Vec<ResourceLine>,
     /// The numbers of received and rejected resources of each type.
     #[serde(default)]
@@ -43,13 +43,13 @@ pub struct ResourceLine {
     /// The type, in one word.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
     /// The status, by its name in CSDS.
     pub status: String,
     /// The version in use.
     pub version: String,
-    /// The time at which that was received, in seconds since 1970.
+    /// The time at which that version was received, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated: Option<f64>,
     /// The error, if any.
@@ -64,7 +64,7 @@ pub struct ResourceFault {
     pub version: String,
     /// The time of the error, in seconds since 1970.
     pub time: f64,
-    /// The reason.
+    /// The reason, human-readable.
     pub reason: String,
 }
 

@@ -133,7 +133,7 @@ impl Load {
     }
 }
 
-/// The collected samples.
+/// The outcome of every RPC, in the order in which they ended.
 #[derive(Clone)]
 struct Samples {
     start: Instant,

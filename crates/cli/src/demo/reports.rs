@@ -25,7 +25,7 @@ pub(super) struct Reports {
     sent: CallCounts,
 }
 
-/// One locality.
+/// The reported load of one locality, beside the answers of its backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     cluster: String,

@@ -37,7 +37,7 @@ impl View {
         }
     }
 
-    /// Starts a phase.
+    /// Shows the title of a phase of the scenario.
     pub(super) fn begin(&mut self, at: Duration, title: &str) {
         if let Self::Lines { next } = self {
             println!("{:5.1} s  == {title} ==", at.as_secs_f64());

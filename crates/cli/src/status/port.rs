@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An admin port.
+/// A connection to the admin port of a process, over gRPC and HTTP.
 pub(super) struct Port {
     address: String,
     channel: Channel,

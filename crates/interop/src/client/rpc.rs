@@ -58,7 +58,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether it failed.
+    /// Whether the status is not OK.
     pub fn is_failure(&self) -> bool {
         self.status.code() != Code::Ok
     }

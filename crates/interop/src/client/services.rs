@@ -53,7 +53,7 @@ impl LoadBalancerStatsService for StatsService {
     }
 }
 
-/// Changes the plan.
+/// `XdsUpdateClientConfigureService`: replaces the plan of the RPCs to send.
 #[derive(Debug)]
 pub(super) struct ConfigureService {
     plan: Arc<watch::Sender<Plan>>,

@@ -10,9 +10,9 @@ use tonic::{Code, Status};
 pub(super) enum Behavior {
     /// Wait, then continue with the next behavior.
     Sleep(Duration),
-    /// Never answer.
+    /// Keep the request open without an answer.
     KeepOpen,
-    /// Fail.
+    /// Fail the request with this code.
     Fail(Code),
     /// Process the request now if it is this attempt, counted from 0.
     SucceedOnAttempt(u32),

@@ -76,7 +76,7 @@ where
 
 const EXCEEDED: &str = "the deadline of the request has passed";
 
-/// The client's deadline.
+/// The time limit in `grpc-timeout`, if it is valid.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

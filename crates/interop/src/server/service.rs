@@ -36,7 +36,7 @@ impl TestServer {
         Self { identity }
     }
 
-    /// Misbehaves as requested.
+    /// Applies the behaviors that the request asks for.
     async fn behave(&self, metadata: &MetadataMap) -> Result<(), Status> {
         behavior::apply(metadata, &self.identity.hostname).await
     }

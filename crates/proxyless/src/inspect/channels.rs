@@ -15,9 +15,9 @@ use super::seconds;
 pub struct ChannelView {
     /// The id of the channel, unique in this process also among subchannels and sockets.
     pub id: u64,
-    /// The channel's target.
+    /// The target, such as `xds:///greeter`.
     pub target: String,
-    /// The connectivity state.
+    /// The published state; CONNECTING while the channel waits for its first configuration.
     pub state: ConnectivityState,
     /// The time of its creation.
     #[serde(with = "seconds::since_1970")]
@@ -25,7 +25,7 @@ pub struct ChannelView {
     /// The number of restarts of its task after panics, which are among the `events`.
     #[serde(default)]
     pub restarts: u64,
-    /// The channel's calls.
+    /// The RPCs of the channel; an RPC that was retried counts once.
     pub calls: CallsView,
     /// The routes and policies.
     pub tree: ChannelTree,
@@ -84,9 +84,9 @@ impl CallsView {
 pub struct SubchannelView {
     /// Its unique id.
     pub id: u64,
-    /// The address.
+    /// The address of the backend.
     pub address: SocketAddr,
-    /// The connectivity state.
+    /// The state of its connection.
     pub state: ConnectivityState,
     /// The error, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ pub struct SubchannelView {
     pub socket: Option<SocketView>,
 }
 
-/// A live connection.
+/// The live connection of a subchannel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SocketView {
@@ -131,7 +131,7 @@ pub struct Event {
 pub enum Severity {
     /// Normal operation.
     Info,
-    /// A problem.
+    /// A problem that the channel can handle.
     Warning,
     /// A problem that makes RPCs fail.
     Error,
