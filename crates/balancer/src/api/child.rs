@@ -171,7 +171,7 @@ impl Child {
         node.state = self.output.state;
         let failure = self.output.picker.failure().map(|error| error.message.clone());
         let changed = self.changed.map(|Changed { at, from, cause }| StateChange {
-            seconds_ago: now.since(at).as_secs_f64(),
+            age: now.since(at),
             from,
             why: reason(from, node.state, cause, failure.as_deref()),
         });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,7 @@ use super::{CallCounts, ConnectivityState, Detail, Endpoint, EndpointHealth, Fie
 /// One policy of the tree, with its descendants.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct PolicyNode {
     /// The policy's name.
     pub policy: String,
@@ -43,6 +45,7 @@ pub struct PolicyNode {
 
 /// A child policy with its role in the parent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ChildNode {
     /// The parent's name for it: a cluster, a priority, a locality. Empty for an only child.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -60,9 +63,11 @@ pub struct ChildNode {
 
 /// The last state change of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StateChange {
     /// The time since the change.
-    pub seconds_ago: f64,
+    #[serde(rename = "seconds_ago", with = "super::seconds")]
+    pub age: Duration,
     /// The previous state.
     pub from: ConnectivityState,
     /// The cause of the change.
@@ -72,6 +77,7 @@ pub struct StateChange {
 /// An endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct EndpointNode {
     /// The addresses, in order of preference.
     pub addresses: Vec<SocketAddr>,
@@ -96,11 +102,16 @@ pub struct EndpointNode {
 }
 
 impl PolicyNode {
+    /// A node with these children.
+    #[must_use]
+    pub fn with_children(children: Vec<ChildNode>) -> Self {
+        Self { children, ..Self::default() }
+    }
+
     /// A node with one child.
     #[must_use]
     pub fn above(child: Option<Self>) -> Self {
-        let children = child.into_iter().map(|node| ChildNode::new("", node)).collect();
-        Self { children, ..Self::default() }
+        Self::with_children(child.into_iter().map(|node| ChildNode::new("", node)).collect())
     }
 
     /// Sets the last state change. That of an only child in the same state is used if it is more recent.
@@ -110,8 +121,7 @@ impl PolicyNode {
             _ => None,
         };
         let known = [self.changed.take(), below.cloned(), own];
-        let latest = |a: &StateChange, b: &StateChange| a.seconds_ago.total_cmp(&b.seconds_ago);
-        self.changed = known.into_iter().flatten().min_by(latest);
+        self.changed = known.into_iter().flatten().min_by_key(|change| change.age);
     }
 
     /// Keeps errors and notes only in the deepest node or endpoint that has them, since those above repeat them.
@@ -177,8 +187,9 @@ mod tests {
         }
     }
 
-    fn changed(seconds_ago: f64, why: &str) -> Option<StateChange> {
-        Some(StateChange { seconds_ago, from: ConnectivityState::Connecting, why: why.into() })
+    fn changed(seconds: u64, why: &str) -> Option<StateChange> {
+        let age = Duration::from_secs(seconds);
+        Some(StateChange { age, from: ConnectivityState::Connecting, why: why.into() })
     }
 
     #[test]
@@ -199,18 +210,18 @@ mod tests {
 
     #[test]
     fn a_reason_comes_from_the_child_that_knows_it() {
-        let child = PolicyNode { changed: changed(3.0, "failed over from eu"), ..PolicyNode::default() };
+        let child = PolicyNode { changed: changed(3, "failed over from eu"), ..PolicyNode::default() };
         let mut node = PolicyNode::above(Some(child.clone()));
-        node.set_changed(changed(9.0, "connected"));
+        node.set_changed(changed(9, "connected"));
         assert_eq!(node.changed, child.changed);
         // Not if the child is in a different state, or changed earlier.
         node.changed = None;
         node.state = ConnectivityState::Ready;
-        node.set_changed(changed(9.0, "connected"));
-        assert_eq!(node.changed, changed(9.0, "connected"));
+        node.set_changed(changed(9, "connected"));
+        assert_eq!(node.changed, changed(9, "connected"));
         let mut node = PolicyNode::above(Some(child));
-        node.set_changed(changed(1.0, "new configuration"));
-        assert_eq!(node.changed, changed(1.0, "new configuration"));
+        node.set_changed(changed(1, "new configuration"));
+        assert_eq!(node.changed, changed(1, "new configuration"));
     }
 
     #[test]
@@ -218,9 +229,11 @@ mod tests {
         let mut node = failing("x");
         node.config.insert("b", 1);
         node.config.insert("a", 2);
-        let node = PolicyNode { children: vec![ChildNode::new("c", failing("y"))], ..node };
+        let child = PolicyNode { changed: changed(3, "connected"), ..failing("y") };
+        let node = PolicyNode { children: vec![ChildNode::new("c", child)], ..node };
         let text = serde_json::to_string(&node).unwrap();
         assert!(text.contains(r#""state":"TRANSIENT_FAILURE""#), "{text}");
+        assert!(text.contains(r#""seconds_ago":3.0"#), "{text}");
         assert_eq!(serde_json::from_str::<PolicyNode>(&text).unwrap(), node);
     }
 }

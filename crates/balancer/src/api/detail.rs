@@ -11,6 +11,7 @@ use super::fields::Plain;
 
 /// A detail about one subject: an ejected endpoint, a session, the load of a locality.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Detail {
     /// The kind: `ejected`, `session`, `load`, `sweep`.
     pub what: String,

@@ -44,11 +44,11 @@ impl PolicyNode {
     fn text(&self, above: Option<&Self>) -> String {
         let policy = self.policy.strip_suffix("_experimental").unwrap_or(&self.policy);
         let mut text = format!("{policy} {}", self.state);
-        if let Some(StateChange { seconds_ago, why, .. }) = &self.changed
+        if let Some(StateChange { age, why, .. }) = &self.changed
             && above.is_none_or(|above| above.changed != self.changed)
         {
             // Writing to a string does not fail.
-            let _ = write!(text, " for {} ({why})", Age(*seconds_ago));
+            let _ = write!(text, " for {} ({why})", Age(age.as_secs_f64()));
         }
         text
     }
@@ -157,6 +157,8 @@ impl fmt::Display for Age {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
@@ -177,8 +179,11 @@ mod tests {
             error: Some("ipv4:127.0.0.1:2: refused".into()),
             ..EndpointNode::default()
         };
-        let changed =
-            StateChange { seconds_ago: 3.21, from: ConnectivityState::Connecting, why: "connected".into() };
+        let changed = StateChange {
+            age: Duration::from_millis(3210),
+            from: ConnectivityState::Connecting,
+            why: "connected".into(),
+        };
         let leaf = PolicyNode {
             policy: "round_robin".into(),
             state: ConnectivityState::Ready,

@@ -28,6 +28,7 @@ mod override_host;
 mod pick_error;
 mod picker;
 mod policy;
+pub mod seconds;
 mod signal;
 mod state;
 mod stripes;

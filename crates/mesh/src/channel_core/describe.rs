@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The configuration in use by one channel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct ChannelTree {
     /// The Listener of the channel.
     pub listener: String,
@@ -35,6 +36,7 @@ pub struct ChannelTree {
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RouteNode {
     /// Its name, if it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -47,6 +49,7 @@ pub struct RouteNode {
 
 /// A cluster and its weight in a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ClusterShare {
     /// The cluster, a child of xds_cluster_manager.
     pub cluster: String,
@@ -55,6 +58,13 @@ pub struct ClusterShare {
 }
 
 impl ChannelTree {
+    /// The view of a channel without a configuration, whose RPCs fail with `error`.
+    #[must_use]
+    pub fn failing(listener: &str, error: String) -> Self {
+        let state = ConnectivityState::TransientFailure;
+        Self { listener: listener.to_owned(), state, error: Some(error), ..Self::default() }
+    }
+
     pub(super) fn set_routes(&mut self, host: &VirtualHost) {
         self.virtual_host = Some(host.name.clone());
         self.routes = host.routes.iter().map(RouteNode::new).collect();

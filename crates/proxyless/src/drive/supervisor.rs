@@ -155,12 +155,7 @@ impl Supervisor {
     }
 
     fn describe(&self, error: &PickError) -> ChannelView {
-        let tree = ChannelTree {
-            listener: self.parts.config.listener_name.as_ref().to_owned(),
-            state: ConnectivityState::TransientFailure,
-            error: Some(error.message.clone()),
-            ..ChannelTree::default()
-        };
+        let tree = ChannelTree::failing(&self.parts.config.listener_name, error.message.clone());
         describe::without_driver(&self.parts, &self.history, tree)
     }
 

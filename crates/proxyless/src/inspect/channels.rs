@@ -7,7 +7,7 @@ use proxyless_balancer::api::{CallCounts, ConnectivityState, PolicyNode};
 use proxyless_mesh::channel_core::ChannelTree;
 use serde::{Deserialize, Serialize};
 
-use super::seconds;
+use super::since_1970;
 
 /// One channel: its calls, routes, policies, subchannels and events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct ChannelView {
     /// The published state; CONNECTING while the channel waits for its first configuration.
     pub state: ConnectivityState,
     /// The time of its creation.
-    #[serde(with = "seconds::since_1970")]
+    #[serde(with = "since_1970")]
     pub created: SystemTime,
     /// The number of restarts of its task after panics, which are among the `events`.
     #[serde(default)]
@@ -113,7 +113,7 @@ pub struct SocketView {
 #[non_exhaustive]
 pub struct Event {
     /// The time of the event.
-    #[serde(with = "seconds::since_1970")]
+    #[serde(with = "since_1970")]
     pub time: SystemTime,
     /// The severity.
     pub severity: Severity,

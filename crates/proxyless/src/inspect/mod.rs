@@ -17,7 +17,7 @@
 mod channels;
 mod clients;
 mod process;
-mod seconds;
+mod since_1970;
 
 pub use channels::{CallsView, ChannelView, Event, Severity, SocketView, SubchannelView};
 pub use clients::{ClientView, ResourceErrorView, ResourceView, UpdatesView};

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use proxyless_balancer::api::seconds;
 use proxyless_sans_io::Time;
 use serde::{Deserialize, Serialize};
 
-use super::seconds;
+use super::since_1970;
 use crate::clock;
 
 /// The process and its age.
@@ -19,7 +20,7 @@ pub struct ProcessView {
     /// The version of this library.
     pub version: String,
     /// The time at which the process started to use the library.
-    #[serde(with = "seconds::since_1970")]
+    #[serde(with = "since_1970")]
     pub started: SystemTime,
     /// The time since then.
     #[serde(with = "seconds")]

@@ -43,7 +43,6 @@ impl Serving {
     /// The change that made it serve, unless it was the first.
     pub(super) fn change(&self, now: Time) -> Option<StateChange> {
         let Since { at, why } = self.since.as_ref()?;
-        let seconds_ago = now.since(*at).as_secs_f64();
-        Some(StateChange { seconds_ago, from: ConnectivityState::Ready, why: why.clone() })
+        Some(StateChange { age: now.since(*at), from: ConnectivityState::Ready, why: why.clone() })
     }
 }

@@ -126,6 +126,6 @@ impl Policy for ClusterManager {
         let child = |((_, name), entry): (&(u32, Arc<str>), &ChildEntry<()>)| {
             ChildNode::new(&**name, entry.child.describe(now))
         };
-        PolicyNode { children: self.children.iter().map(child).collect(), ..PolicyNode::default() }
+        PolicyNode::with_children(self.children.iter().map(child).collect())
     }
 }
