@@ -19,7 +19,7 @@ use crate::builder::XdsChannelBuilder;
 use crate::call::{self, CallSettings, XdsBody};
 use crate::drive::channel::{self as driver, Command};
 use crate::error::BuildError;
-use crate::inspect::{ChannelTree, ChannelView};
+use crate::inspect::{ChannelView, TreeView};
 use crate::snapshot::{Published, Snapshot};
 use crate::state::ChannelState;
 
@@ -207,7 +207,7 @@ impl XdsChannel {
     }
 
     /// The routes and the policy tree; draw them with `to_string`, or serialize them. `None` as in [`Self::describe`].
-    pub async fn tree(&self) -> Option<ChannelTree> {
+    pub async fn tree(&self) -> Option<TreeView> {
         Some(self.describe().await?.tree)
     }
 

@@ -7,7 +7,7 @@ use proxyless_sans_io::{Rng, Time};
 
 use super::change::{Cause, Changed, reason};
 use super::{
-    ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, QueuePicker,
+    ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyConfig, PolicyEvent, PolicyView, QueuePicker,
     Signal, StateChange, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf, Update,
 };
 
@@ -165,7 +165,7 @@ impl Child {
 
     /// A description of the child and its descendants.
     #[must_use]
-    pub fn describe(&self, now: Time) -> PolicyNode {
+    pub fn describe(&self, now: Time) -> PolicyView {
         let mut node = self.policy.describe(now);
         node.policy = self.policy_name.to_owned();
         node.state = self.output.state;

@@ -12,7 +12,7 @@ use super::{CallCounts, ConnectivityState, Detail, Endpoint, EndpointHealth, Fie
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct PolicyNode {
+pub struct PolicyView {
     /// The policy's name.
     pub policy: String,
     /// The published state.
@@ -37,16 +37,16 @@ pub struct PolicyNode {
     pub details: Vec<Detail>,
     /// The child policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub children: Vec<ChildNode>,
+    pub children: Vec<ChildPolicyView>,
     /// The endpoints, if the policy picks among endpoints.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub endpoints: Vec<EndpointNode>,
+    pub endpoints: Vec<EndpointView>,
 }
 
 /// A child policy with its role in the parent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct ChildNode {
+pub struct ChildPolicyView {
     /// The parent's name for it: a cluster, a priority, a locality. Empty for an only child.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
@@ -58,7 +58,7 @@ pub struct ChildNode {
     pub role: Option<String>,
     /// The policy.
     #[serde(flatten)]
-    pub node: PolicyNode,
+    pub node: PolicyView,
 }
 
 /// The last state change of a policy.
@@ -78,7 +78,7 @@ pub struct StateChange {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct EndpointNode {
+pub struct EndpointView {
     /// The addresses, in order of preference.
     pub addresses: Vec<SocketAddr>,
     /// The state as seen by its policy.
@@ -101,17 +101,17 @@ pub struct EndpointNode {
     pub calls: CallCounts,
 }
 
-impl PolicyNode {
+impl PolicyView {
     /// A node with these children.
     #[must_use]
-    pub fn with_children(children: Vec<ChildNode>) -> Self {
+    pub fn with_children(children: Vec<ChildPolicyView>) -> Self {
         Self { children, ..Self::default() }
     }
 
     /// A node with one child.
     #[must_use]
     pub fn above(child: Option<Self>) -> Self {
-        Self::with_children(child.into_iter().map(|node| ChildNode::new("", node)).collect())
+        Self::with_children(child.into_iter().map(|node| ChildPolicyView::new("", node)).collect())
     }
 
     /// Sets the last state change. That of an only child in the same state is used if it is more recent.
@@ -148,15 +148,15 @@ impl PolicyNode {
     }
 }
 
-impl ChildNode {
+impl ChildPolicyView {
     /// A child without weight and role.
     #[must_use]
-    pub fn new(name: impl Into<String>, node: PolicyNode) -> Self {
+    pub fn new(name: impl Into<String>, node: PolicyView) -> Self {
         Self { name: name.into(), weight: None, role: None, node }
     }
 }
 
-impl EndpointNode {
+impl EndpointView {
     /// A description of an endpoint without its connections.
     #[must_use]
     pub fn new(endpoint: &Endpoint, state: ConnectivityState) -> Self {
@@ -178,12 +178,12 @@ impl EndpointNode {
 mod tests {
     use super::*;
 
-    fn failing(error: &str) -> PolicyNode {
-        PolicyNode {
+    fn failing(error: &str) -> PolicyView {
+        PolicyView {
             state: ConnectivityState::TransientFailure,
             error: Some(error.into()),
             resolution_note: Some("no zone".into()),
-            ..PolicyNode::default()
+            ..PolicyView::default()
         }
     }
 
@@ -194,12 +194,12 @@ mod tests {
 
     #[test]
     fn an_error_is_kept_at_the_deepest_node_only() {
-        let refused = EndpointNode { error: Some("a: refused".into()), ..EndpointNode::default() };
-        let endpoints = vec![refused.clone(), EndpointNode { error: Some("b: reset".into()), ..refused }];
-        let leaf = PolicyNode { endpoints, ..failing("all failing; last error: b: reset (no zone)") };
+        let refused = EndpointView { error: Some("a: refused".into()), ..EndpointView::default() };
+        let endpoints = vec![refused.clone(), EndpointView { error: Some("b: reset".into()), ..refused }];
+        let leaf = PolicyView { endpoints, ..failing("all failing; last error: b: reset (no zone)") };
         let other = failing("it has no localities (no zone)");
         let mut root = failing("all failing; last error: b: reset (no zone)");
-        root.children = vec![ChildNode::new("x", leaf), ChildNode::new("y", other)];
+        root.children = vec![ChildPolicyView::new("x", leaf), ChildPolicyView::new("y", other)];
         root.say_errors_once();
         let mut said = Vec::new();
         root.walk(&mut |node| said.extend([&node.error, &node.resolution_note].into_iter().flatten()));
@@ -210,8 +210,8 @@ mod tests {
 
     #[test]
     fn a_reason_comes_from_the_child_that_knows_it() {
-        let child = PolicyNode { changed: changed(3, "failed over from eu"), ..PolicyNode::default() };
-        let mut node = PolicyNode::above(Some(child.clone()));
+        let child = PolicyView { changed: changed(3, "failed over from eu"), ..PolicyView::default() };
+        let mut node = PolicyView::above(Some(child.clone()));
         node.set_changed(changed(9, "connected"));
         assert_eq!(node.changed, child.changed);
         // Not if the child is in a different state, or changed earlier.
@@ -219,7 +219,7 @@ mod tests {
         node.state = ConnectivityState::Ready;
         node.set_changed(changed(9, "connected"));
         assert_eq!(node.changed, changed(9, "connected"));
-        let mut node = PolicyNode::above(Some(child));
+        let mut node = PolicyView::above(Some(child));
         node.set_changed(changed(1, "new configuration"));
         assert_eq!(node.changed, changed(1, "new configuration"));
     }
@@ -229,11 +229,11 @@ mod tests {
         let mut node = failing("x");
         node.config.insert("b", 1);
         node.config.insert("a", 2);
-        let child = PolicyNode { changed: changed(3, "connected"), ..failing("y") };
-        let node = PolicyNode { children: vec![ChildNode::new("c", child)], ..node };
+        let child = PolicyView { changed: changed(3, "connected"), ..failing("y") };
+        let node = PolicyView { children: vec![ChildPolicyView::new("c", child)], ..node };
         let text = serde_json::to_string(&node).unwrap();
         assert!(text.contains(r#""state":"TRANSIENT_FAILURE""#), "{text}");
         assert!(text.contains(r#""seconds_ago":3.0"#), "{text}");
-        assert_eq!(serde_json::from_str::<PolicyNode>(&text).unwrap(), node);
+        assert_eq!(serde_json::from_str::<PolicyView>(&text).unwrap(), node);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::change::without_address;
 use super::fields::Plain;
-use super::{ChildNode, EndpointNode, PolicyNode, StateChange};
+use super::{ChildPolicyView, EndpointView, PolicyView, StateChange};
 
 /// One line of a drawing. When a long text is wrapped, `hang` prefixes the continuation lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,14 +23,14 @@ impl fmt::Display for Line {
     }
 }
 
-impl fmt::Display for PolicyNode {
+impl fmt::Display for PolicyView {
     /// The tree as indented lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines().iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
-impl PolicyNode {
+impl PolicyView {
     /// The tree as indented lines.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
@@ -62,8 +62,8 @@ impl PolicyNode {
     }
 }
 
-impl ChildNode {
-    fn text(&self, above: &PolicyNode) -> String {
+impl ChildPolicyView {
+    fn text(&self, above: &PolicyView) -> String {
         // Siblings are compared side by side, so each is complete.
         let above = self.name.is_empty().then_some(above);
         let mut text = String::new();
@@ -92,7 +92,7 @@ impl Drawing {
     }
 
     /// The lines below a node whose own line was just drawn.
-    fn below(&mut self, node: &PolicyNode, indent: &str) {
+    fn below(&mut self, node: &PolicyView, indent: &str) {
         let parts = node.children.len() + node.endpoints.len();
         let bar = if parts > 0 { "│" } else { " " };
         if let Some(line) = self.lines.last_mut() {
@@ -121,7 +121,7 @@ impl Drawing {
     }
 }
 
-impl fmt::Display for EndpointNode {
+impl fmt::Display for EndpointView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, address) in self.addresses.iter().enumerate() {
             write!(f, "{}{address}", if at > 0 { "," } else { "" })?;
@@ -164,50 +164,53 @@ mod tests {
     use super::*;
     use crate::api::{CallCounts, ConnectivityState, Detail, Fields};
 
-    fn tree() -> PolicyNode {
-        let endpoint = EndpointNode {
+    fn tree() -> PolicyView {
+        let endpoint = EndpointView {
             addresses: vec!["127.0.0.1:1".parse().unwrap()],
             state: ConnectivityState::Ready,
             weight: 1,
             calls: CallCounts { succeeded: 3, failed: 1 },
-            ..EndpointNode::default()
+            ..EndpointView::default()
         };
-        let failed = EndpointNode {
+        let failed = EndpointView {
             addresses: vec!["127.0.0.1:2".parse().unwrap(), "[::1]:2".parse().unwrap()],
             state: ConnectivityState::TransientFailure,
             weight: 5,
             error: Some("ipv4:127.0.0.1:2: refused".into()),
-            ..EndpointNode::default()
+            ..EndpointView::default()
         };
         let changed = StateChange {
             age: Duration::from_millis(3210),
             from: ConnectivityState::Connecting,
             why: "connected".into(),
         };
-        let leaf = PolicyNode {
+        let leaf = PolicyView {
             policy: "round_robin".into(),
             state: ConnectivityState::Ready,
             changed: Some(changed.clone()),
             endpoints: vec![endpoint, failed],
-            ..PolicyNode::default()
+            ..PolicyView::default()
         };
-        let zone =
-            ChildNode { weight: Some(2), role: Some("serving".into()), ..ChildNode::new("zone", leaf) };
-        let target = PolicyNode {
+        let zone = ChildPolicyView {
+            weight: Some(2),
+            role: Some("serving".into()),
+            ..ChildPolicyView::new("zone", leaf)
+        };
+        let target = PolicyView {
             policy: "weighted_target_experimental".into(),
             state: ConnectivityState::Ready,
             changed: Some(changed.clone()),
             resolution_note: Some("half is missing".into()),
             details: vec![Detail::new("load", "zone").with("issued", 4)],
             children: vec![zone],
-            ..PolicyNode::default()
+            ..PolicyView::default()
         };
-        PolicyNode {
+        PolicyView {
             policy: "cds_experimental".into(),
             state: ConnectivityState::Ready,
             changed: Some(changed),
             config: Fields::from_iter([("cluster", json!("c")), ("a", json!([1, 2]))]),
-            ..PolicyNode::above(Some(target))
+            ..PolicyView::above(Some(target))
         }
     }
 

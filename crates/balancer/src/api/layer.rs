@@ -9,7 +9,7 @@ use proxyless_sans_io::{Rng, Time};
 use super::child::ChildIndices;
 use super::{
     Child, ChildIndex, ChildOutput, ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyEvent,
-    PolicyNode, Signal, SubchannelEvent, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePath,
+    PolicyView, Signal, SubchannelEvent, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePath,
     TreePathBuf, Update,
 };
 
@@ -49,7 +49,7 @@ pub trait Layer: Send + Sized {
     }
 
     /// Adds the layer's own description to a node that has the child.
-    fn describe(&self, _now: Time, _node: &mut PolicyNode) {}
+    fn describe(&self, _now: Time, _node: &mut PolicyView) {}
 }
 
 /// A [`Layer`] as a policy.
@@ -191,8 +191,8 @@ impl<L: Layer> Policy for Layered<L> {
         self.finish(cx);
     }
 
-    fn describe(&self, now: Time) -> PolicyNode {
-        let mut node = PolicyNode::above(self.below.child.as_ref().map(|child| child.describe(now)));
+    fn describe(&self, now: Time) -> PolicyView {
+        let mut node = PolicyView::above(self.below.child.as_ref().map(|child| child.describe(now)));
         self.layer.describe(now, &mut node);
         node
     }

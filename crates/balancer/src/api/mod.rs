@@ -42,7 +42,7 @@ pub use config::{ConfigError, PolicyConfig, config_of};
 pub use context::{Cx, SubchannelSpec};
 pub use counts::{CallCounter, CallCounts};
 pub use deferred::Deferred;
-pub use describe::{ChildNode, EndpointNode, PolicyNode, StateChange};
+pub use describe::{ChildPolicyView, EndpointView, PolicyView, StateChange};
 pub use detail::Detail;
 pub use drawing::Line;
 pub use endpoint::{Endpoint, Endpoints, Group};

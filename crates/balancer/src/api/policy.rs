@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proxyless_sans_io::Time;
 
 use super::{
-    ConfigError, ConnectivityState, Cx, Endpoints, HandleId, PickError, PolicyConfig, PolicyNode, TreePath,
+    ConfigError, ConnectivityState, Cx, Endpoints, HandleId, PickError, PolicyConfig, PolicyView, TreePath,
 };
 
 /// A load balancing policy: decides which connections to hold, and which of them each RPC uses.
@@ -30,8 +30,8 @@ pub trait Policy: Send {
     /// Describes children, endpoints and counters for inspection. [`Child::describe`](super::Child::describe) adds what
     /// the parent knows: name, state, configuration. A policy that omits its children or endpoints hides that part of
     /// the tree.
-    fn describe(&self, _now: Time) -> PolicyNode {
-        PolicyNode::default()
+    fn describe(&self, _now: Time) -> PolicyView {
+        PolicyView::default()
     }
 }
 

@@ -6,7 +6,7 @@ use proxyless_sans_io::Time;
 
 use super::Connect;
 use crate::api::{
-    ChildCx, ChildIndex, ChildOutput, ConnectivityState, Cx, Endpoint, EndpointNode, PickError, Picker,
+    ChildCx, ChildIndex, ChildOutput, ConnectivityState, Cx, Endpoint, EndpointView, PickError, Picker,
     Policy as _, QueuePicker, Reresolution,
 };
 use crate::policies::pick_first::PickFirst;
@@ -103,8 +103,8 @@ impl Member {
         true
     }
 
-    pub(super) fn describe(&self, now: Time) -> EndpointNode {
-        let mut node = EndpointNode::new(&self.endpoint, self.state);
+    pub(super) fn describe(&self, now: Time) -> EndpointView {
+        let mut node = EndpointView::new(&self.endpoint, self.state);
         node.error = self.error().map(|error| error.message.clone());
         let below = self.child.as_ref().map(|child| child.describe(now).endpoints);
         for found in below.into_iter().flatten() {

@@ -23,7 +23,7 @@ pub(crate) use self::key::EndpointKey;
 pub(crate) use self::member::Member;
 use self::old::Old;
 use crate::api::{
-    ChildIndex, ChildIndices, ConnectivityState, Cx, Endpoint, Endpoints, Policy as _, PolicyNode,
+    ChildIndex, ChildIndices, ConnectivityState, Cx, Endpoint, Endpoints, Policy as _, PolicyView,
     QueuePicker, TreeEvent, TreePath,
 };
 
@@ -156,9 +156,9 @@ impl Petiole {
     }
 
     /// Describes the endpoints, without their pick_first policies, which would add nothing.
-    pub(crate) fn describe(&self, now: Time) -> PolicyNode {
+    pub(crate) fn describe(&self, now: Time) -> PolicyView {
         let endpoints = self.members.iter().map(|member| member.describe(now)).collect();
-        PolicyNode { endpoints, ..PolicyNode::default() }
+        PolicyView { endpoints, ..PolicyView::default() }
     }
 
     /// The index of an endpoint; a new one if none has the same addresses.

@@ -9,7 +9,7 @@ use proxyless_sans_io::{Rng, Time};
 
 use crate::api::{
     CallAttributes, ConfigError, ConnectivityState, Cx, Endpoints, HandleId, PickArgs, PickError, PickResult,
-    Picker, Policy, PolicyConfig, PolicyEvent, PolicyNode, Releases, Signal, SignalQueue, SubchannelHandle,
+    Picker, Policy, PolicyConfig, PolicyEvent, PolicyView, Releases, Signal, SignalQueue, SubchannelHandle,
     SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf, Update, Wake, config_of,
 };
 
@@ -158,7 +158,7 @@ impl Rig {
         Self { policy: Box::new(policy), world: World::default(), cx: Recorder::new() }
     }
 
-    pub(super) fn describe(&self) -> PolicyNode {
+    pub(super) fn describe(&self) -> PolicyView {
         self.policy.describe(self.cx.now)
     }
 

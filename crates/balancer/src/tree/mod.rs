@@ -20,7 +20,7 @@ pub use io::{
 
 use self::core::Core;
 use crate::api::{
-    CallCounts, Child, ChildIndex, ChildOutput, ConfigError, PolicyEvent, PolicyNode, SharedTreePath,
+    CallCounts, Child, ChildIndex, ChildOutput, ConfigError, PolicyEvent, PolicyView, SharedTreePath,
     TreeEvent, Update, Wake,
 };
 
@@ -181,7 +181,7 @@ impl Tree {
 
     /// Describes the policies; `None` while there are none.
     #[must_use]
-    pub fn describe(&self, now: Time) -> Option<PolicyNode> {
+    pub fn describe(&self, now: Time) -> Option<PolicyView> {
         let mut root = self.root.as_ref()?.describe(now);
         root.say_errors_once();
         Some(root)

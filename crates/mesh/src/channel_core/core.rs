@@ -13,7 +13,7 @@ use proxyless_xds::resource::{HttpFilter, HttpFilterConfig};
 use super::cluster_claims::ClusterClaims;
 use super::idle::IdleTimer;
 use super::managed::ManagedClusters;
-use super::{Activity, ChannelConfig, ChannelEffect, ChannelInput, ChannelTree, DataPlane};
+use super::{Activity, ChannelConfig, ChannelEffect, ChannelInput, DataPlane, TreeView};
 use crate::dependency_manager::{DependencyEffect, DependencyManager, DnsName};
 use crate::dns::{DnsOutput, DnsScheduler};
 use crate::policies::cds::CdsSettings;
@@ -176,12 +176,12 @@ impl ChannelCore {
 
     /// Describes routes and policies.
     #[must_use]
-    pub fn describe(&self, now: Time) -> ChannelTree {
-        let mut tree = ChannelTree {
+    pub fn describe(&self, now: Time) -> TreeView {
+        let mut tree = TreeView {
             listener: self.listener_name.as_ref().to_owned(),
             root: self.tree.describe(now),
             calls: self.tree.calls(),
-            ..ChannelTree::default()
+            ..TreeView::default()
         };
         match &self.config {
             Config::Good { xds, .. } => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use proxyless_balancer::api::{CallCounts, ConnectivityState, Line, PolicyNode};
+use proxyless_balancer::api::{CallCounts, ConnectivityState, Line, PolicyView};
 use proxyless_xds::resource::{
     ClusterSpecifier, HeaderMatcher, HeaderValueMatcher, PathMatcher, Route, RouteMatch, StringMatchKind,
     StringMatcher, VirtualHost,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct ChannelTree {
+pub struct TreeView {
     /// The Listener of the channel.
     pub listener: String,
     /// The channel's state.
@@ -26,10 +26,10 @@ pub struct ChannelTree {
     pub virtual_host: Option<String>,
     /// The routes; the first match applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub routes: Vec<RouteNode>,
+    pub routes: Vec<RouteView>,
     /// The policies; `None` before the first configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub root: Option<PolicyNode>,
+    pub root: Option<PolicyView>,
     /// The calls that ended on a connection of the channel.
     pub calls: CallCounts,
 }
@@ -37,7 +37,7 @@ pub struct ChannelTree {
 /// A route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct RouteNode {
+pub struct RouteView {
     /// Its name, if it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
@@ -57,7 +57,7 @@ pub struct ClusterShare {
     pub weight: u32,
 }
 
-impl ChannelTree {
+impl TreeView {
     /// The view of a channel without a configuration, whose RPCs fail with `error`.
     #[must_use]
     pub fn failing(listener: &str, error: String) -> Self {
@@ -67,11 +67,11 @@ impl ChannelTree {
 
     pub(super) fn set_routes(&mut self, host: &VirtualHost) {
         self.virtual_host = Some(host.name.clone());
-        self.routes = host.routes.iter().map(RouteNode::new).collect();
+        self.routes = host.routes.iter().map(RouteView::new).collect();
     }
 }
 
-impl RouteNode {
+impl RouteView {
     fn new(route: &Route) -> Self {
         let clusters = match route.action.as_ref().map(|action| &action.cluster) {
             Some(ClusterSpecifier::Cluster(name)) => {
@@ -139,7 +139,7 @@ impl fmt::Display for Words<'_, StringMatcher> {
     }
 }
 
-impl ChannelTree {
+impl TreeView {
     /// The whole description as lines of text.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
@@ -148,7 +148,7 @@ impl ChannelTree {
         lines.extend(self.error.iter().map(|error| line(format!("error: {error}"))));
         lines.extend(self.virtual_host.iter().map(|host| line(format!("virtual host {host}"))));
         lines.extend(self.routes.iter().map(|route| line(format!("  {route}"))));
-        lines.extend(self.root.iter().flat_map(PolicyNode::lines));
+        lines.extend(self.root.iter().flat_map(PolicyView::lines));
         if self.root.is_none() && self.state == ConnectivityState::Idle {
             lines.push(line("not in use: no watches, no connections; the next RPC connects".to_owned()));
         }
@@ -156,13 +156,13 @@ impl ChannelTree {
     }
 }
 
-impl fmt::Display for ChannelTree {
+impl fmt::Display for TreeView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines().iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
-impl fmt::Display for RouteNode {
+impl fmt::Display for RouteView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} →", self.matches)?;
         if self.clusters.is_empty() {

@@ -14,6 +14,6 @@ mod managed;
 mod tests;
 
 pub use api::{Activity, ChannelConfig, ChannelEffect, ChannelInput, DataPlane};
-pub use describe::{ChannelTree, ClusterShare, RouteNode};
+pub use describe::{ClusterShare, RouteView, TreeView};
 
 pub use self::core::ChannelCore;

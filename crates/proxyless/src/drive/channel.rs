@@ -153,7 +153,7 @@ impl ChannelDriver {
         }
     }
 
-    fn answer_description(&mut self, answer: oneshot::Sender<ChannelReport>) {
+    fn answer_description(&mut self, answer: oneshot::Sender<ChannelView>) {
         // Inspection must not disturb the channel, even if it panics.
         match contain(|| self.describe()) {
             // The requester may have gone.

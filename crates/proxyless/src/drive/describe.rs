@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proxyless_balancer::api::CallCounts;
 use proxyless_balancer::tree::{AttemptId, SubchannelId, SubchannelNode};
-use proxyless_mesh::channel_core::ChannelTree;
+use proxyless_mesh::channel_core::TreeView;
 
 use super::channel::ChannelDriver;
 use super::connection::Connections;
@@ -63,7 +63,7 @@ impl ChannelDriver {
 }
 
 /// Describes a channel whose driver has panicked and not been started again yet.
-pub(super) fn without_driver(parts: &Parts, history: &History, tree: ChannelTree) -> ChannelView {
+pub(super) fn without_driver(parts: &Parts, history: &History, tree: TreeView) -> ChannelView {
     ChannelView {
         id: parts.id,
         target: parts.target.as_ref().to_owned(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{CallCounts, ConnectivityState, PickError};
-use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelTree};
+use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, TreeView};
 use proxyless_sans_io::Time;
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::panics::{Panicked, catch, contain};
@@ -155,7 +155,7 @@ impl Supervisor {
     }
 
     fn describe(&self, error: &PickError) -> ChannelView {
-        let tree = ChannelTree::failing(&self.parts.config.listener_name, error.message.clone());
+        let tree = TreeView::failing(&self.parts.config.listener_name, error.message.clone());
         describe::without_driver(&self.parts, &self.history, tree)
     }
 

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use proxyless_balancer::api::{CallCounts, ConnectivityState, PolicyNode};
-use proxyless_mesh::channel_core::ChannelTree;
+use proxyless_balancer::api::{CallCounts, ConnectivityState, PolicyView};
+use proxyless_mesh::channel_core::TreeView;
 use serde::{Deserialize, Serialize};
 
 use super::since_1970;
@@ -28,7 +28,7 @@ pub struct ChannelView {
     /// The RPCs of the channel; an RPC that was retried counts once.
     pub calls: CallsView,
     /// The routes and policies.
-    pub tree: ChannelTree,
+    pub tree: TreeView,
     /// The subchannels: one for each address.
     #[serde(rename = "connections")]
     pub subchannels: Vec<SubchannelView>,
@@ -48,7 +48,7 @@ impl ChannelView {
 }
 
 /// The error that the policy or a descendant fails RPCs with.
-fn failure(node: &PolicyNode) -> Option<&str> {
+fn failure(node: &PolicyView) -> Option<&str> {
     let below = || node.children.iter().find_map(|child| failure(&child.node));
     node.error.as_deref().or_else(below)
 }

@@ -23,7 +23,7 @@ pub use channels::{CallsView, ChannelView, Event, Severity, SocketView, Subchann
 pub use clients::{ClientView, ResourceErrorView, ResourceView, UpdatesView};
 pub use process::ProcessView;
 pub use proxyless_balancer::api::{
-    CallCounts, ChildNode, Detail, EndpointNode, Fields, Line, PolicyNode, StateChange,
+    CallCounts, ChildPolicyView, Detail, EndpointView, Fields, Line, PolicyView, StateChange,
 };
-pub use proxyless_mesh::channel_core::{ChannelTree, ClusterShare, RouteNode};
+pub use proxyless_mesh::channel_core::{ClusterShare, RouteView, TreeView};
 pub use proxyless_xds::client::{RawResource, ResourceStatus};

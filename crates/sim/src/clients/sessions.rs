@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::{ActualHost, PickResult, PolicyNode};
+use proxyless_balancer::api::{ActualHost, PickResult, PolicyView};
 use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::xds_config::ClusterConfig;
 use proxyless_sans_io::Time;
@@ -255,7 +255,7 @@ pub(crate) fn check_idle(world: &mut World) -> Result<(), Violation> {
 }
 
 /// The number of subchannels that the policies below a node keep for sessions only.
-fn kept_below(node: &PolicyNode) -> u64 {
+fn kept_below(node: &PolicyView) -> u64 {
     let own = node.counters.get("kept_for_sessions").copied().unwrap_or_default();
     own + node.children.iter().map(|child| kept_below(&child.node)).sum::<u64>()
 }

@@ -9,7 +9,7 @@ use super::EjectionSettings;
 use super::config::{NAME, OutlierDetectionConfig};
 use super::endpoints::Watched;
 use crate::api::{
-    Below, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Layer, Lent, PickError, PolicyNode,
+    Below, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Layer, Lent, PickError, PolicyView,
     SharedTreePath, SubchannelEvent, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update,
     config_of,
 };
@@ -104,7 +104,7 @@ impl Layer for OutlierDetection {
         }
     }
 
-    fn describe(&self, now: Time, node: &mut PolicyNode) {
+    fn describe(&self, now: Time, node: &mut PolicyView) {
         if self.detection.is_enabled() {
             let watched = &self.subchannels.watched;
             node.counters.insert("endpoints_ejected".to_owned(), watched.ejected() as u64);

@@ -10,7 +10,7 @@ use super::addresses::{Address, flatten};
 use super::attempt::{Attempt, Candidate, Progress};
 use super::picker::TargetPicker;
 use crate::api::{
-    ConfigError, ConnectivityState, Cx, Endpoint, EndpointNode, FailPicker, PickError, Policy, PolicyNode,
+    ConfigError, ConnectivityState, Cx, Endpoint, EndpointView, FailPicker, PickError, Policy, PolicyView,
     QueuePicker, Signal, SubchannelEvent, SubchannelHandle, SubchannelSpec, TreeEvent, TreePath, TreePathBuf,
     Update, config_of,
 };
@@ -80,9 +80,9 @@ impl Policy for PickFirst {
         }
     }
 
-    fn describe(&self, _: Time) -> PolicyNode {
+    fn describe(&self, _: Time) -> PolicyView {
         let endpoints = self.list.iter().map(|address| self.describe_address(address)).collect();
-        PolicyNode { endpoints, ..PolicyNode::default() }
+        PolicyView { endpoints, ..PolicyView::default() }
     }
 }
 
@@ -266,7 +266,7 @@ impl PickFirst {
     }
 
     /// One line per address, since each has its own connection.
-    fn describe_address(&self, address: &Address) -> EndpointNode {
+    fn describe_address(&self, address: &Address) -> EndpointView {
         let of_address = |subchannel: &SubchannelHandle| subchannel.target().address == address.address;
         let (state, subchannel) = match &self.phase {
             Phase::Searching(attempt) => {
@@ -278,7 +278,7 @@ impl PickFirst {
             Phase::Selected { subchannel, health } if of_address(subchannel) => (*health, Some(subchannel)),
             _ => (ConnectivityState::Idle, None),
         };
-        let mut node = EndpointNode::new(&address.endpoint, state);
+        let mut node = EndpointView::new(&address.endpoint, state);
         node.addresses = vec![address.address];
         if let Some(subchannel) = subchannel {
             let slot = &subchannel.target().slot;

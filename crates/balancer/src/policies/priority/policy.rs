@@ -9,8 +9,8 @@ use super::config::{PriorityChild, PriorityConfig, RETENTION};
 use super::serving::Serving;
 use super::timers::{ChildTimers, Expired, TimerStarter};
 use crate::api::{
-    Child, ChildEntry, ChildIndex, ChildNode, Children, ConfigError, ConnectivityState, Cx, FailPicker,
-    PickError, Picker, Policy, PolicyConfig, PolicyNode, Reresolution, TreeEvent, TreePath, Update,
+    Child, ChildEntry, ChildIndex, ChildPolicyView, Children, ConfigError, ConnectivityState, Cx, FailPicker,
+    PickError, Picker, Policy, PolicyConfig, PolicyView, Reresolution, TreeEvent, TreePath, Update,
     config_of,
 };
 
@@ -89,15 +89,18 @@ impl Policy for Priority {
         }
     }
 
-    fn describe(&self, now: Time) -> PolicyNode {
+    fn describe(&self, now: Time) -> PolicyView {
         let priorities = self.given.iter().flat_map(|given| &given.config.priorities);
         let child = |name: &Arc<str>| {
             let label = self.given.as_ref().map(|given| given.config.label(name)).unwrap_or_default();
             let Some(ChildEntry { child, data: timers }) = self.children.get(name) else {
                 let config = self.given.as_ref().and_then(|given| given.config.children.get(name));
                 let policy = config.map(|child| child.config.policy_name().to_owned()).unwrap_or_default();
-                let node = PolicyNode { policy, ..PolicyNode::default() };
-                return ChildNode { role: Some("not created".to_owned()), ..ChildNode::new(label, node) };
+                let node = PolicyView { policy, ..PolicyView::default() };
+                return ChildPolicyView {
+                    role: Some("not created".to_owned()),
+                    ..ChildPolicyView::new(label, node)
+                };
             };
             let failing = child.output().state == ConnectivityState::TransientFailure;
             let role = if self.serving.as_ref() == Some(name) {
@@ -107,11 +110,14 @@ impl Policy for Priority {
             } else {
                 "standby"
             };
-            ChildNode { role: Some(role.to_owned()), ..ChildNode::new(label, child.describe(now)) }
+            ChildPolicyView {
+                role: Some(role.to_owned()),
+                ..ChildPolicyView::new(label, child.describe(now))
+            }
         };
         let is_ready = matches!(self.published, Some((ConnectivityState::Ready, _)));
         let changed = self.shown.change(now).filter(|_| is_ready);
-        PolicyNode { changed, children: priorities.map(child).collect(), ..PolicyNode::default() }
+        PolicyView { changed, children: priorities.map(child).collect(), ..PolicyView::default() }
     }
 }
 

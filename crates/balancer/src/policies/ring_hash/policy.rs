@@ -10,7 +10,7 @@ use super::picker::{EndpointView, RingPicker};
 use super::ring::Ring;
 use super::weights::Weights;
 use crate::api::{
-    ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Policy, PolicyNode,
+    ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Policy, PolicyView,
     Signal, TreeEvent, TreePath, TreePathBuf, Update, config_of,
 };
 use crate::petiole::{Change, Connect, Member, Petiole, StateCounts};
@@ -100,7 +100,7 @@ impl Policy for RingHash {
     // A42: only picks and failures of other endpoints make an endpoint connect.
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 
-    fn describe(&self, now: Time) -> PolicyNode {
+    fn describe(&self, now: Time) -> PolicyView {
         self.petiole.describe(now)
     }
 }

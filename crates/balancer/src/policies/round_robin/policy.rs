@@ -8,7 +8,7 @@ use super::RoundRobinConfig;
 use super::picker::RoundRobinPicker;
 use super::position::Position;
 use crate::api::{
-    ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Policy, PolicyNode,
+    ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Policy, PolicyView,
     QueuePicker, TreeEvent, TreePath, Update, config_of,
 };
 use crate::petiole::{Change, Connect, Petiole};
@@ -76,7 +76,7 @@ impl Policy for RoundRobin {
     /// Children never stay IDLE.
     fn exit_idle(&mut self, _: &mut dyn Cx) {}
 
-    fn describe(&self, now: Time) -> PolicyNode {
+    fn describe(&self, now: Time) -> PolicyView {
         self.petiole.describe(now)
     }
 }

@@ -7,8 +7,8 @@ use proxyless_sans_io::Time;
 use super::config::WeightedTargetConfig;
 use super::picker::{Share, WeightedPicker};
 use crate::api::{
-    Child, ChildEntry, ChildNode, ChildOutput, Children, ConfigError, ConnectivityState, Cx, FailPicker,
-    PickError, Picker, Policy, PolicyConfig, PolicyNode, TreeEvent, TreePath, Update, config_of,
+    Child, ChildEntry, ChildOutput, ChildPolicyView, Children, ConfigError, ConnectivityState, Cx,
+    FailPicker, PickError, Picker, Policy, PolicyConfig, PolicyView, TreeEvent, TreePath, Update, config_of,
 };
 
 const NAME: &str = "weighted_target_experimental";
@@ -79,12 +79,12 @@ impl Policy for WeightedTarget {
         }
     }
 
-    fn describe(&self, now: Time) -> PolicyNode {
-        let child = |(name, entry): (&Arc<str>, &ChildEntry<Counted>)| ChildNode {
+    fn describe(&self, now: Time) -> PolicyView {
+        let child = |(name, entry): (&Arc<str>, &ChildEntry<Counted>)| ChildPolicyView {
             weight: Some(entry.data.weight),
-            ..ChildNode::new(&**name, entry.child.describe(now))
+            ..ChildPolicyView::new(&**name, entry.child.describe(now))
         };
-        PolicyNode { children: self.targets.iter().map(child).collect(), ..PolicyNode::default() }
+        PolicyView { children: self.targets.iter().map(child).collect(), ..PolicyView::default() }
     }
 }
 

@@ -1,10 +1,10 @@
 //! What people see of a channel.
 
-use proxyless_balancer::api::{CallCounts, CallTicket, Code, ConnectivityState, PolicyNode};
+use proxyless_balancer::api::{CallCounts, CallTicket, Code, ConnectivityState, PolicyView};
 use proxyless_xds::resource::{Cluster, LrsServer, ResourceType};
 
 use super::world::{Backend, World};
-use crate::channel_core::ChannelTree;
+use crate::channel_core::TreeView;
 use crate::policies::fixtures::{aggregate_cluster, assignment, drop_category, eds_cluster, locality};
 
 fn world() -> World {
@@ -18,12 +18,12 @@ fn world() -> World {
     world
 }
 
-fn describe(world: &World) -> ChannelTree {
+fn describe(world: &World) -> TreeView {
     world.core.describe(world.now)
 }
 
 /// The first policy of this name.
-fn find<'a>(tree: &'a ChannelTree, policy: &str) -> &'a PolicyNode {
+fn find<'a>(tree: &'a TreeView, policy: &str) -> &'a PolicyView {
     let mut found = None;
     let root = tree.root.as_ref().expect("a tree");
     root.walk(&mut |node| {
@@ -182,5 +182,5 @@ fn looking_changes_nothing() {
     assert_eq!(describe(&world), first);
     assert_eq!((world.core.next_deadline(), world.core.stats()), before);
     let text = serde_json::to_string(&first).expect("JSON");
-    assert_eq!(serde_json::from_str::<ChannelTree>(&text).expect("JSON"), first);
+    assert_eq!(serde_json::from_str::<TreeView>(&text).expect("JSON"), first);
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, LazyLock};
 
 use proxyless_balancer::api::{
     Below, ConfigError, ConnectivityState, Cx, Endpoints, FailPicker, Layer, PickError, PolicyConfig,
-    PolicyNode, QueuePicker, Update, config_of,
+    PolicyView, QueuePicker, Update, config_of,
 };
 use proxyless_balancer::policies::outlier_detection::OutlierDetectionConfig;
 use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConfig};
@@ -102,7 +102,7 @@ impl Layer for Cds {
         }
     }
 
-    fn describe(&self, _: Time, node: &mut PolicyNode) {
+    fn describe(&self, _: Time, node: &mut PolicyView) {
         node.resolution_note = self.leaf.as_ref().and_then(|leaf| leaf.note.as_deref()).map(str::to_owned);
     }
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    Below, ChildOutput, ConfigError, ConnectivityState, Cx, Endpoints, Layer, PolicyNode, SubchannelHandle,
+    Below, ChildOutput, ConfigError, ConnectivityState, Cx, Endpoints, Layer, PolicyView, SubchannelHandle,
     SubchannelSpec, Update, config_of,
 };
 use proxyless_sans_io::Time;
@@ -80,7 +80,7 @@ impl Layer for ClusterImpl {
         cx.publish(connectivity, Arc::new(picker));
     }
 
-    fn describe(&self, _: Time, node: &mut PolicyNode) {
+    fn describe(&self, _: Time, node: &mut PolicyView) {
         if let Some(applied) = &self.applied {
             node.counters.insert("requests_in_flight".to_owned(), applied.rules.in_flight().into());
         }

@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    ChildEntry, ChildNode, Children, ConfigError, ConnectivityState, Cx, Deferred, Endpoints, Policy,
-    PolicyConfig, PolicyNode, TreeEvent, TreePath, Update, config_of,
+    ChildEntry, ChildPolicyView, Children, ConfigError, ConnectivityState, Cx, Deferred, Endpoints, Policy,
+    PolicyConfig, PolicyView, TreeEvent, TreePath, Update, config_of,
 };
 use proxyless_sans_io::Time;
 
@@ -122,10 +122,10 @@ impl Policy for ClusterManager {
         }
     }
 
-    fn describe(&self, now: Time) -> PolicyNode {
+    fn describe(&self, now: Time) -> PolicyView {
         let child = |((_, name), entry): (&(u32, Arc<str>), &ChildEntry<()>)| {
-            ChildNode::new(&**name, entry.child.describe(now))
+            ChildPolicyView::new(&**name, entry.child.describe(now))
         };
-        PolicyNode::with_children(self.children.iter().map(child).collect())
+        PolicyView::with_children(self.children.iter().map(child).collect())
     }
 }

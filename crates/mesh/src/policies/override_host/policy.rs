@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    Below, ChildOutput, ConfigError, Cx, Detail, Endpoints, Layer, PolicyNode, Signal, SubchannelEvent,
+    Below, ChildOutput, ConfigError, Cx, Detail, Endpoints, Layer, PolicyView, Signal, SubchannelEvent,
     SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update, config_of,
 };
 use proxyless_sans_io::Time;
@@ -132,7 +132,7 @@ impl Layer for OverrideHostPolicy {
         cx.publish(output.state, Arc::new(picker));
     }
 
-    fn describe(&self, now: Time, node: &mut PolicyNode) {
+    fn describe(&self, now: Time, node: &mut PolicyView) {
         node.counters.insert("kept_for_sessions".to_owned(), self.hosts.kept() as u64);
         node.details = self.hosts.describe(now);
         if let Some(sweep) = &self.sweep {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    Below, ConfigError, Cx, Endpoints, Group, Layer, PolicyNode, Update, config_of,
+    Below, ConfigError, Cx, Endpoints, Group, Layer, PolicyView, Update, config_of,
 };
 use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig};
 use proxyless_sans_io::Time;
@@ -35,7 +35,7 @@ impl Layer for WrrLocality {
     }
 
     /// Shows the localities instead of the children's names, which are unique but less readable.
-    fn describe(&self, _: Time, node: &mut PolicyNode) {
+    fn describe(&self, _: Time, node: &mut PolicyView) {
         let groups = self.endpoints.as_ref().map_or(&[][..], Endpoints::groups);
         for child in node.children.iter_mut().flat_map(|target| &mut target.node.children) {
             let group = groups.iter().find(|group| *group.name == *child.name);
