@@ -70,7 +70,7 @@ pub enum TreeEvent<'a> {
 /// A state change of a subchannel.
 #[derive(Clone, Debug)]
 pub struct SubchannelEvent {
-    /// The subchannel (see [`super::Subchannel::id`]).
+    /// The subchannel (see [`super::SubchannelHandle::id`]).
     pub subchannel: HandleId,
     /// The connectivity state, by which connections are managed.
     pub state: ConnectivityState,
