@@ -78,7 +78,7 @@ mod tests {
         let text = text(&whole, &short, &Failure { violation, at: Time::ZERO, trace, trees }, 3);
         assert!(text.starts_with("seed 7 breaks a rule: nothing panics: xxx"), "{text}");
         assert!(text.contains(&format!("2 of {} steps", whole.steps.len())), "{text}");
-        assert!(text.contains("without the first 497 lines"), "{text}");
+        assert!(text.contains("log without its first 497 lines"), "{text}");
         assert!(text.contains("\n    tree\n"), "{text}");
         assert!(!text.contains("line 496") && text.contains("line 497"), "{text}");
         assert!(text.ends_with("repeat it with: proxyless-sim --seed 7"), "{text}");
