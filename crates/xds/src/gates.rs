@@ -16,6 +16,14 @@ pub struct Gates {
     pub endpoint_hash_key_backward_compat: bool,
     /// `GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION` (gRFC A85).
     pub orca_lrs_propagation: bool,
+    /// `GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS` (gRFC A97).
+    pub bootstrap_call_creds: bool,
+    /// `GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS` (gRFC A82).
+    pub system_root_certs: bool,
+    /// `GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE` (gRFC A87).
+    pub mtls_spiffe: bool,
+    /// `GRPC_EXPERIMENTAL_XDS_SNI` (gRFC A101).
+    pub sni: bool,
 }
 
 impl Gates {
@@ -31,6 +39,10 @@ impl Gates {
             authority_rewrite: open("GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE"),
             endpoint_hash_key_backward_compat: open("GRPC_XDS_ENDPOINT_HASH_KEY_BACKWARD_COMPAT"),
             orca_lrs_propagation: open("GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION"),
+            bootstrap_call_creds: open("GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS"),
+            system_root_certs: open("GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS"),
+            mtls_spiffe: open("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE"),
+            sni: open("GRPC_EXPERIMENTAL_XDS_SNI"),
         }
     }
 }
@@ -69,6 +81,16 @@ mod tests {
             open("GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION"),
             Gates { orca_lrs_propagation: true, ..closed }
         );
+        assert_eq!(
+            open("GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS"),
+            Gates { bootstrap_call_creds: true, ..closed }
+        );
+        assert_eq!(
+            open("GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS"),
+            Gates { system_root_certs: true, ..closed }
+        );
+        assert_eq!(open("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE"), Gates { mtls_spiffe: true, ..closed });
+        assert_eq!(open("GRPC_EXPERIMENTAL_XDS_SNI"), Gates { sni: true, ..closed });
     }
 
     #[test]

@@ -1,20 +1,33 @@
 //! Building a bootstrap in code.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::Bootstrap;
+use super::certificate_provider::{CertificateFiles, CertificateProvider};
+use super::credentials::{CallCreds, ChannelCreds};
 use super::error::{BootstrapError, BootstrapProblem};
 use super::node::NodeConfig;
-use super::server::{ChannelCreds, ServerConfig, ServerFeatures, ServerTarget};
+use super::server::{ServerConfig, ServerFeatures, ServerTarget};
 use crate::resource::Locality;
 
 /// Builds a [`Bootstrap`] in code. [`Self::build`] reports all problems at once.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct BootstrapBuilder {
-    servers: Vec<(String, ServerFeatures)>,
+    servers: Vec<Server>,
     node: NodeConfig,
     metadata: Option<Value>,
+    certificate_providers: BTreeMap<String, CertificateProvider>,
+}
+
+#[derive(Clone, Debug)]
+struct Server {
+    uri: String,
+    channel_creds: ChannelCreds,
+    call_creds: Vec<CallCreds>,
+    features: ServerFeatures,
 }
 
 impl BootstrapBuilder {
@@ -25,7 +38,27 @@ impl BootstrapBuilder {
 
     /// Adds a management server with `server_features`.
     pub fn server_with_features(mut self, uri: impl Into<String>, features: ServerFeatures) -> Self {
-        self.servers.push((uri.into(), features));
+        let (channel_creds, call_creds) = (ChannelCreds::Insecure, Vec::new());
+        self.servers.push(Server { uri: uri.into(), channel_creds, call_creds, features });
+        self
+    }
+
+    /// Adds a management server with credentials.
+    pub fn server_with_creds(
+        mut self,
+        uri: impl Into<String>,
+        channel_creds: ChannelCreds,
+        call_creds: Vec<CallCreds>,
+        features: ServerFeatures,
+    ) -> Self {
+        self.servers.push(Server { uri: uri.into(), channel_creds, call_creds, features });
+        self
+    }
+
+    /// Adds an instance of the certificate provider plugin `file_watcher` (gRFC A29).
+    pub fn certificate_provider(mut self, instance_name: impl Into<String>, files: CertificateFiles) -> Self {
+        let provider = CertificateProvider::FileWatcher(files);
+        self.certificate_providers.insert(instance_name.into(), provider);
         self
     }
 
@@ -61,15 +94,10 @@ impl BootstrapBuilder {
     pub fn build(self) -> Result<Bootstrap, BootstrapError> {
         let mut problems = Vec::new();
         let mut servers = Vec::new();
-        for (i, (uri, features)) in self.servers.into_iter().enumerate() {
+        for (i, Server { uri, channel_creds, call_creds, features }) in self.servers.into_iter().enumerate() {
             match ServerTarget::parse(&uri) {
                 Ok(target) => {
-                    servers.push(ServerConfig {
-                        uri,
-                        target,
-                        channel_creds: ChannelCreds::Insecure,
-                        features,
-                    });
+                    servers.push(ServerConfig { uri, target, channel_creds, call_creds, features });
                 }
                 Err(why) => {
                     problems.push(BootstrapProblem::new(format!("xds_servers[{i}].server_uri"), why));
@@ -95,7 +123,7 @@ impl BootstrapBuilder {
             servers,
             node,
             authorities: Default::default(),
-            certificate_providers: Default::default(),
+            certificate_providers: self.certificate_providers,
             client_listener_template: None,
             server_listener_template: None,
         })

@@ -4,15 +4,20 @@
 //! valid: an invalid one is reported as a [`BootstrapError`] that lists all problems.
 
 mod builder;
+mod certificate_provider;
+mod credentials;
 mod error;
 mod json;
 mod node;
+mod options;
 mod parse;
+#[cfg(test)]
+mod security_tests;
 mod server;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -21,9 +26,12 @@ use envoy_types::pb::envoy::config::core::v3 as core;
 use prost::Message as _;
 
 pub use builder::BootstrapBuilder;
+pub use certificate_provider::{CertificateFiles, CertificateProvider, IdentityFiles, RootsFile};
+pub use credentials::{CallCreds, ChannelCreds};
 pub use error::{BootstrapError, BootstrapProblem};
 pub use node::NodeConfig;
-pub use server::{ChannelCreds, ServerConfig, ServerFeatures, ServerTarget};
+pub use options::BootstrapOptions;
+pub use server::{ServerConfig, ServerFeatures, ServerTarget};
 
 /// The environment variable that names the bootstrap file.
 pub const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
@@ -42,13 +50,22 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Parses a bootstrap from its JSON text.
+    /// Parses a bootstrap from its JSON text, for a client with the default [`BootstrapOptions`].
     ///
     /// # Errors
     ///
     /// Lists every problem with its JSON path.
     pub fn from_json(text: &str) -> Result<Self, BootstrapError> {
-        parse::bootstrap(text).map_err(|problems| BootstrapError::new("JSON text", problems))
+        Self::from_json_with(text, &BootstrapOptions::default())
+    }
+
+    /// Parses a bootstrap from its JSON text, for a client with these options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_json`].
+    pub fn from_json_with(text: &str, options: &BootstrapOptions) -> Result<Self, BootstrapError> {
+        parse::bootstrap(text, options).map_err(|problems| BootstrapError::new("JSON text", problems))
     }
 
     /// Reads the bootstrap from the environment: from the file named by [`FILE_VARIABLE`], or else the text in
@@ -59,13 +76,23 @@ impl Bootstrap {
     /// As [`Self::from_json`], with the file or variable that the text came from; also if neither variable is set or
     /// the file cannot be read.
     pub fn from_env() -> Result<Self, BootstrapError> {
-        Self::from_sources(|name| std::env::var(name).ok(), |path| std::fs::read_to_string(path))
+        Self::from_env_with(&BootstrapOptions::default())
     }
 
-    /// [`Self::from_env`], given the lookup of a variable and the reader of a file.
+    /// Like [`Self::from_env`], for a client with these options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_env`].
+    pub fn from_env_with(options: &BootstrapOptions) -> Result<Self, BootstrapError> {
+        Self::from_sources(|name| std::env::var(name).ok(), |path| std::fs::read_to_string(path), options)
+    }
+
+    /// [`Self::from_env_with`], given the lookup of a variable and the reader of a file.
     fn from_sources(
         variable: impl Fn(&str) -> Option<String>,
         read_file: impl Fn(&Path) -> io::Result<String>,
+        options: &BootstrapOptions,
     ) -> Result<Self, BootstrapError> {
         let set = |name| variable(name).filter(|value| !value.is_empty());
         // A27-10, A27-11: the file wins over the inline text.
@@ -87,7 +114,7 @@ impl Bootstrap {
             );
             return Err(BootstrapError::new("environment", vec![BootstrapProblem::new("", why)]));
         };
-        parse::bootstrap(&text).map_err(|problems| BootstrapError::new(source, problems))
+        parse::bootstrap(&text, options).map_err(|problems| BootstrapError::new(source, problems))
     }
 
     /// Starts building a bootstrap in code.
@@ -132,10 +159,19 @@ impl Bootstrap {
         &self.authorities
     }
 
-    /// The certificate providers of gRFC A29, by instance name. They are not used yet.
+    /// The certificate providers of gRFC A29, by instance name.
     #[must_use]
     pub fn certificate_providers(&self) -> &BTreeMap<String, CertificateProvider> {
         &self.certificate_providers
+    }
+
+    /// The instance names that a Cluster may refer to: those of supported plugins.
+    #[must_use]
+    pub fn certificate_provider_names(&self) -> BTreeSet<String> {
+        let supported =
+            |provider: &CertificateProvider| matches!(provider, CertificateProvider::FileWatcher(_));
+        let providers = self.certificate_providers.iter().filter(|(_, provider)| supported(provider));
+        providers.map(|(name, _)| name.clone()).collect()
     }
 
     /// `client_default_listener_resource_name_template` (gRFC A47), if present. Only `%s` is supported, which leaves
@@ -159,13 +195,4 @@ pub struct Authority {
     pub client_listener_resource_name_template: Option<String>,
     /// The authority's servers; if empty, the bootstrap's servers apply.
     pub servers: Vec<ServerConfig>,
-}
-
-/// An entry of `certificate_providers` (gRFC A29).
-#[derive(Clone, Debug, PartialEq)]
-pub struct CertificateProvider {
-    /// The name of the plugin.
-    pub plugin_name: String,
-    /// The plugin's configuration.
-    pub config: serde_json::Value,
 }

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::certificate_provider::certificate_providers;
 use super::error::BootstrapProblem;
 use super::json::{Place, Problems};
 use super::node::NodeConfig;
+use super::options::BootstrapOptions;
 use super::server::{self, ServerConfig};
-use super::{Authority, Bootstrap, CertificateProvider};
+use super::{Authority, Bootstrap};
 
-pub(super) fn bootstrap(text: &str) -> Result<Bootstrap, Vec<BootstrapProblem>> {
+pub(super) fn bootstrap(text: &str, options: &BootstrapOptions) -> Result<Bootstrap, Vec<BootstrapProblem>> {
     // A27-12: invalid JSON is an error.
     let value: Value = serde_json::from_str(text)
         .map_err(|error| vec![BootstrapProblem::new("", format!("not JSON: {error}"))])?;
@@ -20,10 +22,10 @@ pub(super) fn bootstrap(text: &str) -> Result<Bootstrap, Vec<BootstrapProblem>> 
         return Err(problems.0);
     }
     let bootstrap = Bootstrap {
-        servers: servers(&root, &mut problems),
+        servers: servers(&root, options, &mut problems),
         node: root.field("node").map(|node| NodeConfig::parse(&node, &mut problems)).unwrap_or_default(),
-        authorities: authorities(&root, &mut problems),
-        certificate_providers: certificate_providers(&root, &mut problems),
+        authorities: authorities(&root, options, &mut problems),
+        certificate_providers: certificate_providers(&root, options, &mut problems),
         client_listener_template: client_listener_template(&root, &mut problems),
         server_listener_template: root.string_field("server_listener_resource_name_template", &mut problems),
     };
@@ -31,7 +33,7 @@ pub(super) fn bootstrap(text: &str) -> Result<Bootstrap, Vec<BootstrapProblem>> 
 }
 
 /// A27-13: at least one server; A27-14: the first is used, all are validated.
-fn servers(root: &Place<'_>, problems: &mut Problems) -> Vec<ServerConfig> {
+fn servers(root: &Place<'_>, options: &BootstrapOptions, problems: &mut Problems) -> Vec<ServerConfig> {
     let Some(field) = root.field("xds_servers") else {
         let hint = root.misspelt("xds_servers");
         problems.add("xds_servers", format!("is missing{hint}: at least one management server is needed"));
@@ -41,7 +43,7 @@ fn servers(root: &Place<'_>, problems: &mut Problems) -> Vec<ServerConfig> {
     if list.is_empty() {
         problems.add(field.path(), "is empty: at least one management server is needed");
     }
-    list.iter().filter_map(|entry| server::parse(entry, problems)).collect()
+    list.iter().filter_map(|entry| server::parse(entry, options, problems)).collect()
 }
 
 /// gRFC A47 is not supported: with any other template the client would request the wrong Listener.
@@ -57,7 +59,11 @@ fn client_listener_template(root: &Place<'_>, problems: &mut Problems) -> Option
     Some(template)
 }
 
-fn authorities(root: &Place<'_>, problems: &mut Problems) -> BTreeMap<String, Authority> {
+fn authorities(
+    root: &Place<'_>,
+    options: &BootstrapOptions,
+    problems: &mut Problems,
+) -> BTreeMap<String, Authority> {
     let Some(field) = root.field("authorities") else { return BTreeMap::new() };
     let mut authorities = BTreeMap::new();
     for (name, entry) in field.entries(problems) {
@@ -72,28 +78,9 @@ fn authorities(root: &Place<'_>, problems: &mut Problems) -> BTreeMap<String, Au
         }
         let servers =
             entry.field("xds_servers").and_then(|servers| servers.list(problems)).unwrap_or_default();
-        let servers = servers.iter().filter_map(|entry| server::parse(entry, problems)).collect();
+        let servers = servers.iter().filter_map(|entry| server::parse(entry, options, problems)).collect();
         let authority = Authority { client_listener_resource_name_template: template, servers };
         authorities.insert(name.to_owned(), authority);
     }
     authorities
-}
-
-fn certificate_providers(root: &Place<'_>, problems: &mut Problems) -> BTreeMap<String, CertificateProvider> {
-    let Some(field) = root.field("certificate_providers") else { return BTreeMap::new() };
-    let mut providers = BTreeMap::new();
-    for (name, entry) in field.entries(problems) {
-        if entry.object(problems).is_none() {
-            continue;
-        }
-        let Some(plugin_name) = entry.required_string("plugin_name", problems) else { continue };
-        let config = entry.field("config");
-        if let Some(config) = &config {
-            config.object(problems);
-        }
-        let config = config.map_or(Value::Null, |config| config.value().clone());
-        providers
-            .insert(name.to_owned(), CertificateProvider { plugin_name: plugin_name.to_owned(), config });
-    }
-    providers
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use super::credentials::{CallCreds, ChannelCreds, call_creds, channel_creds};
 use super::json::{Place, Problems};
+use super::options::BootstrapOptions;
 
 /// The port that gRPC uses for names without one.
 const DEFAULT_PORT: u16 = 443;
@@ -18,16 +20,10 @@ pub struct ServerConfig {
     pub target: ServerTarget,
     /// The credentials of the connection.
     pub channel_creds: ChannelCreds,
+    /// The credentials of every stream. They must not be sent without TLS.
+    pub call_creds: Vec<CallCreds>,
     /// The features of the server.
     pub features: ServerFeatures,
-}
-
-/// The supported kinds of `channel_creds`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChannelCreds {
-    /// No TLS.
-    Insecure,
 }
 
 /// The `server_features` that the client understands.
@@ -128,7 +124,11 @@ impl fmt::Display for ServerTarget {
 }
 
 /// Parses one entry of `xds_servers`.
-pub(super) fn parse(entry: &Place<'_>, problems: &mut Problems) -> Option<ServerConfig> {
+pub(super) fn parse(
+    entry: &Place<'_>,
+    options: &BootstrapOptions,
+    problems: &mut Problems,
+) -> Option<ServerConfig> {
     entry.object(problems)?;
     // A27-15: `server_uri` is required.
     let uri = entry.required_string("server_uri", problems);
@@ -139,54 +139,16 @@ pub(super) fn parse(entry: &Place<'_>, problems: &mut Problems) -> Option<Server
             None
         }
     });
-    let channel_creds = channel_creds(entry, problems);
-    call_creds(entry, problems);
+    let channel_creds = channel_creds(entry, options, problems);
+    let call_creds = call_creds(entry, options, problems);
     let features = features(entry, problems);
-    Some(ServerConfig { uri: uri?.to_owned(), target: target?, channel_creds: channel_creds?, features })
-}
-
-/// A27-16: the first supported type is used; A27-17, A27-18: at least one must be supported.
-fn channel_creds(entry: &Place<'_>, problems: &mut Problems) -> Option<ChannelCreds> {
-    let path = entry.path_of("channel_creds");
-    let types = match entry.field("channel_creds") {
-        None => Vec::new(),
-        Some(field) => {
-            let entries = field.list(problems)?;
-            // A malformed entry has been reported already.
-            entries.iter().map(|entry| creds_type(entry, problems)).collect::<Option<Vec<_>>>()?
-        }
-    };
-    if types.contains(&"insecure") {
-        return Some(ChannelCreds::Insecure);
-    }
-    let why = match types.as_slice() {
-        [] => "none given; supported: insecure".to_owned(),
-        types => {
-            // A27-20: the error says that these types are not supported yet.
-            let later = types.iter().any(|kind| ["tls", "google_default"].contains(kind));
-            let later = if later { " (tls and google_default are not supported yet)" } else { "" };
-            format!("none of the types {types:?} is supported; supported: insecure{later}")
-        }
-    };
-    problems.add(&path, why);
-    None
-}
-
-/// A97: call credentials are never sent without TLS, so only their syntax is checked.
-fn call_creds(entry: &Place<'_>, problems: &mut Problems) {
-    let list = entry.field("call_creds").and_then(|field| field.list(problems)).unwrap_or_default();
-    for creds in &list {
-        creds_type(creds, problems);
-    }
-}
-
-/// The type of an entry of `channel_creds` or `call_creds`. A27-19: `config` is optional.
-fn creds_type<'a>(entry: &Place<'a>, problems: &mut Problems) -> Option<&'a str> {
-    entry.object(problems)?;
-    if let Some(config) = entry.field("config") {
-        config.object(problems);
-    }
-    entry.required_string("type", problems)
+    Some(ServerConfig {
+        uri: uri?.to_owned(),
+        target: target?,
+        channel_creds: channel_creds?,
+        call_creds,
+        features,
+    })
 }
 
 /// A27-31: unknown elements of any kind are ignored.

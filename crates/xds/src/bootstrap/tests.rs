@@ -10,6 +10,13 @@ fn minimal() -> Value {
     json!({"xds_servers": [{"server_uri": "localhost:1234", "channel_creds": [{"type": "insecure"}]}]})
 }
 
+fn from_sources(
+    variable: impl Fn(&str) -> Option<String>,
+    read_file: impl Fn(&Path) -> io::Result<String>,
+) -> Result<Bootstrap, BootstrapError> {
+    Bootstrap::from_sources(variable, read_file, &BootstrapOptions::default())
+}
+
 /// A good bootstrap with one field of the root set.
 fn with(field: &str, value: Value) -> Result<Bootstrap, BootstrapError> {
     let mut json = minimal();
@@ -39,7 +46,7 @@ fn one_problem(result: Result<Bootstrap, BootstrapError>, path: &str, why: &str)
 #[test]
 fn a27_10_11_file_wins_over_inline_text() {
     let asked = RefCell::new(Vec::new());
-    let bootstrap = Bootstrap::from_sources(
+    let bootstrap = from_sources(
         |name| Some(if name == FILE_VARIABLE { "/etc/xds.json".into() } else { "{".into() }),
         |path| {
             asked.borrow_mut().push(path.to_owned());
@@ -54,23 +61,22 @@ fn a27_10_11_file_wins_over_inline_text() {
 fn a27_11_inline_text_is_used_without_a_file() {
     let inline = |name: &str| (name == INLINE_VARIABLE).then(|| minimal().to_string());
     let no_file = |_: &Path| -> io::Result<String> { panic!("no file was named") };
-    assert!(Bootstrap::from_sources(inline, no_file).is_ok());
+    assert!(from_sources(inline, no_file).is_ok());
     let empty =
         |name: &str| Some(if name == INLINE_VARIABLE { minimal().to_string() } else { String::new() });
-    assert!(Bootstrap::from_sources(empty, no_file).is_ok());
+    assert!(from_sources(empty, no_file).is_ok());
 }
 
 #[test]
 fn a27_10_neither_variable_is_an_error_that_names_both() {
-    let error = Bootstrap::from_sources(|_| None, |_| Ok(String::new())).unwrap_err().to_string();
+    let error = from_sources(|_| None, |_| Ok(String::new())).unwrap_err().to_string();
     assert!(error.contains("GRPC_XDS_BOOTSTRAP ") && error.contains("GRPC_XDS_BOOTSTRAP_CONFIG"), "{error}");
 }
 
 #[test]
 fn a27_12_missing_file_is_an_error_that_names_it() {
     let file = |name: &str| (name == FILE_VARIABLE).then(|| "/no/such".to_owned());
-    let error =
-        Bootstrap::from_sources(file, |_| Err(io::ErrorKind::NotFound.into())).unwrap_err().to_string();
+    let error = from_sources(file, |_| Err(io::ErrorKind::NotFound.into())).unwrap_err().to_string();
     assert!(error.contains("/no/such") && error.contains("GRPC_XDS_BOOTSTRAP"), "{error}");
 }
 
@@ -84,7 +90,7 @@ fn a27_12_text_that_is_not_json_is_an_error_with_its_place() {
 #[test]
 fn a27_12_error_says_where_the_text_came_from() {
     let inline = |name: &str| (name == INLINE_VARIABLE).then(|| "{}".to_owned());
-    let error = Bootstrap::from_sources(inline, |_| Ok(String::new())).unwrap_err();
+    let error = from_sources(inline, |_| Ok(String::new())).unwrap_err();
     assert_eq!(error.origin(), "variable GRPC_XDS_BOOTSTRAP_CONFIG");
     assert!(error.to_string().contains("xds_servers: is missing"), "{error}");
 }
@@ -253,14 +259,16 @@ fn a47_a29_authorities_and_certificate_providers_are_kept() {
         "auth": {"client_listener_resource_name_template": "xdstp://auth/x/%s", "xds_servers": servers},
         "plain": {},
     });
-    json["certificate_providers"] = json!({"p": {"plugin_name": "file_watcher", "config": {"k": 1}}});
+    json["certificate_providers"] =
+        json!({"p": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/ca"}}});
     json["client_default_listener_resource_name_template"] = json!("%s");
     json["server_listener_resource_name_template"] = json!("s/%s");
     let bootstrap = Bootstrap::from_json(&json.to_string()).unwrap();
     assert_eq!(bootstrap.authorities()["auth"].servers.len(), 1);
     assert!(bootstrap.authorities()["plain"].servers.is_empty());
-    assert_eq!(bootstrap.certificate_providers()["p"].plugin_name, "file_watcher");
-    assert_eq!(bootstrap.certificate_providers()["p"].config, json!({"k": 1}));
+    let roots = Some(RootsFile::CaCertificates("/ca".into()));
+    let files = CertificateFiles { roots, ..Default::default() };
+    assert_eq!(bootstrap.certificate_providers()["p"], CertificateProvider::FileWatcher(files));
     assert_eq!(bootstrap.client_default_listener_resource_name_template(), Some("%s"));
     assert_eq!(bootstrap.server_listener_resource_name_template(), Some("s/%s"));
     json["authorities"]["auth"]["xds_servers"][0]["server_uri"] = json!("");

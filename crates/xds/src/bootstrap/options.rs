@@ -1,0 +1,24 @@
+//! What the caller of the parser supports.
+
+use crate::Gates;
+
+/// The credentials and experimental features that the client supports. By default there are none beyond gRFC A27's
+/// `insecure`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BootstrapOptions {
+    /// Feature gates.
+    pub gates: Gates,
+    /// Whether the client can connect with the channel credentials `tls` (gRFC A65).
+    pub tls: bool,
+    /// Whether the client can connect with the channel credentials `google_default`.
+    pub google_default: bool,
+}
+
+impl BootstrapOptions {
+    /// The supported types of `channel_creds`.
+    pub(super) fn channel_creds(&self) -> Vec<&'static str> {
+        let all = [("insecure", true), ("tls", self.tls), ("google_default", self.google_default)];
+        all.into_iter().filter_map(|(name, supported)| supported.then_some(name)).collect()
+    }
+}
