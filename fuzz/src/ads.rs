@@ -91,8 +91,12 @@ impl World {
         config.fail_on_data_errors = mode & 4 != 0;
         config.resource_timer_is_transient_error = mode & 8 != 0;
         config.nack_mode = if mode & 16 != 0 { NackMode::WholeResponse } else { NackMode::PerResource };
-        let cx =
-            DecodeContext { gates, trusted_xds_server: config.trusted_xds_server, limits: config.limits };
+        let cx = DecodeContext {
+            gates,
+            trusted_xds_server: config.trusted_xds_server,
+            limits: config.limits,
+            certificate_providers: None,
+        };
         Self {
             core: XdsCore::new(config),
             now: Time::ZERO,

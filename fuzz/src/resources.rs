@@ -92,7 +92,12 @@ fn contexts() -> [DecodeContext; 2] {
     let open = Gates::from_variables(|_| Some("true".to_owned()));
     [
         DecodeContext::default(),
-        DecodeContext { gates: open, trusted_xds_server: true, ..DecodeContext::default() },
+        DecodeContext {
+            gates: open,
+            trusted_xds_server: true,
+            certificate_providers: Some(Arc::new(["certs".to_owned()].into())),
+            ..DecodeContext::default()
+        },
     ]
 }
 

@@ -213,6 +213,7 @@ fn xds_config() -> XdsCoreConfig {
         nack_mode: NackMode::default(),
         gates: Gates::default(),
         limits: Limits::default(),
+        certificate_providers: None,
         resource_timeout: Duration::from_secs(15),
         seed: 1,
     }

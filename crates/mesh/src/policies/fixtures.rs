@@ -55,6 +55,7 @@ pub(crate) fn cluster(kind: ClusterKind) -> Cluster {
         idle_timeout: Duration::from_secs(3600),
         outlier_detection: None,
         override_host_status: OverrideHostStatus::default(),
+        tls: None,
     }
 }
 

@@ -419,6 +419,7 @@ fn xds_config(settings: &Settings, seed: u64) -> XdsCoreConfig {
             NackMode::PerResource
         },
         gates: gates(settings),
+        certificate_providers: None,
         limits: proxyless_xds::Limits::default(),
         resource_timeout: Duration::from_secs(if slow_timer { 30 } else { 15 }),
         seed,

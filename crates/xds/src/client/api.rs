@@ -1,5 +1,6 @@
 //! The inputs and outputs of the xDS client core.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,9 @@ pub struct XdsCoreConfig {
     pub gates: Gates,
     /// Limits on the size of responses.
     pub limits: Limits,
+    /// The certificate provider instances that Clusters may refer to; `None`, the default, if the client cannot use TLS
+    /// (see [`DecodeContext::certificate_providers`](crate::resource::DecodeContext)).
+    pub certificate_providers: Option<Arc<BTreeSet<String>>>,
     /// The time after which a requested resource is considered nonexistent (gRFC A57): 15 s, or 30 s if the timer is a
     /// transient error (gRFC A88).
     pub resource_timeout: Duration,
@@ -70,6 +74,7 @@ impl XdsCoreConfig {
             nack_mode: NackMode::default(),
             gates,
             limits: Limits::default(),
+            certificate_providers: None,
             resource_timeout: Duration::from_secs(if slow_timer { 30 } else { 15 }),
             seed,
         }

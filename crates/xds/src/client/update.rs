@@ -84,6 +84,7 @@ impl XdsCore {
             gates: self.config.gates,
             trusted_xds_server: self.config.trusted_xds_server,
             limits: self.config.limits,
+            certificate_providers: self.config.certificate_providers.clone(),
         };
         let cached = self.cache.of_type(resource_type);
         let judge = Judge { resource_type, cached, cx: &cx, nack_mode: self.config.nack_mode };

@@ -1,5 +1,6 @@
 //! One resource of a response: unwrapping, type check, decoding.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config;
@@ -14,7 +15,7 @@ use super::{Resource, ResourceType, Violations, cluster, elements, endpoint};
 use crate::{Gates, Limits};
 
 /// The parameters of validation other than the bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct DecodeContext {
     /// Feature gates, which determine the messages that are accepted.
     pub gates: Gates,
@@ -23,6 +24,9 @@ pub struct DecodeContext {
     pub trusted_xds_server: bool,
     /// Limits on the size of resources.
     pub limits: Limits,
+    /// The certificate provider instances that Clusters may refer to (gRFC A29). `None` if the client cannot use TLS:
+    /// then a Cluster with TLS settings is rejected, because its endpoints must not be reached in plaintext.
+    pub certificate_providers: Option<Arc<BTreeSet<String>>>,
 }
 
 /// The result of decoding one resource of a response.

@@ -48,7 +48,24 @@ const CLUSTERS: &[Nested] = &[list(1, &[])];
 /// Of Metadata: its maps.
 const METADATA: &[Nested] = &[list(1, &[]), list(2, &[])];
 
-/// Of a Cluster: all its lists. Those of an aggregate are in the config of its cluster type, which is the value of an Any.
+/// Of a CertificateValidationContext: SAN matchers, and what is not supported.
+const VALIDATION: &[Nested] = &[list(2, &[]), list(3, &[]), list(9, &[]), list(15, &[])];
+
+/// Of an UpstreamTlsContext: the lists of its parameters, certificates, protocols and validation contexts.
+const TLS: &[Nested] = &[message(
+    1,
+    &[
+        message(1, &[list(3, &[]), list(4, &[]), list(5, &[])]),
+        list(2, &[]),
+        list(4, &[]),
+        list(6, &[]),
+        message(3, VALIDATION),
+        message(8, &[message(1, VALIDATION)]),
+    ],
+)];
+
+/// Of a Cluster: all its lists. Those of an aggregate are in the config of its cluster type, and those of TLS settings in
+/// the config of its transport socket, both of which are the value of an Any.
 const CLUSTER: &[Nested] = &[
     message(38, &[message(2, &[message(2, CLUSTERS)])]),
     list(8, &[]),
@@ -60,6 +77,7 @@ const CLUSTER: &[Nested] = &[
     message(10, &[list(1, &[]), list(2, &[])]),
     message(19, &[list(24, &[])]),
     message(22, &[list(3, &[])]),
+    message(24, &[message(3, &[message(2, TLS)])]),
     message(25, METADATA),
     message(33, ENDPOINTS),
     message(41, &[list(1, &[])]),

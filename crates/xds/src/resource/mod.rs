@@ -29,7 +29,7 @@ pub use any::{DecodeContext, Decoded, decode};
 pub(crate) use any::{Update, decode_update};
 pub use cluster::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, ListedMetrics, LrsServer, MetricSelection,
-    OverrideHostStatus,
+    OverrideHostStatus, RootCertificates, UpstreamTls,
 };
 pub use common::MILLION;
 pub(crate) use elements::{has_more_reported_clusters, has_more_resources};

@@ -264,6 +264,7 @@ fn cluster(kind: ClusterKind) -> Resource {
         idle_timeout: Duration::from_secs(3600),
         outlier_detection: None,
         override_host_status: OverrideHostStatus::default(),
+        tls: None,
     }))
 }
 

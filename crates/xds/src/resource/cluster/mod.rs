@@ -4,6 +4,7 @@ mod discovery;
 mod metrics;
 mod outlier_detection;
 mod override_host_status;
+mod upstream_tls;
 mod validate;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use super::LbPolicy;
 pub(crate) use discovery::aggregate_config;
 pub use metrics::{ListedMetrics, MetricSelection};
 pub use override_host_status::OverrideHostStatus;
+pub use upstream_tls::{RootCertificates, UpstreamTls};
 
 /// A validated Cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,9 @@ pub struct Cluster {
     pub outlier_detection: Option<EjectionSettings>,
     /// The health statuses in which an endpoint serves its sessions (gRFC A55).
     pub override_host_status: OverrideHostStatus,
+    /// The TLS settings of connections to its endpoints (gRFC A29), if it has any. They apply to channels with xDS
+    /// credentials only.
+    pub tls: Option<Arc<UpstreamTls>>,
 }
 
 /// The kinds of clusters.

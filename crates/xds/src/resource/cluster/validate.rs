@@ -11,6 +11,7 @@ use prost::Name;
 
 use super::discovery::cluster_kind;
 use super::outlier_detection::outlier_detection;
+use super::upstream_tls::upstream_tls;
 use super::{CircuitBreakers, Cluster, LrsServer, MetricSelection, OverrideHostStatus};
 use crate::resource::common::duration;
 use crate::resource::extension::Extension;
@@ -40,10 +41,8 @@ impl NamedResource for wire::Cluster {
         let at_outliers = at.field("outlier_detection");
         let outlier_detection =
             self.outlier_detection.as_ref().and_then(|proto| outlier_detection(&at_outliers, proto));
-        // A cluster that requires TLS must not be served in plaintext.
-        if self.transport_socket.is_some() {
-            at.field("transport_socket").reject("TLS to endpoints is not supported yet");
-        }
+        let at_socket = at.field("transport_socket");
+        let tls = self.transport_socket.as_ref().and_then(|proto| upstream_tls(&at_socket, proto));
         Some(Resource::Cluster(Arc::new(Cluster {
             kind: kind?,
             lb_policy,
@@ -53,6 +52,7 @@ impl NamedResource for wire::Cluster {
             idle_timeout: idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT),
             outlier_detection,
             override_host_status: OverrideHostStatus::of(self),
+            tls: tls.map(Arc::new),
         })))
     }
 }

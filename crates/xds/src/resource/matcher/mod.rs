@@ -3,9 +3,11 @@
 mod matching;
 mod validate;
 
+use std::hash::{Hash, Hasher};
+
 use regex::Regex;
 
-pub(crate) use validate::{compile, header_matcher, path_matcher};
+pub(crate) use validate::{compile, header_matcher, path_matcher, string_matcher};
 
 /// Matches the path of a method. Prefix, path and regex are case sensitive by default.
 #[derive(Clone, Debug)]
@@ -104,5 +106,27 @@ impl PartialEq for StringMatcher {
                 (Regex(a), Regex(b)) => a.as_str() == b.as_str(),
                 _ => false,
             }
+    }
+}
+
+/// A regex equals itself.
+impl Eq for StringMatcher {}
+
+impl Hash for StringMatcher {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.ignore_case.hash(state);
+        std::mem::discriminant(&self.kind).hash(state);
+        self.kind.text().hash(state);
+    }
+}
+
+impl StringMatchKind {
+    /// The text that is compared, or the pattern of the regex.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Exact(text) | Self::Prefix(text) | Self::Suffix(text) | Self::Contains(text) => text,
+            Self::Regex(regex) => regex.as_str(),
+        }
     }
 }

@@ -181,7 +181,7 @@ fn a40_08_all_violations_are_collected() {
     cluster.transport_socket = Some(Default::default());
     let found = super::decode_message(&cluster).expect_err("violations");
     let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
-    assert_eq!(paths, ["eds_cluster_config", "lb_policy", "lrs_server", "transport_socket"]);
+    assert_eq!(paths, ["eds_cluster_config", "lb_policy", "lrs_server", "transport_socket.typed_config"]);
 }
 
 #[test]

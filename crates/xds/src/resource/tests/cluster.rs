@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
 use envoy_types::pb::envoy::config::core::v3::{
-    HttpProtocolOptions as CommonOptions, RoutingPriority, TransportSocket, TypedExtensionConfig,
+    HttpProtocolOptions as CommonOptions, RoutingPriority, TypedExtensionConfig,
 };
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
@@ -287,12 +287,6 @@ fn a99_18_the_list_needs_a_name() {
     let cx = gates(|gates| gates.aggregate_cluster_resource = true);
     let cluster = aggregate_resource(|resource| resource.resource_name.clear());
     rejects_with(&cluster, &cx, "cluster_type.typed_config.resource_name", "must not be empty");
-}
-
-#[test]
-fn a29_a_cluster_with_tls_is_rejected() {
-    let cluster = wire::Cluster { transport_socket: Some(TransportSocket::default()), ..eds_cluster() };
-    rejects(&cluster, "transport_socket", "TLS to endpoints is not supported yet");
 }
 
 #[test]

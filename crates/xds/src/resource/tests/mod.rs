@@ -15,6 +15,7 @@ mod outlier_detection;
 mod route;
 mod route_action;
 mod stateful_session;
+mod upstream_tls;
 mod wire_tree;
 
 use std::sync::Arc;
