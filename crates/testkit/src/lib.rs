@@ -49,6 +49,8 @@ mod observed;
 pub mod resources;
 mod server;
 mod sinks;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 pub use backend::{Backend, Call};
 pub use control_plane::{
