@@ -5,7 +5,8 @@
 //!
 //! [`TlsSettings`] says how a connection is secured; it has no key material, so it can be part of a key.
 //! [`ClientTls::handshake`] secures a connection with the material that the settings refer to, in its latest version.
-//! [`FileWatcher`] reads that material again and again.
+//! [`SecureConnector`] does so for the connections of `proxyless-transport`. [`FileWatcher`] reads that material again and
+//! again.
 //!
 //! Cryptography is that of the process's installed [`CryptoProvider`](rustls::crypto::CryptoProvider), otherwise that
 //! of the feature `tls-ring` or `tls-aws-lc`.
@@ -21,6 +22,7 @@
 
 mod certificate;
 mod client_tls;
+mod connector;
 mod crypto;
 mod file;
 mod file_watcher;
@@ -38,6 +40,7 @@ mod verifier;
 
 pub use certificate::{Certificate, SubjectAltName, Validity};
 pub use client_tls::ClientTls;
+pub use connector::SecureConnector;
 pub use crypto::{NoCryptoProvider, crypto_provider};
 pub use file::FileError;
 pub use file_watcher::FileWatcher;
