@@ -16,6 +16,7 @@ pub mod lrs;
 pub mod metadata;
 pub mod resources;
 pub mod text;
+pub mod tls;
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +36,7 @@ impl Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 21] = [
     Target::new("listener", Some("resources.dict"), resources::listener),
     Target::new("route_configuration", Some("resources.dict"), resources::route_configuration),
     Target::new("cluster", Some("resources.dict"), resources::cluster),
@@ -55,4 +56,6 @@ pub const TARGETS: [Target; 19] = [
     Target::new("frame_tap", Some("frames.dict"), frames::frame_tap),
     Target::new("http2", Some("frames.dict"), http2::http2),
     Target::new("dns", Some("dns.dict"), dns::dns),
+    Target::new("certificate", None, tls::certificate),
+    Target::new("trust_bundle_map", Some("trust_bundle_map.dict"), tls::trust_bundle_map),
 ];

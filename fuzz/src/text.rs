@@ -2,10 +2,10 @@
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use prost::Message as _;
-use proxyless_xds::XdsTarget;
-use proxyless_xds::bootstrap::Bootstrap;
+use proxyless_xds::bootstrap::{Bootstrap, BootstrapOptions};
 use proxyless_xds::client::{XdsCore, XdsCoreConfig};
 use proxyless_xds::lrs::{LrsCore, LrsCoreConfig};
+use proxyless_xds::{Gates, XdsTarget};
 
 /// The JSON of a bootstrap.
 ///
@@ -13,6 +13,10 @@ use proxyless_xds::lrs::{LrsCore, LrsCoreConfig};
 /// a server, its node survives encoding, and cores can be created from it.
 pub fn bootstrap(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut options = BootstrapOptions::default();
+    (options.tls, options.google_default) = (true, true);
+    options.gates = Gates::from_variables(|_| Some("true".to_owned()));
+    let _ = Bootstrap::from_json_with(text, &options);
     let parsed = Bootstrap::from_json(text);
     assert_eq!(parsed, Bootstrap::from_json(text), "the second time");
     match parsed {

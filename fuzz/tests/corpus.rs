@@ -2,19 +2,26 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prost::encoding::encode_varint;
 use prost::{Message, Name};
-use proxyless_testkit::envoy_types::pb::envoy::config::core::v3::{HealthStatus, Metadata};
+use proxyless_testkit::envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use proxyless_testkit::envoy_types::pb::envoy::config::core::v3::transport_socket::ConfigType;
+use proxyless_testkit::envoy_types::pb::envoy::config::core::v3::{HealthStatus, Metadata, TransportSocket};
 use proxyless_testkit::envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use proxyless_testkit::envoy_types::pb::envoy::config::endpoint::v3::locality_lb_endpoints::{
     LbConfig, LbEndpointList,
 };
+use proxyless_testkit::envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use proxyless_testkit::envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
 use proxyless_testkit::envoy_types::pb::envoy::service::discovery::v3::{
     DiscoveryResponse, Resource as Wrapper,
 };
 use proxyless_testkit::envoy_types::pb::envoy::service::load_stats::v3::LoadStatsResponse;
+use proxyless_testkit::envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use proxyless_testkit::envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher};
 use proxyless_testkit::envoy_types::pb::google::protobuf::value::Kind;
 use proxyless_testkit::envoy_types::pb::google::protobuf::{Any, Struct, UInt32Value, Value};
 use proxyless_testkit::resources::*;
@@ -40,6 +47,7 @@ fn the_resources_of_the_corpus_are_good() {
     let cx = DecodeContext {
         gates: Gates::from_variables(|_| Some("true".into())),
         trusted_xds_server: true,
+        certificate_providers: Some(Arc::new(["certs".to_owned()].into())),
         ..DecodeContext::default()
     };
     let types = ["listener", "route_configuration", "cluster", "endpoints", "aggregate_cluster"];
@@ -179,6 +187,7 @@ fn resources() -> Vec<Seed> {
         ("cluster", "aggregate", aggregate_cluster("a", ["b", "c"]).encode_to_vec()),
         ("cluster", "aggregate_resource", aggregate_resource_cluster("a", "b").encode_to_vec()),
         ("cluster", "full", full.encode_to_vec()),
+        ("cluster", "tls", tls_cluster()),
         ("endpoints", "priorities", assignment_of_two()),
         ("endpoints", "full", endpoints.encode_to_vec()),
         ("endpoints", "rare", rare_endpoints()),
@@ -191,6 +200,40 @@ fn resources() -> Vec<Seed> {
 }
 
 /// The numbers are those of the steps in `src/ads.rs` and `src/lrs.rs`.
+#[allow(deprecated)] // A29 uses fields that Envoy has replaced since
+fn tls_cluster() -> Vec<u8> {
+    let instance = Some(tls::CertificateProviderPluginInstance {
+        instance_name: "certs".into(),
+        certificate_name: String::new(),
+    });
+    let matcher = |pattern| StringMatcher { match_pattern: Some(pattern), ignore_case: true };
+    let regex = RegexMatcher { regex: "a.*".into(), ..Default::default() };
+    let validation = tls::CertificateValidationContext {
+        ca_certificate_provider_instance: instance.clone(),
+        match_subject_alt_names: vec![
+            matcher(MatchPattern::Exact("a.example".into())),
+            matcher(MatchPattern::SafeRegex(regex)),
+        ],
+        ..Default::default()
+    };
+    let context = tls::UpstreamTlsContext {
+        common_tls_context: Some(tls::CommonTlsContext {
+            tls_certificate_provider_instance: instance,
+            validation_context_type: Some(ValidationContextType::ValidationContext(validation)),
+            ..Default::default()
+        }),
+        sni: "a.example".into(),
+        auto_host_sni: true,
+        auto_sni_san_validation: true,
+        ..Default::default()
+    };
+    let any = Any { type_url: tls::UpstreamTlsContext::type_url(), value: context.encode_to_vec() };
+    let socket = TransportSocket { name: "tls".into(), config_type: Some(ConfigType::TypedConfig(any)) };
+    let mut cluster = Cluster::decode(eds_cluster("a").encode_to_vec().as_slice()).unwrap();
+    cluster.transport_socket = Some(socket);
+    cluster.encode_to_vec()
+}
+
 fn streams() -> Vec<Seed> {
     let response = DiscoveryResponse {
         version_info: "1".into(),
@@ -236,10 +279,27 @@ fn texts() -> Vec<Seed> {
     "locality": {"region": "r", "zone": "z", "sub_zone": "s"}
   },
   "authorities": {"x": {"client_listener_resource_name_template": "xdstp://x/envoy.config.listener.v3.Listener/%s"}},
-  "certificate_providers": {"c": {"plugin_name": "file_watcher", "config": {}}},
+  "certificate_providers": {"c": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/ca"}}},
   "client_default_listener_resource_name_template": "%s"
 }"#;
+    let secure = r#"{
+  "xds_servers": [{
+    "server_uri": "xds.example:443",
+    "channel_creds": [
+      {"type": "google_default"},
+      {"type": "tls", "config": {"ca_certificate_file": "/ca", "refresh_interval": "1.5s"}},
+      {"type": "insecure"}
+    ],
+    "call_creds": [{"type": "jwt_token_file", "config": {"jwt_token_file": "/token"}}]
+  }],
+  "certificate_providers": {
+    "a": {"plugin_name": "file_watcher", "config": {"certificate_file": "/cert", "private_key_file": "/key"}},
+    "b": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/ca", "spiffe_trust_bundle_map_file": "/map"}},
+    "c": {"plugin_name": "other"}
+  }
+}"#;
     vec![
+        ("bootstrap", "secure", secure.into()),
         ("bootstrap", "small", small.into()),
         ("bootstrap", "full", full.into()),
         ("target_uri", "three_slashes", "xds:///a.example:80".into()),

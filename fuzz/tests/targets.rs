@@ -99,4 +99,6 @@ tests! {
     frame_tap,
     http2,
     dns,
+    certificate,
+    trust_bundle_map,
 }
