@@ -4,189 +4,134 @@
 use super::ResourceType;
 use super::protobuf::{Malformed, Reader};
 use crate::Limits;
+use Nested::{List, Lists, Message};
 
 /// The shortest element of a list: its key and a length of zero.
 const SHORTEST: usize = 2;
 
-/// A field that may contain list elements.
-struct Nested {
-    number: u32,
-    /// Whether each occurrence counts as an element.
-    kind: Kind,
-    fields: &'static [Nested],
+/// Fields of a message that are lists, or contain lists.
+enum Nested {
+    /// Lists whose elements contain no lists.
+    Lists(&'static [u32]),
+    /// A list whose elements contain lists.
+    List(u32, &'static [Nested]),
+    /// A message that contains lists, and is not an element itself.
+    Message(u32, &'static [Nested]),
 }
 
-enum Kind {
-    List,
-    Message,
-}
-
-const fn list(number: u32, fields: &'static [Nested]) -> Nested {
-    Nested { number, kind: Kind::List, fields }
-}
-
-const fn message(number: u32, fields: &'static [Nested]) -> Nested {
-    Nested { number, kind: Kind::Message, fields }
+impl Nested {
+    fn has(&self, number: u32) -> bool {
+        match self {
+            Lists(numbers) => numbers.contains(&number),
+            List(own, _) | Message(own, _) => *own == number,
+        }
+    }
 }
 
 /// In a ClusterLoadAssignment: localities, their endpoints, additional addresses; drop categories.
 const ENDPOINTS: &[Nested] =
-    &[list(2, &[list(2, &[message(1, &[list(4, &[])])])]), message(4, &[list(2, &[])])];
+    &[List(2, &[List(2, &[Message(1, &[Lists(&[4])])])]), Message(4, &[Lists(&[2])])];
 
 /// In a RouteConfiguration: virtual hosts, their routes, header matchers, weighted clusters and hash policies.
-const ROUTES: &[Nested] = &[list(
+const ROUTES: &[Nested] = &[List(
     2,
-    &[list(3, &[message(1, &[list(6, &[])]), message(2, &[message(3, &[list(1, &[])]), list(15, &[])])])],
+    &[List(3, &[Message(1, &[Lists(&[6])]), Message(2, &[Message(3, &[Lists(&[1])]), Lists(&[15])])])],
 )];
 
 /// In a Listener: the routes inside its connection manager, which is the value of an Any.
-const INLINE_ROUTES: &[Nested] = &[message(19, &[message(1, &[message(2, &[message(4, ROUTES)])])])];
+const INLINE_ROUTES: &[Nested] = &[Message(19, &[Message(1, &[Message(2, &[Message(4, ROUTES)])])])];
 
 /// Of a ClusterConfig: the clusters below an aggregate.
-const CLUSTERS: &[Nested] = &[list(1, &[])];
+const CLUSTERS: &[Nested] = &[Lists(&[1])];
 
 /// Of Metadata: its maps.
-const METADATA: &[Nested] = &[list(1, &[]), list(2, &[])];
+const METADATA: &[Nested] = &[Lists(&[1, 2])];
 
 /// Of a CertificateValidationContext: SAN matchers, and what is not supported.
-const VALIDATION: &[Nested] = &[list(2, &[]), list(3, &[]), list(9, &[]), list(15, &[])];
+const VALIDATION: &[Nested] = &[Lists(&[2, 3, 9, 15])];
 
 /// Of an UpstreamTlsContext: the lists of its parameters, certificates, protocols and validation contexts.
-const TLS: &[Nested] = &[message(
+const TLS: &[Nested] = &[Message(
     1,
     &[
-        message(1, &[list(3, &[]), list(4, &[]), list(5, &[])]),
-        list(2, &[]),
-        list(4, &[]),
-        list(6, &[]),
-        message(3, VALIDATION),
-        message(8, &[message(1, VALIDATION)]),
+        Message(1, &[Lists(&[3, 4, 5])]),
+        Lists(&[2, 4, 6]),
+        Message(3, VALIDATION),
+        Message(8, &[Message(1, VALIDATION)]),
     ],
 )];
 
 /// Of a Cluster: all its lists. Those of an aggregate are in the config of its cluster type, and those of TLS settings in
 /// the config of its transport socket, both of which are the value of an Any.
 const CLUSTER: &[Nested] = &[
-    message(38, &[message(2, &[message(2, CLUSTERS)])]),
-    list(8, &[]),
-    list(18, &[]),
-    list(36, &[]),
-    list(40, &[]),
-    list(43, &[]),
-    list(57, &[]),
-    message(10, &[list(1, &[]), list(2, &[])]),
-    message(19, &[list(24, &[])]),
-    message(22, &[list(3, &[])]),
-    message(24, &[message(3, &[message(2, TLS)])]),
-    message(25, METADATA),
-    message(33, ENDPOINTS),
-    message(41, &[list(1, &[])]),
+    Message(38, &[Message(2, &[Message(2, CLUSTERS)])]),
+    Lists(&[8, 18, 36, 40, 43, 57]),
+    Message(10, &[Lists(&[1, 2])]),
+    Message(19, &[Lists(&[24])]),
+    Message(22, &[Lists(&[3])]),
+    Message(24, &[Message(3, &[Message(2, TLS)])]),
+    Message(25, METADATA),
+    Message(33, ENDPOINTS),
+    Message(41, &[Lists(&[1])]),
 ];
 
 /// Of a RetryPolicy: predicates and headers.
-const RETRY: &[Nested] = &[list(5, &[]), list(9, &[]), list(10, &[]), list(12, &[])];
+const RETRY: &[Nested] = &[Lists(&[5, 9, 10, 12])];
 
 /// Of a Route: what is not in [`ROUTES`]. In its match, its action with weighted clusters and retries, and itself.
 const OTHER_OF_ROUTE: &[Nested] = &[
-    message(1, &[list(7, &[]), list(13, &[]), list(16, &[]), list(17, &[])]),
-    message(
+    Message(1, &[Lists(&[7, 13, 16, 17])]),
+    Message(
         2,
         &[
-            list(13, &[]),
-            list(25, &[]),
-            list(30, &[]),
-            message(
-                3,
-                &[message(
-                    1,
-                    &[
-                        list(4, &[]),
-                        list(5, &[]),
-                        list(6, &[]),
-                        list(9, &[]),
-                        list(10, &[]),
-                        message(3, METADATA),
-                    ],
-                )],
-            ),
-            message(4, METADATA),
-            message(9, RETRY),
+            Lists(&[13, 25, 30]),
+            Message(3, &[Message(1, &[Lists(&[4, 5, 6, 9, 10]), Message(3, METADATA)])]),
+            Message(4, METADATA),
+            Message(9, RETRY),
         ],
     ),
-    message(4, METADATA),
-    list(9, &[]),
-    list(10, &[]),
-    list(11, &[]),
-    list(12, &[]),
-    list(13, &[]),
-    list(21, &[]),
+    Message(4, METADATA),
+    Lists(&[9, 10, 11, 12, 13, 21]),
 ];
 
 /// Of a VirtualHost: the same, and its own lists.
 const OTHER_OF_HOST: &[Nested] = &[
-    message(3, OTHER_OF_ROUTE),
-    list(2, &[]),
-    list(5, &[]),
-    list(6, &[]),
-    list(7, &[]),
-    list(10, &[]),
-    list(11, &[]),
-    list(13, &[]),
-    list(15, &[]),
-    list(22, &[]),
-    list(26, &[]),
-    message(16, RETRY),
-    message(24, METADATA),
+    Message(3, OTHER_OF_ROUTE),
+    Lists(&[2, 5, 6, 7, 10, 11, 13, 15, 22, 26]),
+    Message(16, RETRY),
+    Message(24, METADATA),
 ];
 
 /// Of a RouteConfiguration: the same, and its own lists.
-const OTHER_OF_ROUTES: &[Nested] = &[
-    message(2, OTHER_OF_HOST),
-    list(3, &[]),
-    list(4, &[]),
-    list(5, &[]),
-    list(6, &[]),
-    list(8, &[]),
-    list(12, &[]),
-    list(13, &[]),
-    list(16, &[]),
-    list(19, &[]),
-];
+const OTHER_OF_ROUTES: &[Nested] = &[Message(2, OTHER_OF_HOST), Lists(&[3, 4, 5, 6, 8, 12, 13, 16, 19])];
 
 /// Of a Listener: the same inside of its connection manager, whose lists count, and its own.
 const OTHER_OF_LISTENER: &[Nested] = &[
-    message(
+    Message(
         19,
-        &[message(
+        &[Message(
             1,
-            &[message(
+            &[Message(
                 2,
                 &[
-                    message(4, OTHER_OF_ROUTES),
-                    list(5, &[]),
-                    list(13, &[]),
-                    list(23, &[]),
-                    list(46, &[]),
-                    list(52, &[]),
-                    message(7, &[list(8, &[])]),
-                    message(38, &[list(1, &[])]),
+                    Message(4, OTHER_OF_ROUTES),
+                    Lists(&[5, 13, 23, 46, 52]),
+                    Message(7, &[Lists(&[8])]),
+                    Message(38, &[Lists(&[1])]),
                 ],
             )],
         )],
     ),
-    list(3, &[list(3, &[])]),
-    list(9, &[]),
-    list(13, &[]),
-    list(22, &[]),
-    list(33, &[]),
-    message(6, METADATA),
+    List(3, &[Lists(&[3])]),
+    Lists(&[9, 13, 22, 33]),
+    Message(6, METADATA),
 ];
 
 /// Of a LoadStatsResponse: the clusters whose load is asked for.
-const REPORTED_CLUSTERS: &[Nested] = &[list(1, &[])];
+const REPORTED_CLUSTERS: &[Nested] = &[Lists(&[1])];
 
 /// In a DiscoveryResponse: resources, and errors of resources.
-const RESOURCES: &[Nested] = &[list(2, &[]), list(7, &[])];
+const RESOURCES: &[Nested] = &[Lists(&[2, 7])];
 
 /// The path and text of the violation, if the resource has more elements than the limit.
 pub(super) fn excess(of: ResourceType, value: &[u8], limits: &Limits) -> Option<(&'static str, String)> {
@@ -248,23 +193,21 @@ impl From<Malformed> for Stop {
     }
 }
 
-fn count(bytes: &[u8], lists: &[Nested], left: &mut usize) -> Result<(), Stop> {
+fn count(bytes: &[u8], fields: &[Nested], left: &mut usize) -> Result<(), Stop> {
     let mut reader = Reader::new(bytes);
     while let Some(key) = reader.next_key()? {
-        let Some(nested) = lists.iter().find(|nested| nested.number == key.number()) else {
+        let Some(nested) = fields.iter().find(|nested| nested.has(key.number())) else {
             reader.skip(key)?;
             continue;
         };
         let inner = reader.bytes(key)?;
-        if let Kind::List = nested.kind {
+        if !matches!(nested, Message(..)) {
             *left = left.checked_sub(1).ok_or(Stop::Excess)?;
         }
-        if !nested.fields.is_empty() {
-            // A malformed part may be another type of message, or be replaced later; the rest is counted anyway.
-            match count(inner, nested.fields, left) {
-                Err(Stop::Excess) => return Err(Stop::Excess),
-                Ok(()) | Err(Stop::Malformed) => {}
-            }
+        let (List(_, fields) | Message(_, fields)) = nested else { continue };
+        // A malformed part may be another type of message, or be replaced later; the rest is counted anyway.
+        if let Err(Stop::Excess) = count(inner, fields, left) {
+            return Err(Stop::Excess);
         }
     }
     Ok(())
