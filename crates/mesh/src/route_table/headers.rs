@@ -3,47 +3,22 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
-use proxyless_xds::resource::{HeaderMatcher, HeaderValueMatcher};
+use proxyless_xds::resource::HeaderMatcher;
 
-use super::path::CompiledString;
-
-/// A compiled header matcher.
+/// A header matcher with the source of its header's value.
 #[derive(Debug)]
 pub(super) struct CompiledHeader {
     source: HeaderSource,
-    value: CompiledValue,
-    invert: bool,
-}
-
-#[derive(Debug)]
-enum CompiledValue {
-    String(CompiledString),
-    Range { start: i64, end: i64 },
-    Present(bool),
+    matcher: HeaderMatcher,
 }
 
 impl CompiledHeader {
     pub(super) fn new(matcher: &HeaderMatcher) -> Self {
-        let value = match &matcher.value {
-            HeaderValueMatcher::String(string) => CompiledValue::String(CompiledString::new(string)),
-            HeaderValueMatcher::Range { start, end } => CompiledValue::Range { start: *start, end: *end },
-            HeaderValueMatcher::Present(present) => CompiledValue::Present(*present),
-        };
-        Self { source: HeaderSource::new(&matcher.name), value, invert: matcher.invert }
+        Self { source: HeaderSource::new(&matcher.name), matcher: matcher.clone() }
     }
 
     pub(super) fn matches(&self, headers: &HeaderMap) -> bool {
-        let value = self.source.value(headers);
-        let matched = match (&self.value, value) {
-            (CompiledValue::Present(wanted), value) => value.is_some() == *wanted,
-            // As in every implementation: an absent header matches neither a condition nor its inversion.
-            (_, None) => return false,
-            (CompiledValue::String(string), Some(value)) => string.matches(&value),
-            (CompiledValue::Range { start, end }, Some(value)) => {
-                value.trim().parse().is_ok_and(|number: i64| (*start..*end).contains(&number))
-            }
-        };
-        matched != self.invert
+        self.matcher.matches(self.source.value(headers).as_deref())
     }
 }
 

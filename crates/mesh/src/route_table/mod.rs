@@ -7,7 +7,6 @@ mod destinations;
 mod entry;
 mod hash;
 mod headers;
-mod path;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -18,12 +17,11 @@ use std::time::Duration;
 use http::HeaderMap;
 use proxyless_balancer::api::{Code, PickError};
 use proxyless_sans_io::Rng;
-use proxyless_xds::resource::{CookieSession, HttpFilter, MILLION, Route, VirtualHost};
+use proxyless_xds::resource::{CookieSession, HttpFilter, MILLION, PathMatcher, Route, VirtualHost};
 
 use self::destinations::{Claims, Destinations, FilterSource};
 pub use self::entry::RouteEntry;
 use self::headers::CompiledHeader;
-use self::path::CompiledPath;
 use crate::cluster_claim::ClusterClaim;
 
 /// The compiled routes of a virtual host.
@@ -146,7 +144,7 @@ impl RouteTable {
 
 #[derive(Debug)]
 struct CompiledRoute {
-    path: CompiledPath,
+    path: PathMatcher,
     headers: Box<[CompiledHeader]>,
     /// The fraction of RPCs that match, in millionths; `None`: all.
     fraction: Option<u32>,
@@ -173,7 +171,7 @@ impl CompiledRoute {
             Some(Action::Forward { route: Arc::new(entry), destinations })
         });
         Self {
-            path: CompiledPath::new(&route.matcher.path),
+            path: route.matcher.path.clone(),
             headers: route.matcher.headers.iter().map(CompiledHeader::new).collect(),
             fraction: route.matcher.fraction_per_million.filter(|&n| n < MILLION),
             action: forward.unwrap_or(Action::None { name }),
