@@ -24,8 +24,8 @@ impl Default for BackoffConfig {
 }
 
 impl BackoffConfig {
-    /// The delay with jitter after `failures` earlier failures, as a [`Backoff`] in that state would return it. For
-    /// callers that track many sequences and store only the failure count.
+    /// The delay with jitter after `failures` earlier failures. For callers that track many sequences and store only the
+    /// failure count; others use a [`Backoff`].
     pub fn delay_after(&self, failures: u32, rng: &mut Rng) -> Duration {
         let mut base = self.initial;
         for _ in 0..failures {
@@ -35,10 +35,6 @@ impl BackoffConfig {
             }
             base = next;
         }
-        self.jittered(base, rng)
-    }
-
-    fn jittered(&self, base: Duration, rng: &mut Rng) -> Duration {
         base.mul_f64(1.0 + self.jitter * (2.0 * rng.unit() - 1.0))
     }
 }
@@ -47,26 +43,26 @@ impl BackoffConfig {
 #[derive(Clone, Debug)]
 pub struct Backoff {
     config: BackoffConfig,
-    next: Duration,
+    failures: u32,
 }
 
 impl Backoff {
     /// Creates a backoff that starts with the initial delay.
     #[must_use]
     pub fn new(config: BackoffConfig) -> Self {
-        Self { config, next: config.initial }
+        Self { config, failures: 0 }
     }
 
     /// Returns the delay after one more failure, with jitter.
     pub fn next_delay(&mut self, rng: &mut Rng) -> Duration {
-        let base = self.next;
-        self.next = base.mul_f64(self.config.multiplier).min(self.config.max);
-        self.config.jittered(base, rng)
+        let delay = self.config.delay_after(self.failures, rng);
+        self.failures = self.failures.saturating_add(1);
+        delay
     }
 
     /// Starts over with the initial delay, after a success.
     pub fn reset(&mut self) {
-        self.next = self.config.initial;
+        self.failures = 0;
     }
 }
 
