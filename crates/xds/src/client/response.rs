@@ -1,7 +1,6 @@
 //! Validation of a response: which of its resources are valid, and why others are not. Changes no state.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use proxyless_sans_io::values::Code;
@@ -114,29 +113,22 @@ impl Judge<'_> {
                 }
             }
         };
-        match verdict.outcomes.entry(name) {
-            Entry::Vacant(place) => {
-                if let Outcome::Invalid(why) = &outcome {
-                    verdict.faults.push(format_args!("resource {i} ({}): {why}", place.key()));
-                }
-                let outcome = self.worth_keeping(place.key(), outcome);
-                place.insert(Judged { outcome, raw: any });
-            }
+        match verdict.outcomes.get_mut(&name) {
             // A heartbeat adds nothing to the resource itself.
-            Entry::Occupied(_) if matches!(outcome, Outcome::Heartbeat) => {}
-            Entry::Occupied(mut first) if matches!(first.get().outcome, Outcome::Heartbeat) => {
-                if let Outcome::Invalid(why) = &outcome {
-                    verdict.faults.push(format_args!("resource {i} ({}): {why}", first.key()));
-                }
-                let outcome = self.worth_keeping(first.key(), outcome);
-                first.insert(Judged { outcome, raw: any });
-            }
+            Some(_) if matches!(outcome, Outcome::Heartbeat) => {}
             // A duplicate is harmless, and if invalid it is listed once.
-            Entry::Occupied(first) if first.get().raw == any => {}
-            Entry::Occupied(mut first) => {
+            Some(first) if first.raw == any => {}
+            Some(first) if !matches!(first.outcome, Outcome::Heartbeat) => {
                 let why = "occurs twice in the response, with different content";
-                verdict.faults.push(format_args!("resource {i} ({}): {why}", first.key()));
-                first.get_mut().outcome = Outcome::Invalid(why.into());
+                verdict.faults.push(format_args!("resource {i} ({name}): {why}"));
+                first.outcome = Outcome::Invalid(why.into());
+            }
+            _ => {
+                if let Outcome::Invalid(why) = &outcome {
+                    verdict.faults.push(format_args!("resource {i} ({name}): {why}"));
+                }
+                let outcome = self.worth_keeping(&name, outcome);
+                verdict.outcomes.insert(name, Judged { outcome, raw: any });
             }
         }
     }
