@@ -87,13 +87,13 @@ impl World {
         let open = mode & 1 != 0;
         let gates = Gates::from_variables(|_| open.then(|| "true".to_owned()));
         let mut config = XdsCoreConfig::new(&bootstrap(), gates, u64::from(mode));
-        config.ignore_resource_deletion = mode & 2 != 0;
-        config.fail_on_data_errors = mode & 4 != 0;
-        config.resource_timer_is_transient_error = mode & 8 != 0;
+        config.features.ignore_resource_deletion = mode & 2 != 0;
+        config.features.fail_on_data_errors = mode & 4 != 0;
+        config.features.resource_timer_is_transient_error = mode & 8 != 0;
         config.nack_mode = if mode & 16 != 0 { NackMode::WholeResponse } else { NackMode::PerResource };
         let cx = DecodeContext {
             gates,
-            trusted_xds_server: config.trusted_xds_server,
+            trusted_xds_server: config.features.trusted_xds_server,
             limits: config.limits,
             certificate_providers: None,
         };

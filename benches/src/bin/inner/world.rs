@@ -11,6 +11,7 @@ use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::Time;
 use proxyless_xds::StreamId;
+use proxyless_xds::bootstrap::ServerFeatures;
 use proxyless_xds::client::{
     Effect, Input, NackMode, ReadToken, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore, XdsCoreConfig,
 };
@@ -204,10 +205,7 @@ fn key(watch: WatchId) -> WatchKey {
 fn xds_config() -> XdsCoreConfig {
     XdsCoreConfig {
         server_uri: "bench:///server".into(),
-        ignore_resource_deletion: false,
-        fail_on_data_errors: false,
-        resource_timer_is_transient_error: false,
-        trusted_xds_server: false,
+        features: ServerFeatures::default(),
         node: Bytes::new(),
         node_id: "bench".into(),
         nack_mode: NackMode::default(),

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::{Rng, Time};
+use proxyless_xds::bootstrap::ServerFeatures;
 use proxyless_xds::client::{Input, NackMode, ReadToken, WatchKey, WatcherId, XdsCore, XdsCoreConfig};
 use proxyless_xds::resource::ResourceType;
 use proxyless_xds::{Gates, lrs};
@@ -407,10 +408,11 @@ fn xds_config(settings: &Settings, seed: u64) -> XdsCoreConfig {
     let slow_timer = settings.data_errors && settings.transient_timer;
     XdsCoreConfig {
         server_uri: "sim:///server".into(),
-        ignore_resource_deletion: false,
-        fail_on_data_errors: settings.data_errors,
-        trusted_xds_server: false,
-        resource_timer_is_transient_error: settings.transient_timer,
+        features: ServerFeatures {
+            fail_on_data_errors: settings.data_errors,
+            resource_timer_is_transient_error: settings.transient_timer,
+            ..ServerFeatures::default()
+        },
         node: encode::node(),
         node_id: "sim".into(),
         nack_mode: if settings.whole_response_nacks {

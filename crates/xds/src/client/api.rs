@@ -9,7 +9,7 @@ use bytes::Bytes;
 use proxyless_sans_io::values::Code;
 
 use super::ids::{ReadToken, WatchKey, WatcherId};
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{Bootstrap, ServerFeatures};
 use crate::resource::{Resource, ResourceType};
 use crate::{Gates, Limits, StreamId};
 
@@ -29,14 +29,8 @@ pub enum NackMode {
 pub struct XdsCoreConfig {
     /// The server's URI, for error messages.
     pub server_uri: Arc<str>,
-    /// The server's feature `ignore_resource_deletion` (gRFC A53).
-    pub ignore_resource_deletion: bool,
-    /// The server's feature `fail_on_data_errors` (gRFC A88).
-    pub fail_on_data_errors: bool,
-    /// The server's feature `resource_timer_is_transient_error` (gRFC A88).
-    pub resource_timer_is_transient_error: bool,
-    /// The server's feature `trusted_xds_server` (gRFC A81).
-    pub trusted_xds_server: bool,
+    /// The server's features.
+    pub features: ServerFeatures,
     /// The encoded `envoy.config.core.v3.Node`, sent in the first request of each stream.
     pub node: Bytes,
     /// The node's id, for error messages.
@@ -65,10 +59,7 @@ impl XdsCoreConfig {
         let slow_timer = gates.data_error_handling && server.features.resource_timer_is_transient_error;
         Self {
             server_uri: server.uri.as_str().into(),
-            ignore_resource_deletion: server.features.ignore_resource_deletion,
-            fail_on_data_errors: server.features.fail_on_data_errors,
-            resource_timer_is_transient_error: server.features.resource_timer_is_transient_error,
-            trusted_xds_server: server.features.trusted_xds_server,
+            features: server.features,
             node: bootstrap.encoded_node(),
             node_id: bootstrap.node_id().into(),
             nack_mode: NackMode::default(),

@@ -298,8 +298,8 @@ impl XdsCore {
         while let Some((resource_type, name, since)) = self.cache.expire(now) {
             let why = self.timeout_text(resource_type, now, since);
             // gRFC A88: with this feature the timer indicates that the server is slow, not that the resource is absent.
-            let transient =
-                self.config.gates.data_error_handling && self.config.resource_timer_is_transient_error;
+            let transient = self.config.gates.data_error_handling
+                && self.config.features.resource_timer_is_transient_error;
             let kind = if transient {
                 ResourceErrorKind::Timeout(why)
             } else {

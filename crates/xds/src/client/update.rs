@@ -82,7 +82,7 @@ impl XdsCore {
         );
         let cx = DecodeContext {
             gates: self.config.gates,
-            trusted_xds_server: self.config.trusted_xds_server,
+            trusted_xds_server: self.config.features.trusted_xds_server,
             limits: self.config.limits,
             certificate_providers: self.config.certificate_providers.clone(),
         };
@@ -210,9 +210,9 @@ impl XdsCore {
             return;
         }
         let keep = if self.config.gates.data_error_handling {
-            !self.config.fail_on_data_errors
+            !self.config.features.fail_on_data_errors
         } else {
-            self.config.ignore_resource_deletion
+            self.config.features.ignore_resource_deletion
         };
         if !keep {
             self.cache.drop_data(of, name);
@@ -223,7 +223,7 @@ impl XdsCore {
     }
 
     fn fails_on_data_errors(&self) -> bool {
-        self.config.gates.data_error_handling && self.config.fail_on_data_errors
+        self.config.gates.data_error_handling && self.config.features.fail_on_data_errors
     }
 
     /// answers for every type that was ever requested on the stream, and only for those: an answer without names
