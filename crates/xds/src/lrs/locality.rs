@@ -95,12 +95,15 @@ impl LocalityLoad {
     }
 }
 
-/// The numbers of calls so far.
+/// The number of calls of a locality so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Totals {
-    pub(super) issued: u64,
-    pub(super) succeeded: u64,
-    pub(super) failed: u64,
+pub struct Totals {
+    /// Calls that were sent.
+    pub issued: u64,
+    /// Calls that succeeded.
+    pub succeeded: u64,
+    /// Calls that failed.
+    pub failed: u64,
 }
 
 impl Totals {
@@ -108,7 +111,9 @@ impl Totals {
         self.succeeded + self.failed
     }
 
-    pub(super) fn in_progress(self) -> u64 {
+    /// Calls in progress.
+    #[must_use]
+    pub fn in_progress(self) -> u64 {
         self.issued.saturating_sub(self.finished())
     }
 }

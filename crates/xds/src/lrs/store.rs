@@ -119,9 +119,7 @@ impl LoadStore {
         let localities = counters.localities.iter();
         let categories = counters.categories.iter();
         LoadView {
-            localities: localities
-                .map(|(locality, of)| (locality.clone(), of.counter.totals().into()))
-                .collect(),
+            localities: localities.map(|(locality, of)| (locality.clone(), of.counter.totals())).collect(),
             categories: categories.map(|(category, of)| (Arc::clone(category), of.counter.count())).collect(),
             uncategorized: self.uncategorized.count(),
         }

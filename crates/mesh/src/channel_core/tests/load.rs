@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::{CallTicket, Code};
 use proxyless_balancer::testing::address;
-use proxyless_xds::lrs::{LoadStore, LocalityView};
+use proxyless_xds::lrs::{LoadStore, Totals};
 use proxyless_xds::resource::{
     CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment, LbPolicy, ListedMetrics, Locality,
     LrsServer, MetricSelection, ResourceType,
@@ -45,8 +45,8 @@ fn run(world: &mut World, path: &str, code: Code) {
 }
 
 /// Issued, succeeded, failed, in progress.
-fn counts(view: &LocalityView) -> [u64; 4] {
-    [view.issued, view.succeeded, view.failed, view.in_progress]
+fn counts(view: &Totals) -> [u64; 4] {
+    [view.issued, view.succeeded, view.failed, view.in_progress()]
 }
 
 /// The counts of the only store and its only locality, with the locality's region.
@@ -84,7 +84,7 @@ fn a27_57_a27_93_calls_are_counted_by_locality() {
         let seen = view.localities[&Locality { region: region.into(), ..Default::default() }];
         let running = u64::from(place == at);
         assert_eq!((seen.issued, seen.succeeded), (to[place] + running, to[place]), "{region}");
-        assert_eq!((seen.failed, seen.in_progress), (0, running), "{region}");
+        assert_eq!((seen.failed, seen.in_progress()), (0, running), "{region}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use proxyless_balancer::api::{CallTracker, Code, Detail, Locality, Outcome, SubchannelSpec, TrackerSlot};
-use proxyless_xds::lrs::{LoadStore, LoadView, LocalityLoad, LocalityView};
+use proxyless_xds::lrs::{LoadStore, LoadView, LocalityLoad};
 
 use super::config::{ClusterImplConfig, LoadReporting};
 use super::load_registry::LoadRegistration;
@@ -66,13 +66,12 @@ impl ClusterLoad {
     pub(super) fn describe(&self) -> Vec<Detail> {
         let Some(store) = self.store() else { return Vec::new() };
         let LoadView { localities, categories, uncategorized } = store.view();
-        let localities = localities.iter().map(|(locality, view)| {
-            let LocalityView { issued, succeeded, failed, in_progress } = *view;
+        let localities = localities.iter().map(|(locality, totals)| {
             Detail::new("load", locality.to_string())
-                .with("issued", issued)
-                .with("succeeded", succeeded)
-                .with("failed", failed)
-                .with("in_progress", in_progress)
+                .with("issued", totals.issued)
+                .with("succeeded", totals.succeeded)
+                .with("failed", totals.failed)
+                .with("in_progress", totals.in_progress())
         });
         let dropped = |category: &str, count: u64| Detail::new("dropped", category).with("requests", count);
         let categories = categories.iter().map(|(category, &count)| dropped(category, count));
