@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use proxyless_sans_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::api::{CallTracker, Code, Outcome};
+use crate::api::{CallCounts, CallTracker, Code, Outcome};
 
 /// A50: two buckets; one counts while the other is evaluated.
 #[derive(Default)]
@@ -16,42 +16,29 @@ pub(super) struct IntervalCounter {
 
 #[derive(Default)]
 struct Bucket {
-    successes: AtomicU64,
-    failures: AtomicU64,
-}
-
-/// The calls of one interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) successes: u64,
-    pub(super) failures: u64,
-}
-
-impl Counts {
-    pub(super) fn total(self) -> u64 {
-        self.successes + self.failures
-    }
+    succeeded: AtomicU64,
+    failed: AtomicU64,
 }
 
 impl IntervalCounter {
     /// Starts an interval and returns the counts of the previous one.
-    pub(super) fn swap(&self) -> Counts {
+    pub(super) fn swap(&self) -> CallCounts {
         // Relaxed throughout: nothing else is ordered. A call that ends just now may still be added to the bucket of the
         // interval that ends; it stays there, and counts when that bucket has had its next turn.
         let active = self.active.load(Ordering::Relaxed) & 1;
         let [first, second] = &self.buckets;
         let ended = if active == 0 { first } else { second };
         self.active.store(1 - active, Ordering::Relaxed);
-        Counts {
-            successes: ended.successes.swap(0, Ordering::Relaxed),
-            failures: ended.failures.swap(0, Ordering::Relaxed),
+        CallCounts {
+            succeeded: ended.succeeded.swap(0, Ordering::Relaxed),
+            failed: ended.failed.swap(0, Ordering::Relaxed),
         }
     }
 
     fn count(&self, code: Code) {
         let [first, second] = &self.buckets;
         let bucket = if self.active.load(Ordering::Relaxed) & 1 == 0 { first } else { second };
-        let counter = if code == Code::Ok { &bucket.successes } else { &bucket.failures };
+        let counter = if code == Code::Ok { &bucket.succeeded } else { &bucket.failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use proxyless_sans_io::Rng;
 
-use super::counter::Counts;
 use super::{EjectionSettings, FailurePercentageEjection, SuccessRateEjection};
+use crate::api::CallCounts;
 
 /// One endpoint at the end of an interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    pub(super) counts: Counts,
+    pub(super) counts: CallCounts,
     pub(super) ejected: bool,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn eject_outliers(config: &EjectionSettings, samples: &mut [Sample], 
 }
 
 fn by_success_rate(config: &SuccessRateEjection, max_percent: u32, samples: &mut [Sample], rng: &mut Rng) {
-    let rate = |sample: &Sample| sample.counts.successes as f64 / sample.counts.total() as f64;
+    let rate = |sample: &Sample| sample.counts.succeeded as f64 / sample.counts.ended() as f64;
     let rates: Vec<f64> =
         samples.iter().filter(|sample| has_volume(sample, config.request_volume)).map(rate).collect();
     // A50: requires a minimum number of endpoints with sufficient volume.
@@ -54,8 +54,8 @@ fn by_failure_percentage(
     // A50: above the threshold. Integers, so that rounding does not decide.
     let is_outlier = |sample: &Sample| {
         has_volume(sample, config.request_volume)
-            && u128::from(sample.counts.failures) * 100
-                > u128::from(sample.counts.total()) * u128::from(config.threshold)
+            && u128::from(sample.counts.failed) * 100
+                > u128::from(sample.counts.ended()) * u128::from(config.threshold)
     };
     eject(samples, is_outlier, config.enforcement_percentage, max_percent, rng);
 }
@@ -83,7 +83,7 @@ fn eject(
 
 /// A50: only endpoints with sufficient volume are evaluated, and never one without calls.
 fn has_volume(sample: &Sample, request_volume: u32) -> bool {
-    sample.counts.total() >= u64::from(request_volume.max(1))
+    sample.counts.ended() >= u64::from(request_volume.max(1))
 }
 
 /// The duration of the `multiplier`-th ejection in a row.
@@ -100,7 +100,7 @@ mod tests {
     /// Successes and failures of endpoints that are not ejected.
     fn samples(counts: &[(u64, u64)]) -> Vec<Sample> {
         let sample =
-            |&(successes, failures)| Sample { counts: Counts { successes, failures }, ejected: false };
+            |&(succeeded, failed)| Sample { counts: CallCounts { succeeded, failed }, ejected: false };
         counts.iter().map(sample).collect()
     }
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use proxyless_sans_io::{Rng, Time};
 
 use super::EjectionSettings;
-use super::counter::{AddressTracker, Counts, IntervalCounter};
+use super::counter::{AddressTracker, IntervalCounter};
 use super::difference::Difference;
 use super::ejection::{Sample, eject_outliers, ejection_time};
-use crate::api::{CallTracker, Detail, Endpoints, PolicyEvent};
+use crate::api::{CallCounts, CallTracker, Detail, Endpoints, PolicyEvent};
 use crate::petiole::EndpointKey;
 
 /// A61: endpoints by their set of addresses, and addresses with a pointer to their endpoint.
@@ -38,7 +38,7 @@ struct EndpointState {
 struct Ejection {
     since: Time,
     /// The counts that caused the ejection.
-    counts: Counts,
+    counts: CallCounts,
 }
 
 #[derive(Default)]
@@ -170,8 +170,8 @@ impl Watched {
             let detail = Detail::new("ejected", key.to_string())
                 .with_seconds("for_seconds", now.since(*since))
                 .with_seconds("ends_in_seconds", end.since(now))
-                .with("calls", counts.total())
-                .with("failed", counts.failures)
+                .with("calls", counts.ended())
+                .with("failed", counts.failed)
                 .with("times_in_a_row", endpoint.multiplier);
             Some(detail)
         };
@@ -197,8 +197,8 @@ impl Watched {
                     events.push(PolicyEvent::Ejected {
                         endpoint: key.to_string(),
                         time: ejection_time(config, endpoint.multiplier),
-                        calls: sample.counts.total(),
-                        failed: sample.counts.failures,
+                        calls: sample.counts.ended(),
+                        failed: sample.counts.failed,
                     });
                 }
                 // A50: in service, the next ejection becomes shorter again.

@@ -15,7 +15,7 @@ fn a_call_counts_for_exactly_one_interval() {
         let mut intervals = vec![counter.swap(), counter.swap()];
         calls.into_iter().for_each(|call| call.join().unwrap());
         intervals.extend([counter.swap(), counter.swap()]);
-        assert_eq!(intervals.iter().map(|counts| counts.successes).sum::<u64>(), 1, "{intervals:?}");
-        assert_eq!(intervals.iter().map(|counts| counts.failures).sum::<u64>(), 1, "{intervals:?}");
+        assert_eq!(intervals.iter().map(|counts| counts.succeeded).sum::<u64>(), 1, "{intervals:?}");
+        assert_eq!(intervals.iter().map(|counts| counts.failed).sum::<u64>(), 1, "{intervals:?}");
     });
 }
