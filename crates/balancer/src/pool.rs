@@ -16,25 +16,6 @@ use crate::api::{CallCounter, CallCounts, ConnectionSlot, HandleId, SubchannelEv
 use crate::subchannel::{Effect, Phase, SubchannelCore};
 use crate::tree::{AttemptId, ConnectionEvent, SubchannelId, SubchannelNode, TreeConfig, TreeEffect};
 
-/// The identity of a shared connection. Weight, locality, health and priority are not part of it, so changing them
-/// never reconnects; the TLS identity will be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PoolKey {
-    pub(crate) address: SocketAddr,
-}
-
-/// A compact [`PoolKey`].
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct CompactKey {
-    address: CompactAddress,
-}
-
-impl From<PoolKey> for CompactKey {
-    fn from(key: PoolKey) -> Self {
-        Self { address: key.address.into() }
-    }
-}
-
 /// The longest keepalive interval that servers can cause. One server must not end the probes of all others, and servers
 /// tolerate a PING every five minutes unless configured otherwise.
 const MAX_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10 * 60);
@@ -46,7 +27,9 @@ pub(crate) struct Pool {
     keepalive_interval: Option<Duration>,
     /// Boxed, because the leaves of the map are half empty.
     entries: BTreeMap<SubchannelId, Box<PoolEntry>>,
-    by_key: BTreeMap<CompactKey, SubchannelId>,
+    /// Connections are shared by address. Weight, locality, health and priority are not part of the key, so changing
+    /// them never reconnects.
+    by_address: BTreeMap<CompactAddress, SubchannelId>,
     deadlines: BTreeSet<(Time, SubchannelId)>,
     /// Entries that lost their last owner during this input.
     orphans: BTreeSet<SubchannelId>,
@@ -81,7 +64,7 @@ impl Pool {
             backoff: Arc::new(config.backoff),
             keepalive_interval: config.keepalive_interval,
             entries: BTreeMap::new(),
-            by_key: BTreeMap::new(),
+            by_address: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             orphans: BTreeSet::new(),
             starting: BTreeMap::new(),
@@ -95,16 +78,20 @@ impl Pool {
         }
     }
 
-    /// Adds `owner` to the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
-    pub(crate) fn acquire(&mut self, key: PoolKey, owner: HandleId) -> (SubchannelId, Arc<ConnectionSlot>) {
+    /// Adds `owner` to the entry of this address. Unless the entry is IDLE, the owner's first event is queued.
+    pub(crate) fn acquire(
+        &mut self,
+        address: SocketAddr,
+        owner: HandleId,
+    ) -> (SubchannelId, Arc<ConnectionSlot>) {
         let next = &mut self.next_subchannel;
-        let subchannel = *self.by_key.entry(key.into()).or_insert_with(|| {
+        let subchannel = *self.by_address.entry(address.into()).or_insert_with(|| {
             *next += 1;
             SubchannelId(*next - 1)
         });
         let entry = self.entries.entry(subchannel).or_insert_with(|| {
             let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
-            let core = SubchannelCore::new(key.address, Arc::clone(&self.backoff), slot);
+            let core = SubchannelCore::new(address, Arc::clone(&self.backoff), slot);
             // Usually there is one owner.
             Box::new(PoolEntry { core, owners: Vec::with_capacity(1), deadline: None })
         });
@@ -338,7 +325,7 @@ impl Pool {
     fn close(&mut self, subchannel: SubchannelId) {
         self.set_deadline(subchannel, None);
         let Some(entry) = self.entries.remove(&subchannel) else { return };
-        self.by_key.remove(&PoolKey { address: entry.core.address() }.into());
+        self.by_address.remove(&entry.core.address().into());
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
         match *entry.core.phase() {

@@ -11,7 +11,7 @@ use crate::api::{
     Child, ConnectivityState, Cx, HandleId, PickTarget, Picker, PolicyEvent, Releases, SharedTreePath,
     Signal, SignalQueue, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Wake,
 };
-use crate::pool::{Pool, PoolKey};
+use crate::pool::Pool;
 
 /// The maximum number of recorded events.
 const KEPT_EVENTS: usize = 64;
@@ -108,29 +108,12 @@ impl Core {
 
     /// The next raised signal whose handle still exists.
     pub(super) fn next_signal(&mut self) -> Option<Message> {
-        while let Some(id) = self.signals.next() {
-            if let Some(message) = self.signal(id) {
-                return Some(message);
-            }
-        }
-        None
+        std::iter::from_fn(|| self.signals.next()).find_map(|id| signal(&self.held, id))
     }
 
     /// The next deferred signal whose handle still exists.
     pub(super) fn next_deferred(&mut self) -> Option<Message> {
-        while let Some(id) = self.deferred.pop_front() {
-            if let Some(message) = self.signal(id) {
-                return Some(message);
-            }
-        }
-        None
-    }
-
-    fn signal(&self, id: HandleId) -> Option<Message> {
-        match &**self.held.get(&id)? {
-            Held { kind: HeldKind::Signal { tag }, path } => Some(Message { tag: *tag, path: path.clone() }),
-            _ => None,
-        }
+        std::iter::from_fn(|| self.deferred.pop_front()).find_map(|id| signal(&self.held, id))
     }
 
     pub(super) fn next_timer(&self) -> Option<Time> {
@@ -173,6 +156,14 @@ impl Core {
     }
 }
 
+/// The message of a signal, if its handle still exists.
+fn signal(held: &BTreeMap<HandleId, Box<Held>>, id: HandleId) -> Option<Message> {
+    match &**held.get(&id)? {
+        Held { kind: HeldKind::Signal { tag }, path } => Some(Message { tag: *tag, path: path.clone() }),
+        _ => None,
+    }
+}
+
 impl Cx for Core {
     fn now(&self) -> Time {
         self.now
@@ -185,7 +176,7 @@ impl Cx for Core {
     fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
         let SubchannelSpec { address, endpoint, trackers, path } = spec;
         let id = self.new_id();
-        let (subchannel, slot) = self.pool.acquire(PoolKey { address }, id);
+        let (subchannel, slot) = self.pool.acquire(address, id);
         self.hold(id, HeldKind::Subchannel { subchannel }, &path);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
         SubchannelHandle::new(id, target, Arc::clone(&self.releases))
