@@ -126,44 +126,35 @@ impl SubchannelCore {
 
     /// Handles the driver's answer to `attempt`.
     pub(crate) fn answer(&mut self, now: Time, attempt: AttemptId, event: ConnectionEvent) -> Effect {
-        match (&self.phase, event) {
-            (&Phase::Connecting { attempt: current, retry_at }, ConnectionEvent::Ready(connection))
-                if current == attempt =>
-            {
-                self.at_ready = self.slot.calls().counts();
-                self.slot.store(Some(connection));
-                self.enter(Phase::Ready { attempt, since: now, retry_at });
-                Effect::Changed
-            }
-            (
-                &Phase::Connecting { attempt: current, retry_at },
-                ConnectionEvent::Failed(why)
-                | ConnectionEvent::GoAway(why)
-                | ConnectionEvent::TooManyPings(why)
-                | ConnectionEvent::Closed(why),
-            ) if current == attempt => {
-                let error = PickError::unavailable(format!("{}: {why}", uri(self.address)));
-                self.enter(Phase::TransientFailure { retry_at: retry_at.max(now), error });
-                Effect::Changed
-            }
-            (&Phase::Ready { attempt: current, .. }, ConnectionEvent::Ready(_)) if current == attempt => {
-                Effect::Ignored
-            }
-            (
-                &Phase::Ready { attempt: current, since, retry_at },
-                ConnectionEvent::Failed(why)
-                | ConnectionEvent::GoAway(why)
-                | ConnectionEvent::TooManyPings(why)
-                | ConnectionEvent::Closed(why),
-            ) if current == attempt => {
-                tracing::debug!(target: "subchannel", address = %self.address, why, "connection lost");
-                self.slot.store(None);
-                let next = self.after_loss(now, since, retry_at, &why);
-                self.enter(next);
-                Effect::Lost
-            }
-            (_, ConnectionEvent::Ready(_)) => Effect::Unwanted,
-            _ => Effect::Ignored,
+        match event {
+            ConnectionEvent::Ready(connection) => match self.phase {
+                Phase::Connecting { attempt: current, retry_at } if current == attempt => {
+                    self.at_ready = self.slot.calls().counts();
+                    self.slot.store(Some(connection));
+                    self.enter(Phase::Ready { attempt, since: now, retry_at });
+                    Effect::Changed
+                }
+                Phase::Ready { attempt: current, .. } if current == attempt => Effect::Ignored,
+                _ => Effect::Unwanted,
+            },
+            ConnectionEvent::Failed(why)
+            | ConnectionEvent::GoAway(why)
+            | ConnectionEvent::TooManyPings(why)
+            | ConnectionEvent::Closed(why) => match self.phase {
+                Phase::Connecting { attempt: current, retry_at } if current == attempt => {
+                    let error = PickError::unavailable(format!("{}: {why}", uri(self.address)));
+                    self.enter(Phase::TransientFailure { retry_at: retry_at.max(now), error });
+                    Effect::Changed
+                }
+                Phase::Ready { attempt: current, since, retry_at } if current == attempt => {
+                    tracing::debug!(target: "subchannel", address = %self.address, why, "connection lost");
+                    self.slot.store(None);
+                    let next = self.after_loss(now, since, retry_at, &why);
+                    self.enter(next);
+                    Effect::Lost
+                }
+                _ => Effect::Ignored,
+            },
         }
     }
 

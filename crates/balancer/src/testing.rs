@@ -374,7 +374,7 @@ impl Bench {
     }
 
     fn answer(&mut self, id: SubchannelId, attempt: AttemptId, event: ConnectionEvent) {
-        self.tree.on_connection(self.now, id, attempt, event);
+        self.tree.on_connections(self.now, [(id, attempt, event)]);
         self.drain();
     }
 

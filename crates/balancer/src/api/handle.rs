@@ -3,7 +3,6 @@
 //! A drop only records the id in a list, which the creator of the handle drains before the event ends: no code of
 //! another policy runs inside a drop.
 
-use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use proxyless_sans_io::sync::Mutex;
@@ -18,7 +17,7 @@ pub struct HandleId(pub u64);
 ///
 /// Handles live inside policies, so pushes and drains come from the one task that runs the tree; the lock only makes
 /// the handles `Send`.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Releases(Mutex<Vec<HandleId>>);
 
 impl Releases {
@@ -35,12 +34,6 @@ impl Releases {
 
     pub(super) fn note(&self, id: HandleId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
-    }
-}
-
-impl fmt::Debug for Releases {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Releases")
     }
 }
 

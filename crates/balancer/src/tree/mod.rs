@@ -59,18 +59,8 @@ impl Tree {
         result
     }
 
-    /// Handles an answer to a [`TreeEffect::Connect`]. Answers to earlier attempts are ignored.
-    pub fn on_connection(
-        &mut self,
-        now: Time,
-        subchannel: SubchannelId,
-        attempt: AttemptId,
-        event: ConnectionEvent,
-    ) {
-        self.on_connections(now, [(subchannel, attempt, event)]);
-    }
-
-    /// The same for several at once, in order: a thousand cost one new picker.
+    /// Handles answers to [`TreeEffect::Connect`], in order: a thousand cost one new picker. Answers to earlier attempts
+    /// are ignored.
     pub fn on_connections(
         &mut self,
         now: Time,
@@ -101,18 +91,15 @@ impl Tree {
         loop {
             let pool = self.core.pool.next_deadline().filter(|&at| at <= now);
             let timer = self.core.next_timer().filter(|&at| at <= now);
-            if let Some(at) = pool
-                && timer.is_none_or(|timer| at <= timer)
-            {
-                self.core.pool.expire(now);
-                self.settle();
-            } else if let Some(message) = self.core.expire_timer(limit) {
-                self.tell_root(&message.path, TreeEvent::Timer(message.tag));
-            } else if pool.is_some() {
-                self.core.pool.expire(now);
-                self.settle();
-            } else {
-                break;
+            let pool_is_first = pool.is_some_and(|at| timer.is_none_or(|timer| at <= timer));
+            let message = if pool_is_first { None } else { self.core.expire_timer(limit) };
+            match message {
+                Some(message) => self.tell_root(&message.path, TreeEvent::Timer(message.tag)),
+                None if pool.is_some() => {
+                    self.core.pool.expire(now);
+                    self.settle();
+                }
+                None => break,
             }
         }
         self.finish();

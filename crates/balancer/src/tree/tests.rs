@@ -160,9 +160,9 @@ fn success_that_crosses_with_the_cancellation_is_closed() {
     bench.update(pick_first(), Endpoints::none());
     bench.take_effects();
     let tree = bench.tree();
-    tree.on_connection(Time::ZERO, subchannel, attempt, ConnectionEvent::Ready(Arc::new(())));
+    tree.on_connections(Time::ZERO, [(subchannel, attempt, ConnectionEvent::Ready(Arc::new(())))]);
     assert_eq!(tree.poll_effect(), Some(TreeEffect::CloseGracefully { subchannel, attempt }));
-    tree.on_connection(Time::ZERO, subchannel, attempt, ConnectionEvent::Failed(String::new()));
+    tree.on_connections(Time::ZERO, [(subchannel, attempt, ConnectionEvent::Failed(String::new()))]);
     assert_eq!(tree.poll_effect(), None);
 }
 
@@ -351,8 +351,8 @@ fn raised_signal_wakes_the_driver_once() {
     let mut tree = Tree::new(TreeConfig::default(), 0, wake.clone());
     tree.update(Time::ZERO, &Update::new(pick_first(), endpoints([1]))).unwrap();
     let Some(TreeEffect::Connect { subchannel, attempt, .. }) = tree.poll_effect() else { panic!() };
-    tree.on_connection(Time::ZERO, subchannel, attempt, ConnectionEvent::Ready(Arc::new(())));
-    tree.on_connection(Time::ZERO, subchannel, attempt, ConnectionEvent::Closed(String::new()));
+    tree.on_connections(Time::ZERO, [(subchannel, attempt, ConnectionEvent::Ready(Arc::new(())))]);
+    tree.on_connections(Time::ZERO, [(subchannel, attempt, ConnectionEvent::Closed(String::new()))]);
     assert_eq!(tree.output().state, Idle);
     let headers = http::HeaderMap::new();
     for _ in 0..10 {
