@@ -86,14 +86,8 @@ impl<'a> Known<'a> {
     fn locality(&self, new: &LocalityEndpoints) -> Group {
         let name = unique_name(&new.locality);
         let known = self.localities.get(name.as_str()).map_or(&[][..], Vec::as_slice);
-        let Some((first, locality)) = known.first().and_then(|first| Some((first, first.locality.as_ref()?)))
-        else {
-            let locality = Arc::clone(&new.locality);
-            let endpoints = Endpoints::of(
-                new.endpoints.iter().map(|endpoint| convert(endpoint, endpoint.weight, &locality)),
-            );
-            return Group { name: name.into(), weight: new.weight, locality: Some(locality), endpoints };
-        };
+        let first = known.first();
+        let locality = first.and_then(|first| first.locality.as_ref()).unwrap_or(&new.locality);
         let same = |new: &LbEndpoint, known: &Endpoint| is_same(new, new.weight, known);
         let same_list = |known: &&&Group| {
             let known = known.endpoints.list();
@@ -103,7 +97,8 @@ impl<'a> Known<'a> {
         let endpoints = match known.iter().find(same_list) {
             Some(known) => known.endpoints.clone(),
             None => {
-                let (known, mut cursor) = (first.endpoints.list(), Nearby::default());
+                let known = first.map_or(&[][..], |first| first.endpoints.list());
+                let mut cursor = Nearby::default();
                 let endpoints = new.endpoints.iter().enumerate().map(|(place, endpoint)| {
                     let found = cursor.find(known, place, |known| same(endpoint, known));
                     found
@@ -114,7 +109,7 @@ impl<'a> Known<'a> {
             }
         };
         Group {
-            name: Arc::clone(&first.name),
+            name: first.map_or_else(|| name.as_str().into(), |first| Arc::clone(&first.name)),
             weight: new.weight,
             locality: Some(Arc::clone(locality)),
             endpoints,

@@ -1,7 +1,7 @@
 //! Flattening of aggregate clusters (gRFC A37, A74, A99), as a pure function.
 //!
-//! [`resolve`] walks from each root through aggregates to their leaves, calling `lookup` for the current state of each
-//! cluster. Every root has its own set of visited clusters, and depth is counted from each root, so that roots do not
+//! [`Resolution::add`] walks from a root through aggregates to their leaves, calling `lookup` for the current state of
+//! each cluster. Every root has its own set of visited clusters, and depth is counted from each root, so that roots do not
 //! affect each other. A walk takes one step per edge, even in graphs with loops.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ pub enum LeafData {
     Usable,
 }
 
-/// The result of [`resolve`].
+/// The flattened roots.
 #[derive(Clone, Debug, Default)]
 pub struct Resolution {
     /// One entry per root.
@@ -93,18 +93,6 @@ impl Flattened {
     pub fn is_settled(&self) -> bool {
         self.leaves.iter().all(|(_, data)| *data != LeafData::Loading)
     }
-}
-
-/// Flattens each root.
-pub fn resolve<'a>(
-    roots: impl IntoIterator<Item = &'a Arc<str>>,
-    lookup: impl Fn(&Arc<str>) -> Node,
-) -> Resolution {
-    let mut resolution = Resolution::default();
-    for name in roots {
-        resolution.add(name, &lookup);
-    }
-    resolution
 }
 
 impl Resolution {

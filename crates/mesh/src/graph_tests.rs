@@ -28,8 +28,11 @@ impl Graph {
     }
 
     fn resolve(&self, roots: &[&str]) -> Resolution {
-        let roots: Vec<Arc<str>> = roots.iter().map(|&root| root.into()).collect();
-        resolve(&roots, |name| self.0.get(&**name).cloned().unwrap_or(Node::Loading))
+        let mut resolution = Resolution::default();
+        for &root in roots {
+            resolution.add(&root.into(), |name| self.0.get(&**name).cloned().unwrap_or(Node::Loading));
+        }
+        resolution
     }
 }
 
