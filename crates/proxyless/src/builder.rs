@@ -22,8 +22,7 @@ use crate::channel::{Shared, XdsChannel};
 use crate::client_pool::{ClientKey, ClientPool, ClientSharing, ClientSource};
 use crate::clock;
 use crate::dns::default_resolver;
-use crate::drive::spawn::spawn;
-use crate::drive::supervisor::Parts;
+use crate::drive::supervisor::{Parts, spawn};
 use crate::error::BuildError;
 use crate::snapshot::Published;
 

@@ -124,7 +124,7 @@ impl XdsChannel {
     /// ```
     pub async fn ready(&self) -> Result<(), Status> {
         // Waiting for the channel counts as using it.
-        let _in_use = self.shared.published.activity().begin();
+        let _in_use = self.shared.published.activity.begin();
         let mut states = self.shared.published.states();
         loop {
             let state = *states.borrow_and_update();
@@ -190,7 +190,7 @@ impl XdsChannel {
                 return Some(Status::unavailable(why));
             }
         };
-        let missing = published.missing();
+        let missing = &published.missing;
         Some(Status::unavailable(match view.as_ref().and_then(ChannelView::failure) {
             Some(failure) => format!("{target} is {state}: {failure}"),
             None if missing.is_empty() => format!("{target} is {state}"),

@@ -150,6 +150,7 @@ mod filters;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod inspect;
+mod pending;
 #[doc(hidden)]
 pub mod simulation;
 mod snapshot;

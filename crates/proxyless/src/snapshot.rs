@@ -1,22 +1,17 @@
 //! The snapshot that the data path reads: immutable routes and pickers, replaced as a whole.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use proxyless_balancer::api::{CallCounter, ConnectivityState, FailPicker, PickError};
-use proxyless_balancer::tree::{AttemptId, SubchannelId};
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_sans_io::sync::OnceLock;
 use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use proxyless_transport::panics::Panicked;
-use proxyless_xds::client::WatchId;
-use proxyless_xds::resource::ResourceType;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::activity::Activity;
+use crate::pending::{Connecting, Missing};
 use crate::state::ChannelState;
 use crate::sync::{ArcSwap, CancellationToken};
 
@@ -55,12 +50,15 @@ pub(crate) struct Published {
     ended: OnceLock<End>,
     /// The number of drivers that panicked. Only the channel's task writes it.
     panics: AtomicU64,
-    activity: Activity,
+    pub(crate) activity: Activity,
     /// The requested resources that have not arrived, for the errors of calls that waited for them.
-    missing: Missing,
-    connecting: Connecting,
-    unsent: CallCounter,
-    retried: CallCounter,
+    pub(crate) missing: Missing,
+    /// The connection attempts in progress, for the same errors.
+    pub(crate) connecting: Connecting,
+    /// The calls that failed without a connection; the others are counted by their connections.
+    pub(crate) unsent: CallCounter,
+    /// The attempts that failed without ending their calls.
+    pub(crate) retried: CallCounter,
 }
 
 /// The reason why a channel's task has ended.
@@ -81,96 +79,6 @@ impl fmt::Display for End {
     }
 }
 
-/// Resources that the management server has not answered yet.
-///
-/// Locked by the driver, and by calls only to report an error.
-#[derive(Default)]
-pub(crate) struct Missing(Mutex<BTreeMap<WatchId, Asked>>);
-
-struct Asked {
-    kind: ResourceType,
-    name: Arc<str>,
-    since: Instant,
-}
-
-impl Missing {
-    pub(crate) fn asked(&self, watch: WatchId, kind: ResourceType, name: &Arc<str>) {
-        self.lock().insert(watch, Asked { kind, name: Arc::clone(name), since: Instant::now() });
-    }
-
-    pub(crate) fn answered(&self, watch: WatchId) {
-        self.lock().remove(&watch);
-    }
-
-    fn clear(&self) {
-        self.lock().clear();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<WatchId, Asked>> {
-        // The map is consistent whenever the lock is free, even if a holder panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A status message is a header: a mesh of a thousand clusters must not fill it.
-const MOST: usize = 5;
-
-/// The connection attempts in progress.
-///
-/// Locked by the driver, and by calls only to report an error.
-#[derive(Default)]
-pub(crate) struct Connecting(Mutex<BTreeMap<(SubchannelId, AttemptId), SocketAddr>>);
-
-impl Connecting {
-    pub(crate) fn began(&self, connection: SubchannelId, attempt: AttemptId, address: SocketAddr) {
-        self.lock().insert((connection, attempt), address);
-    }
-
-    pub(crate) fn ended(&self, connection: SubchannelId, attempt: AttemptId) {
-        self.lock().remove(&(connection, attempt));
-    }
-
-    fn clear(&self) {
-        self.lock().clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(SubchannelId, AttemptId), SocketAddr>> {
-        // The map is consistent whenever the lock is free, even if a holder panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Display for Connecting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let attempts = self.lock();
-        for (number, address) in attempts.values().take(MOST).enumerate() {
-            write!(f, "{}{address}", if number == 0 { ", connecting to " } else { ", " })?;
-        }
-        match attempts.len().saturating_sub(MOST) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
-    }
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let resources = self.lock();
-        for (number, Asked { kind, name, since }) in resources.values().take(MOST).enumerate() {
-            let separator = if number == 0 { "; waiting for " } else { ", " };
-            write!(f, "{separator}{} {name} (requested {:.1?} ago)", kind.name(), since.elapsed())?;
-        }
-        match resources.len().saturating_sub(MOST) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more resources"),
-        }
-    }
-}
-
 impl Published {
     pub(crate) fn new() -> Self {
         Self {
@@ -184,16 +92,6 @@ impl Published {
             unsent: CallCounter::default(),
             retried: CallCounter::default(),
         }
-    }
-
-    /// The calls that failed without a connection; the others are counted by their connections.
-    pub(crate) fn unsent(&self) -> &CallCounter {
-        &self.unsent
-    }
-
-    /// The attempts that failed without ending their calls.
-    pub(crate) fn retried(&self) -> &CallCounter {
-        &self.retried
     }
 
     /// The latest snapshot. The guard must not be held across an await.
@@ -247,11 +145,6 @@ impl Published {
         self.ended.get().cloned()
     }
 
-    /// The channel's activity.
-    pub(crate) fn activity(&self) -> &Activity {
-        &self.activity
-    }
-
     /// Sets the state without a new configuration.
     pub(crate) fn set_state(&self, state: ChannelState) {
         self.state.send_if_modified(|current| std::mem::replace(current, state) != state);
@@ -260,58 +153,5 @@ impl Published {
     /// A view of the state.
     pub(crate) fn states(&self) -> watch::Receiver<ChannelState> {
         self.state.subscribe()
-    }
-
-    /// The missing resources.
-    pub(crate) fn missing(&self) -> &Missing {
-        &self.missing
-    }
-
-    /// The addresses being connected to.
-    pub(crate) fn connecting(&self) -> &Connecting {
-        &self.connecting
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_name_what_is_missing_but_not_all_of_a_thousand() {
-        let missing = Missing::default();
-        for number in 0..1000 {
-            missing.asked(WatchId(number), ResourceType::Cluster, &format!("c{number}").into());
-        }
-        let text = missing.to_string();
-        assert!(
-            text.starts_with("; waiting for Cluster c0 (requested ")
-                && text.ends_with(" and 995 more resources"),
-            "{text}"
-        );
-        assert!(text.len() < 500, "{text}");
-        (1..1000).for_each(|number| missing.answered(WatchId(number)));
-        let text = missing.to_string();
-        assert!(
-            text.starts_with("; waiting for Cluster c0 (requested ") && text.ends_with(" ago)"),
-            "{text}"
-        );
-        missing.answered(WatchId(0));
-        assert_eq!(missing.to_string(), "");
-    }
-
-    #[test]
-    fn errors_name_what_is_being_connected_to_but_not_all_of_a_thousand() {
-        let connecting = Connecting::default();
-        for number in 0..1000 {
-            connecting.began(SubchannelId(number), AttemptId(1), ([10, 0, 0, 1], 80).into());
-        }
-        let text = connecting.to_string();
-        assert!(text.starts_with(", connecting to 10.0.0.1:80, 10.0.0.1:80"), "{text}");
-        assert!(text.ends_with(" and 995 more") && text.len() < 120, "{text}");
-        (1..1000).for_each(|number| connecting.ended(SubchannelId(number), AttemptId(1)));
-        assert_eq!(connecting.to_string(), ", connecting to 10.0.0.1:80");
-        connecting.ended(SubchannelId(0), AttemptId(1));
-        assert_eq!(connecting.to_string(), "");
     }
 }

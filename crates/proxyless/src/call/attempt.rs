@@ -104,7 +104,7 @@ impl Call<'_> {
     /// Counts an attempt that failed without a connection; all others are counted by their connections.
     fn count_unsent(&self, outcome: Outcome) -> Outcome {
         if let Outcome::Failed(_) | Outcome::Retry(_) = outcome {
-            self.shared.published.unsent().failed();
+            self.shared.published.unsent.failed();
         }
         outcome
     }
@@ -259,7 +259,7 @@ impl Call<'_> {
         if let (Some(session), Some(actual)) = (&attempts.routed.session, &actual) {
             session.answered(actual, &mut head.headers);
         }
-        head.extensions.insert(PeerAddress::new(ticket.target().address));
+        head.extensions.insert(PeerAddress(ticket.target().address));
         let throttle = self.shared.calls.throttle.as_ref();
         let ticket = match code {
             Some(code) => {
@@ -289,6 +289,6 @@ impl Call<'_> {
             max_header_list_size: self.shared.calls.max_header_list_size,
             _in_use: self.in_use.take(),
         };
-        Outcome::Answered(Response::from_parts(head, XdsBody::new(live)))
+        Outcome::Answered(Response::from_parts(head, XdsBody(Some(live))))
     }
 }

@@ -19,13 +19,9 @@ use std::net::SocketAddr;
 /// chosen. tonic converts those to a [`tonic::Status`], which has no extensions, so only layers between the client and
 /// the channel see it; errors of the channel itself name the address in their text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeerAddress(SocketAddr);
+pub struct PeerAddress(pub(super) SocketAddr);
 
 impl PeerAddress {
-    pub(super) fn new(address: SocketAddr) -> Self {
-        Self(address)
-    }
-
     /// The address.
     #[must_use]
     pub fn address(self) -> SocketAddr {

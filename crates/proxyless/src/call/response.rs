@@ -18,7 +18,7 @@ use crate::activity::InUse;
 
 /// The body of a response on an [`XdsChannel`](crate::XdsChannel). Its errors are [`tonic::Status`].
 #[derive(Default)]
-pub struct XdsBody(Option<Live>);
+pub struct XdsBody(pub(super) Option<Live>);
 
 /// A response that has not ended.
 pub(super) struct Live {
@@ -34,10 +34,6 @@ pub(super) struct Live {
 }
 
 impl XdsBody {
-    pub(super) fn new(live: Live) -> Self {
-        Self(Some(live))
-    }
-
     /// Ends the call: notifies the trackers, and releases the connection's stream.
     fn finish(&mut self, code: Code, metrics: Option<BackendMetrics>) {
         let Some(Live { ticket: Some(ticket), throttle, .. }) = self.0.take() else { return };

@@ -36,7 +36,7 @@ pub(crate) fn call(
         Ok(answered.unwrap_or_else(|status| {
             let mut response = status.into_http();
             if let Some(peer) = call.peer {
-                response.extensions_mut().insert(PeerAddress::new(peer));
+                response.extensions_mut().insert(PeerAddress(peer));
             }
             response
         }))
@@ -73,14 +73,14 @@ impl<'a> Call<'a> {
             peer: None,
             last_error: None,
             pick_error: None,
-            in_use: Some(shared.published.activity().begin()),
+            in_use: Some(shared.published.activity.begin()),
         }
     }
 
     async fn run(&mut self, body: tonic::body::Body) -> Result<Response<XdsBody>, Status> {
         let shared = self.shared;
         // Attempts that reach a connection are counted there.
-        let unsent = |_: &Status| shared.published.unsent().failed();
+        let unsent = |_: &Status| shared.published.unsent.failed();
         let routed = self.wait_for(Waiting::Route, Self::route).await;
         let routed = routed.and_then(|routed| routed).inspect_err(unsent)?;
         requests::complete(&mut self.head.headers);
@@ -90,7 +90,7 @@ impl<'a> Call<'a> {
                 Outcome::Answered(response) => return Ok(response),
                 Outcome::Failed(status) => return Err(status),
                 Outcome::Retry(delay) => {
-                    shared.published.retried().failed();
+                    shared.published.retried.failed();
                     delay
                 }
                 Outcome::RetryTransparently(delay) => delay,

@@ -8,6 +8,7 @@ use proxyless_mesh::cluster_claim::ClusterClaim;
 use tonic::Status;
 
 use crate::channel::Shared;
+use crate::snapshot::Published;
 
 /// A wait of a call.
 #[derive(Clone, Copy)]
@@ -49,8 +50,8 @@ impl Waiting<'_> {
             }
             Self::Route | Self::Connection => {
                 let Shared { target, published, server, node, .. } = shared;
-                let (state, missing) = (*published.states().borrow(), published.missing());
-                let connecting = published.connecting();
+                let Published { missing, connecting, .. } = &**published;
+                let state = *published.states().borrow();
                 let _ = write!(
                     text,
                     ": {target} is {state}{connecting}{missing} (management server {server}, node {node})"

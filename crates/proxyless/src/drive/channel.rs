@@ -16,11 +16,11 @@ use super::describe::Ids;
 use super::dns::Lookups;
 use super::panics;
 use super::subscription::{Joined, Subscription, Watched};
-use super::supervisor::{History, Use};
+use super::supervisor::{History, Parts, Use};
 use super::xds::XdsEvent;
 use crate::clock;
 use crate::inspect::ChannelView;
-use crate::snapshot::Published;
+use crate::pending::MissingResource;
 use crate::state::ChannelState;
 use crate::targets;
 
@@ -52,11 +52,9 @@ impl Wake for DriverWake {
 
 /// The driver of one channel.
 pub(super) struct ChannelDriver {
-    pub(super) id: u64,
-    pub(super) target: Arc<str>,
+    pub(super) parts: Arc<Parts>,
     pub(super) core: ChannelCore,
     pub(super) wake: Arc<DriverWake>,
-    pub(super) published: Arc<Published>,
     pub(super) subscription: Subscription,
     pub(super) xds_events: UnboundedReceiver<XdsEvent>,
     pub(super) connections: Connections,
@@ -97,7 +95,7 @@ impl ChannelDriver {
         }
         self.handle(ChannelInput::Shutdown);
         self.apply_effects();
-        debug!(target: targets::CHANNEL, target_uri = %self.target, "ended");
+        debug!(target: targets::CHANNEL, target_uri = %self.parts.target, "ended");
     }
 
     /// Whether somebody uses the channel.
@@ -114,7 +112,7 @@ impl ChannelDriver {
         self.history.trace.input(&input);
         self.core.handle(clock::now(), input);
         for event in self.core.take_events() {
-            tracing::info!(target: targets::CHANNEL, target_uri = %self.target, "{event}");
+            tracing::info!(target: targets::CHANNEL, target_uri = %self.parts.target, "{event}");
             self.history.trace.policy(event);
         }
     }
@@ -124,7 +122,7 @@ impl ChannelDriver {
         let (mut events, mut tokens) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(XdsEvent { watch, event, token }) = next {
-            self.published.missing().answered(watch);
+            self.parts.published.missing.ended(&watch);
             events.push((watch, event));
             tokens.push(token);
             next = self.xds_events.try_recv().ok();
@@ -142,7 +140,7 @@ impl ChannelDriver {
         while let Some(update) = next {
             let address = update.address();
             if let Some((connection, attempt, event)) = self.connections.on_update(update) {
-                self.published.connecting().ended(connection, attempt);
+                self.parts.published.connecting.ended(&(connection, attempt));
                 self.history.trace.connection(connection, address, &event);
                 events.push((connection, attempt, event));
             }
@@ -158,7 +156,7 @@ impl ChannelDriver {
         match contain(|| self.describe()) {
             // The requester may have gone.
             Ok(description) => drop(answer.send(description)),
-            Err(panicked) => panics::log(&format_args!("description of {}", self.target), &panicked),
+            Err(panicked) => panics::log(&format_args!("description of {}", self.parts.target), &panicked),
         }
     }
 
@@ -188,20 +186,20 @@ impl ChannelDriver {
             ChannelEffect::RegisterLoad { store } => self.subscription.register_load(store),
             ChannelEffect::UnregisterLoad { store } => self.subscription.unregister_load(store),
             ChannelEffect::CheckActivity => {
-                let used = self.published.activity().take();
+                let used = self.parts.published.activity.take();
                 let activity = if used { Activity::InUse } else { Activity::Unused };
                 self.handle(ChannelInput::Activity(activity));
             }
             ChannelEffect::EnterIdle => {
-                debug!(target: targets::CHANNEL, target_uri = %self.target, "idle");
+                debug!(target: targets::CHANNEL, target_uri = %self.parts.target, "idle");
                 self.history.trace.state(ConnectivityState::Idle);
-                self.published.enter_idle();
+                self.parts.published.enter_idle();
             }
             ChannelEffect::Publish(data) => {
-                debug!(target: targets::CHANNEL, target_uri = %self.target, generation = data.generation,
+                debug!(target: targets::CHANNEL, target_uri = %self.parts.target, generation = data.generation,
                     state = %data.state, "published");
                 self.history.trace.state(data.state);
-                self.published.publish(data);
+                self.parts.published.publish(data);
             }
         }
     }
@@ -211,15 +209,15 @@ impl ChannelDriver {
         self.history.trace.watch(watch, resource_type, &name);
         match self.subscription.watch(watched) {
             Ok(joined) => {
-                self.published.missing().asked(watch, resource_type, &name);
+                self.parts.published.missing.began(watch, MissingResource::new(resource_type, &name));
                 if joined == Joined::Now {
-                    self.published.set_state(ChannelState::Connecting);
+                    self.parts.published.set_state(ChannelState::Connecting);
                     self.history.trace.state(ConnectivityState::Connecting);
                 }
             }
             // RPCs fail with the reason, instead of waiting for a resource that was never requested.
             Err(why) => {
-                let bootstrap = &self.subscription.clients().key.bootstrap;
+                let bootstrap = &self.parts.clients.key.bootstrap;
                 let error = ResourceError {
                     resource_type,
                     name,
@@ -234,7 +232,7 @@ impl ChannelDriver {
     }
 
     fn unwatch(&mut self, watch: WatchId) {
-        self.published.missing().answered(watch);
+        self.parts.published.missing.ended(&watch);
         self.history.trace.unwatch(watch);
         self.subscription.unwatch(watch);
     }
@@ -242,16 +240,16 @@ impl ChannelDriver {
     fn apply_to_connection(&mut self, effect: TreeEffect) {
         match effect {
             TreeEffect::Connect { subchannel, attempt, address, timeout, keepalive_interval } => {
-                self.published.connecting().began(subchannel, attempt, address);
+                self.parts.published.connecting.began((subchannel, attempt), address);
                 self.history.trace.connecting(subchannel, address);
                 self.connections.connect(subchannel, attempt, address, timeout, keepalive_interval);
             }
             TreeEffect::CancelConnect { subchannel, attempt } => {
-                self.published.connecting().ended(subchannel, attempt);
-                self.connections.cancel(subchannel, attempt);
+                self.parts.published.connecting.ended(&(subchannel, attempt));
+                self.connections.close(subchannel, attempt);
             }
             TreeEffect::CloseGracefully { subchannel, attempt } => {
-                self.connections.close_gracefully(subchannel, attempt);
+                self.connections.close(subchannel, attempt);
             }
         }
     }
@@ -259,7 +257,7 @@ impl ChannelDriver {
     /// The xDS client has panicked. Its resources stay in use until a new one delivers others.
     fn leave_client(&mut self) {
         let pause = self.subscription.leave_panicked();
-        tracing::error!(target: targets::CHANNEL, target_uri = %self.target, ?pause,
+        tracing::error!(target: targets::CHANNEL, target_uri = %self.parts.target, ?pause,
             "the xDS client panicked; another one follows after a pause");
         self.history.trace.client_panicked();
     }

@@ -79,9 +79,19 @@ pub(crate) struct Connections {
     descriptors: Arc<Descriptors>,
 }
 
+/// An attempt and then its connection. Dropping it cancels the attempt, or closes the connection gracefully.
 struct Live {
     task: AbortHandle,
     connection: Option<Arc<DataConnection>>,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let Some(connection) = &self.connection {
+            connection.close_gracefully();
+        }
+    }
 }
 
 impl Connections {
@@ -139,20 +149,9 @@ impl Connections {
         self.live.insert((connection, attempt), Live { task: task.abort_handle(), connection: None });
     }
 
-    pub(crate) fn cancel(&mut self, connection: SubchannelId, attempt: AttemptId) {
-        if let Some(live) = self.live.remove(&(connection, attempt)) {
-            live.task.abort();
-        }
-    }
-
-    /// Starts no new calls; those in flight finish.
-    pub(crate) fn close_gracefully(&mut self, connection: SubchannelId, attempt: AttemptId) {
-        if let Some(live) = self.live.remove(&(connection, attempt)) {
-            live.task.abort();
-            if let Some(connection) = live.connection {
-                connection.close_gracefully();
-            }
-        }
+    /// Cancels the attempt, or starts no new calls on its connection; those in flight finish.
+    pub(crate) fn close(&mut self, connection: SubchannelId, attempt: AttemptId) {
+        self.live.remove(&(connection, attempt));
     }
 
     /// The number of calls on a live connection.
@@ -174,22 +173,12 @@ impl Connections {
                 ConnectionEvent::Ready(live)
             }
             Kind::Ended(event) => {
-                self.live.remove(&key)?;
+                // It ended by itself: its last calls may still be running.
+                self.live.remove(&key)?.connection = None;
                 event
             }
         };
         Some((connection, attempt, event))
-    }
-}
-
-impl Drop for Connections {
-    fn drop(&mut self) {
-        for live in self.live.values() {
-            live.task.abort();
-            if let Some(connection) = &live.connection {
-                connection.close_gracefully();
-            }
-        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use proxyless_balancer::api::CallCounts;
 use proxyless_balancer::tree::{AttemptId, SubchannelId, SubchannelNode};
 use proxyless_mesh::channel_core::TreeView;
 
@@ -45,42 +44,34 @@ impl ChannelDriver {
         let connections: Vec<_> =
             nodes.into_iter().map(|node| connection(&self.connections, node, ids)).collect();
         let tree = self.core.describe(clock::now());
-        let ended = ended(history.calls + tree.calls, &self.published);
-        let in_flight = connections.iter().map(|connection| connection.calls.in_flight()).sum();
-        ChannelView {
-            id: self.id,
-            target: self.target.as_ref().to_owned(),
-            state: history.trace.last_state(),
-            created: clock::wall_time(history.created),
-            restarts: history.restarts,
-            calls: CallsView::new(ended, in_flight),
-            tree,
-            subchannels: connections,
-            events: history.trace.events(|connection| ids.connections.get(&connection).copied()),
-            events_total: history.trace.total(),
-        }
+        view(&self.parts, history, tree, connections, |connection| ids.connections.get(&connection).copied())
     }
 }
 
-/// Describes a channel whose driver has panicked and not been started again yet.
-pub(super) fn without_driver(parts: &Parts, history: &History, tree: TreeView) -> ChannelView {
+/// Describes a channel; `id` returns the id of a subchannel.
+pub(super) fn view(
+    parts: &Parts,
+    history: &History,
+    tree: TreeView,
+    subchannels: Vec<SubchannelView>,
+    id: impl FnMut(SubchannelId) -> Option<u64>,
+) -> ChannelView {
+    let Published { unsent, retried, .. } = &*parts.published;
+    // Connections count attempts; a call that was tried again is still one call.
+    let ended = (history.calls + tree.calls + unsent.counts()).since(&retried.counts());
+    let in_flight = subchannels.iter().map(|subchannel| subchannel.calls.in_flight()).sum();
     ChannelView {
         id: parts.id,
         target: parts.target.as_ref().to_owned(),
-        state: tree.state,
+        state: history.trace.last_state(),
         created: clock::wall_time(history.created),
         restarts: history.restarts,
-        calls: CallsView::new(ended(history.calls, &parts.published), 0),
+        calls: CallsView::new(ended, in_flight),
         tree,
-        subchannels: Vec::new(),
-        events: history.trace.events(|_| None),
+        subchannels,
+        events: history.trace.events(id),
         events_total: history.trace.total(),
     }
-}
-
-/// Connections count attempts; a call that was tried again is still one call.
-fn ended(on_connections: CallCounts, published: &Published) -> CallCounts {
-    (on_connections + published.unsent().counts()).since(&published.retried().counts())
 }
 
 fn connection(connections: &Connections, node: SubchannelNode, ids: &mut Ids) -> SubchannelView {

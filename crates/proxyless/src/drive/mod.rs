@@ -9,7 +9,6 @@ mod lrs;
 pub(crate) mod management_server;
 mod panics;
 mod restarts;
-pub(crate) mod spawn;
 pub(crate) mod stream;
 mod subscription;
 pub(crate) mod supervisor;

@@ -54,10 +54,6 @@ impl Subscription {
         (subscription, xds_events)
     }
 
-    pub(super) fn clients(&self) -> &ClientSource {
-        &self.clients
-    }
-
     /// Completes when the xDS client has panicked; pends without a client.
     pub(super) async fn client_ended(&self) {
         match &self.subscriber {

@@ -14,7 +14,8 @@ use proxyless_sans_io::Time;
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::panics::{Panicked, catch, contain};
 use proxyless_transport::{ConnectOptions, Connector};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep};
 
 use super::channel::{ChannelDriver, Command, DriverWake};
@@ -72,19 +73,26 @@ enum Handles {
 }
 
 /// The task of a channel.
-pub(crate) struct Supervisor {
-    parts: Parts,
+struct Supervisor {
+    parts: Arc<Parts>,
     history: History,
     restarts: Restarts,
 }
 
-impl Supervisor {
-    pub(crate) fn new(parts: Parts) -> Self {
-        Self { parts, history: History::default(), restarts: Restarts::default() }
-    }
+/// Runs a channel in `runtime` until the last sender of its commands is dropped, and lists it in its pool for
+/// inspection.
+pub(crate) fn spawn(parts: Parts, runtime: &Handle) -> UnboundedSender<Command> {
+    let (commands, inbox) = unbounded_channel();
+    parts.clients.pool.list(&commands);
+    let supervisor =
+        Supervisor { parts: Arc::new(parts), history: History::default(), restarts: Restarts::default() };
+    runtime.spawn(supervisor.run(inbox));
+    commands
+}
 
+impl Supervisor {
     /// Runs until the last handle of the channel is gone.
-    pub(crate) async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+    async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
         let mut wanted = Use::Idle;
         loop {
             let started = Instant::now();
@@ -117,7 +125,7 @@ impl Supervisor {
 
     /// The driver has panicked: calls fail until the next one publishes. Returns their error.
     fn fail(&mut self, panicked: &Panicked, pause: Duration) -> Arc<PickError> {
-        let Parts { target, published, .. } = &self.parts;
+        let Parts { target, published, .. } = &*self.parts;
         panics::log(&format_args!("channel {target}"), panicked);
         self.history.trace.panicked(panicked);
         let error = PickError::unavailable(format!(
@@ -156,7 +164,7 @@ impl Supervisor {
 
     fn describe(&self, error: &PickError) -> ChannelView {
         let tree = TreeView::failing(&self.parts.config.listener_name, error.message.clone());
-        describe::without_driver(&self.parts, &self.history, tree)
+        describe::view(&self.parts, &self.history, tree, Vec::new(), |_| None)
     }
 
     fn restart(&mut self, wanted: Use) {
@@ -181,18 +189,16 @@ impl Drop for Supervisor {
 }
 
 impl Parts {
-    fn driver(&self, history: History) -> ChannelDriver {
+    fn driver(self: &Arc<Self>, history: History) -> ChannelDriver {
         let wake = Arc::new(DriverWake::default());
         let config = ChannelConfig { seed: clock::seed(), ..self.config.clone() };
         let core = ChannelCore::new(config, Arc::clone(&wake) as _);
         let (subscription, xds_events) = Subscription::new(self.clients.clone());
         let (updates, connection_updates) = unbounded_channel();
         ChannelDriver {
-            id: self.id,
-            target: Arc::clone(&self.target),
+            parts: Arc::clone(self),
             core,
             wake,
-            published: Arc::clone(&self.published),
             subscription,
             xds_events,
             connections: Connections::new(Arc::clone(&self.connector), self.options.clone(), updates),
