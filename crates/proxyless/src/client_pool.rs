@@ -16,8 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::clock;
 use crate::drive::channel;
-use crate::drive::management_server::ManagementServer;
-use crate::drive::xds::{Place, XdsClient};
+use crate::drive::xds::XdsClient;
 use crate::inspect::{ChannelView, ClientView, ResourceView, UpdatesView};
 
 /// The time limit for all channels together to answer.
@@ -43,7 +42,8 @@ pub struct ClientPool(Arc<Listed>);
 /// Being listed keeps neither clients nor channels alive.
 #[derive(Default)]
 struct Listed {
-    place: Place,
+    /// Set in simulations: clients run in the runtimes that start them, and connect through this.
+    connector: Option<Arc<dyn Connector>>,
     clients: Mutex<Vec<Entry>>,
     channels: Mutex<Vec<WeakUnboundedSender<channel::Command>>>,
 }
@@ -72,8 +72,8 @@ impl Entry {
     fn view(&self, client: &XdsClient) -> ClientView {
         ClientView {
             scope: self.key.target.clone(),
-            server_uri: Arc::clone(client.server_uri()),
-            node: client.node().clone(),
+            server_uri: Arc::clone(&client.server_uri),
+            node: client.node.clone(),
             resources: Vec::new(),
             updates: Vec::new(),
         }
@@ -88,8 +88,9 @@ impl ClientPool {
     }
 
     /// A pool whose clients are tasks of the runtimes that start them.
+    #[cfg(feature = "simulation")]
     pub(crate) fn in_runtime(connector: Arc<dyn Connector>) -> Self {
-        Self(Arc::new(Listed { place: Place::Runtime(connector), ..Listed::default() }))
+        Self(Arc::new(Listed { connector: Some(connector), ..Listed::default() }))
     }
 
     /// The pool of the process.
@@ -148,7 +149,7 @@ impl ClientPool {
         if let Some(client) = known {
             return Ok(client);
         }
-        let client = key.start(&self.0.place)?;
+        let client = key.start(self.0.connector.clone())?;
         entries.push(Entry { key: key.clone(), client: Arc::downgrade(&client), process });
         Ok(client)
     }
@@ -186,7 +187,7 @@ impl fmt::Debug for ClientPool {
 }
 
 impl ClientKey {
-    fn start(&self, place: &Place) -> io::Result<Arc<XdsClient>> {
+    fn start(&self, connector: Option<Arc<dyn Connector>>) -> io::Result<Arc<XdsClient>> {
         let mut config = XdsCoreConfig::new(&self.bootstrap, self.gates, clock::seed());
         config.nack_mode = self.nack_mode;
         config.limits = self.limits;
@@ -194,8 +195,7 @@ impl ClientKey {
             config.resource_timeout = timeout;
         }
         let lrs_config = LrsCoreConfig::new(&self.bootstrap, clock::seed());
-        let server = ManagementServer::new(self.bootstrap.server().target.clone(), place.connector());
-        XdsClient::start(config, lrs_config, server, place)
+        XdsClient::start(config, lrs_config, self.bootstrap.server().target.clone(), connector)
     }
 }
 

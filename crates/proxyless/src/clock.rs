@@ -49,6 +49,7 @@ thread_local! {
 }
 
 /// Derives all randomness of this thread from `seed`, and fixes the epoch now.
+#[cfg(feature = "simulation")]
 pub(crate) fn simulate(seed: u64) {
     LazyLock::force(&EPOCH);
     let mut rng = Rng::new(seed);

@@ -151,6 +151,7 @@ mod filters;
 pub mod fuzzing;
 pub mod inspect;
 mod pending;
+#[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
 mod snapshot;

@@ -1,5 +1,5 @@
-//! Puts channels and their xDS clients into one runtime, for tests under paused time. Not part of the API: it may change
-//! with any version.
+//! Puts channels and their xDS clients into one runtime, for the tests of this crate under paused time. Not part of the
+//! API.
 
 use std::sync::Arc;
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proxyless_transport::Connector;
 use proxyless_transport::panics::{catch, contain};
+use proxyless_xds::bootstrap::ServerTarget;
 use proxyless_xds::client::{
     Effect, Input, ReadToken, ResourceDump, UpdateCounts, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore,
     XdsCoreConfig,
@@ -34,26 +35,9 @@ const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Str
 pub(crate) struct XdsClient {
     commands: UnboundedSender<Command>,
     channels: AtomicU64,
-    server_uri: Arc<str>,
-    node: Bytes,
-}
-
-/// Where a client runs.
-#[derive(Clone, Default)]
-pub(crate) enum Place {
-    #[default]
-    Thread,
-    /// In the runtime that starts it, where a test can pause the time. Its server is reached through this.
-    Runtime(Arc<dyn Connector>),
-}
-
-impl Place {
-    pub(crate) fn connector(&self) -> Option<Arc<dyn Connector>> {
-        match self {
-            Self::Thread => None,
-            Self::Runtime(connector) => Some(Arc::clone(connector)),
-        }
-    }
+    pub(crate) server_uri: Arc<str>,
+    /// The encoded `Node`, as sent to the server.
+    pub(crate) node: Bytes,
 }
 
 /// One channel's subscription to the client; dropping it ends the channel's watches.
@@ -102,20 +86,23 @@ enum Command {
 }
 
 impl XdsClient {
-    /// Starts a client for one management server.
+    /// Starts a client for one management server. With a connector it runs in the caller's runtime, where a test can
+    /// pause the time, and reaches its server through the connector; without, it has a thread.
     ///
     /// # Errors
     /// If the system cannot create a thread.
     pub(crate) fn start(
         config: XdsCoreConfig,
         lrs_config: LrsCoreConfig,
-        server: ManagementServer,
-        place: &Place,
+        server: ServerTarget,
+        connector: Option<Arc<dyn Connector>>,
     ) -> std::io::Result<Arc<Self>> {
         let (commands, inbox) = unbounded_channel();
         // The driver's own sender is weak, so that the inbox closes with the last handle.
         let weak = commands.downgrade();
         let (server_uri, node) = (Arc::clone(&config.server_uri), config.node.clone());
+        let in_runtime = connector.is_some();
+        let server = ManagementServer::new(server, connector);
         let run = async move {
             info!(target: targets::XDS_CLIENT, server = %config.server_uri, node = %config.node_id, "started");
             let driver = Driver::new(config, lrs_config, server, weak);
@@ -124,12 +111,11 @@ impl XdsClient {
                 panics::log(&"xDS client", &panicked);
             }
         };
-        match place {
-            Place::Thread => {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                std::thread::Builder::new().name("xds-client".into()).spawn(move || runtime.block_on(run))?;
-            }
-            Place::Runtime(_) => drop(tokio::spawn(run)),
+        if in_runtime {
+            tokio::spawn(run);
+        } else {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            std::thread::Builder::new().name("xds-client".into()).spawn(move || runtime.block_on(run))?;
         }
         Ok(Arc::new(Self { commands, channels: AtomicU64::new(0), server_uri, node }))
     }
@@ -139,16 +125,6 @@ impl XdsClient {
         let channel = WatcherId(self.channels.fetch_add(1, Ordering::Relaxed));
         self.tell(Command::Join { channel, events });
         Subscriber { client: Arc::clone(self), channel }
-    }
-
-    /// The management server.
-    pub(crate) fn server_uri(&self) -> &Arc<str> {
-        &self.server_uri
-    }
-
-    /// The encoded `Node`, as sent to the server.
-    pub(crate) fn node(&self) -> &Bytes {
-        &self.node
     }
 
     /// Requests all resources, as they are between two events. There is no answer if the client ends first.
@@ -275,9 +251,9 @@ impl Driver {
             Command::Dump { answer } => {
                 let dump =
                     || Dump { resources: self.core.dump(), updates: self.core.update_counts().clone() };
-                // Who looks must not disturb the channels, even if there is a bug in the way.
+                // Inspection must not disturb the channels, even if it panics.
                 match contain(dump) {
-                    // Whoever asked may have given up.
+                    // The requester may have gone.
                     Ok(dump) => drop(answer.send(dump)),
                     Err(panicked) => panics::log(&"dump of the xDS client", &panicked),
                 }
