@@ -19,53 +19,29 @@ use crate::inspect::{Event, Severity};
 /// The number of events kept.
 const KEPT: usize = 256;
 
+type Resource = (ResourceType, Arc<str>);
+type Host = (Arc<str>, u16);
+
 #[derive(Default)]
 pub(super) struct Trace {
     entries: VecDeque<(Time, Entry)>,
     total: u64,
     state: ConnectivityState,
-    watches: BTreeMap<WatchId, (ResourceType, Arc<str>)>,
-    queries: BTreeMap<QueryId, (Arc<str>, u16)>,
+    watches: BTreeMap<WatchId, Resource>,
+    queries: BTreeMap<QueryId, Host>,
 }
 
 enum Entry {
-    State {
-        from: ConnectivityState,
-        to: ConnectivityState,
-    },
-    Watch {
-        resource_type: ResourceType,
-        name: Arc<str>,
-    },
-    Used {
-        resource_type: ResourceType,
-        name: Arc<str>,
-    },
+    /// From one state to another.
+    State(ConnectivityState, ConnectivityState),
+    Watch(Resource),
+    Used(Resource),
     Lost(Arc<ResourceError>),
     Ambient(Arc<ResourceError>),
-    Fine {
-        resource_type: ResourceType,
-        name: Arc<str>,
-    },
-    Resolved {
-        host: Arc<str>,
-        port: u16,
-        addresses: usize,
-    },
-    Unresolved {
-        host: Arc<str>,
-        port: u16,
-        why: String,
-    },
-    Connecting {
-        connection: SubchannelId,
-        address: SocketAddr,
-    },
-    Connection {
-        connection: SubchannelId,
-        address: SocketAddr,
-        what: Happened,
-    },
+    Fine(Resource),
+    /// The number of addresses of a host, or the error.
+    Resolved(Host, Result<usize, String>),
+    Connection(SubchannelId, SocketAddr, Happened),
     Policy(PolicyEvent),
     ClientPanicked,
     Panicked(Panicked),
@@ -76,6 +52,7 @@ enum Entry {
 
 /// An event of a connection.
 enum Happened {
+    Connecting,
     Connected,
     Failed(String),
     GoingAway(String),
@@ -86,7 +63,7 @@ impl Trace {
     pub(super) fn state(&mut self, to: ConnectivityState) {
         let from = std::mem::replace(&mut self.state, to);
         if from != to {
-            self.push(Entry::State { from, to });
+            self.push(Entry::State(from, to));
         }
     }
 
@@ -96,8 +73,9 @@ impl Trace {
     }
 
     pub(super) fn watch(&mut self, watch: WatchId, resource_type: ResourceType, name: &Arc<str>) {
-        self.watches.insert(watch, (resource_type, Arc::clone(name)));
-        self.push(Entry::Watch { resource_type, name: Arc::clone(name) });
+        let resource = (resource_type, Arc::clone(name));
+        self.watches.insert(watch, resource.clone());
+        self.push(Entry::Watch(resource));
     }
 
     /// The resources that the channel watches.
@@ -119,7 +97,7 @@ impl Trace {
     }
 
     pub(super) fn connecting(&mut self, connection: SubchannelId, address: SocketAddr) {
-        self.push(Entry::Connecting { connection, address });
+        self.push(Entry::Connection(connection, address, Happened::Connecting));
     }
 
     pub(super) fn connection(
@@ -136,7 +114,7 @@ impl Trace {
             }
             ConnectionEvent::Closed(why) => Happened::Lost(why.to_string()),
         };
-        self.push(Entry::Connection { connection, address, what });
+        self.push(Entry::Connection(connection, address, what));
     }
 
     pub(super) fn policy(&mut self, event: PolicyEvent) {
@@ -173,23 +151,21 @@ impl Trace {
                 events.iter().for_each(|(watch, event)| self.resource(watch, event));
             }
             ChannelInput::DnsAnswer { query, result } => {
-                let Some((host, port)) = self.queries.remove(query) else { return };
-                self.push(match result {
-                    Ok(answer) => Entry::Resolved { host, port, addresses: answer.addresses.len() },
-                    Err(why) => Entry::Unresolved { host, port, why: why.clone() },
-                });
+                let Some(host) = self.queries.remove(query) else { return };
+                let found = result.as_ref().map(|answer| answer.addresses.len());
+                self.push(Entry::Resolved(host, found.map_err(String::clone)));
             }
             _ => {}
         }
     }
 
     fn resource(&mut self, watch: &WatchId, event: &WatchEvent) {
-        let Some((resource_type, name)) = self.watches.get(watch).cloned() else { return };
+        let Some(resource) = self.watches.get(watch).cloned() else { return };
         self.push(match event {
-            WatchEvent::Changed(Ok(_)) => Entry::Used { resource_type, name },
+            WatchEvent::Changed(Ok(_)) => Entry::Used(resource),
             WatchEvent::Changed(Err(error)) => Entry::Lost(Arc::clone(error)),
             WatchEvent::Ambient(Some(error)) => Entry::Ambient(Arc::clone(error)),
-            WatchEvent::Ambient(None) => Entry::Fine { resource_type, name },
+            WatchEvent::Ambient(None) => Entry::Fine(resource),
         });
     }
 
@@ -222,31 +198,31 @@ impl Entry {
     fn describe(&self, connected: &mut BTreeSet<SubchannelId>) -> (Severity, Option<SubchannelId>, String) {
         let info = |what| (Severity::Info, None, what);
         match self {
-            Self::State { from, to } => {
+            Self::State(from, to) => {
                 let bad = *to == ConnectivityState::TransientFailure;
                 (if bad { Severity::Error } else { Severity::Info }, None, format!("channel {from} → {to}"))
             }
-            Self::Watch { resource_type, name } => info(format!("asked for {} {name}", resource_type.name())),
-            Self::Used { resource_type, name } => info(format!("new {} {name} in use", resource_type.name())),
+            Self::Watch((resource_type, name)) => info(format!("asked for {} {name}", resource_type.name())),
+            Self::Used((resource_type, name)) => info(format!("new {} {name} in use", resource_type.name())),
             Self::Lost(error) => (Severity::Error, None, error.to_string()),
             Self::Ambient(error) => {
                 (Severity::Warning, None, format!("{error}; the last good one stays in use"))
             }
-            Self::Fine { resource_type, name } => {
+            Self::Fine((resource_type, name)) => {
                 info(format!("{} {name} is fine again", resource_type.name()))
             }
-            Self::Resolved { host, port, addresses } => {
+            Self::Resolved((host, port), Ok(addresses)) => {
                 info(format!("{host}:{port} has {addresses} addresses"))
             }
-            Self::Unresolved { host, port, why } => {
+            Self::Resolved((host, port), Err(why)) => {
                 (Severity::Warning, None, format!("{host}:{port}: {why}"))
             }
-            Self::Connecting { connection, address } => {
-                let what = if connected.contains(connection) { "reconnecting" } else { "connecting" };
-                (Severity::Info, Some(*connection), format!("{address}: {what}"))
-            }
-            Self::Connection { connection, address, what } => {
+            Self::Connection(connection, address, what) => {
                 let (severity, what) = match what {
+                    Happened::Connecting if connected.contains(connection) => {
+                        (Severity::Info, "reconnecting".into())
+                    }
+                    Happened::Connecting => (Severity::Info, "connecting".into()),
                     Happened::Connected if connected.insert(*connection) => {
                         (Severity::Info, "connected".into())
                     }
@@ -258,7 +234,7 @@ impl Entry {
                 (severity, Some(*connection), format!("{address}: {what}"))
             }
             Self::ClientPanicked => {
-                let what = "the xDS client panicked; what it told stays in use until another one answers";
+                let what = "the xDS client panicked; its resources stay in use until another one answers";
                 (Severity::Error, None, what.into())
             }
             Self::Panicked(why) => {
