@@ -4,7 +4,8 @@ use http::HeaderMap;
 use prost::Message as _;
 use proxyless_balancer::api::{BackendMetrics, CallTicket};
 use proxyless_xds::orca::{OrcaLoadReport, TRAILER};
-use tonic::metadata::MetadataMap;
+
+use super::status;
 
 /// The report in the trailers, if there is a valid one and a tracker uses it.
 pub(super) fn metrics(ticket: &CallTicket, trailers: &HeaderMap) -> Option<BackendMetrics> {
@@ -15,11 +16,7 @@ pub(super) fn metrics(ticket: &CallTicket, trailers: &HeaderMap) -> Option<Backe
 }
 
 pub(crate) fn read(value: &http::HeaderValue) -> Option<BackendMetrics> {
-    let mut alone = HeaderMap::with_capacity(1);
-    alone.insert(TRAILER, value.clone());
-    // tonic decodes the Base64 of binary metadata, padded or not.
-    let bytes = MetadataMap::from_headers(alone).get_bin(TRAILER)?.to_bytes().ok()?;
-    let report = OrcaLoadReport::decode(bytes).ok()?;
+    let report = OrcaLoadReport::decode(status::decode_binary(value)?).ok()?;
     Some(BackendMetrics {
         cpu_utilization: report.cpu_utilization,
         mem_utilization: report.mem_utilization,

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use http::HeaderMap;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
 use proxyless_balancer::api::{Code, PickError};
 use proxyless_transport::{BodyError, SendError, grpc};
 use tonic::Status;
@@ -58,16 +59,17 @@ pub(crate) fn in_headers(headers: &HeaderMap) -> Option<Code> {
 /// Removes details of a status that are not Base64. tonic panics over them, in the task of whoever makes the call; the
 /// status counts without them.
 pub(crate) fn remove_unreadable_details(headers: &mut HeaderMap) {
-    let Some(details) = headers.get(Status::GRPC_STATUS_DETAILS) else { return };
-    let mut alone = HeaderMap::with_capacity(1);
-    alone.insert(Status::GRPC_STATUS_DETAILS, details.clone());
-    // Read as tonic reads it.
-    let alone = MetadataMap::from_headers(alone);
-    let readable =
-        alone.get_bin(Status::GRPC_STATUS_DETAILS.as_str()).is_some_and(|value| value.to_bytes().is_ok());
-    if !readable {
+    let is_unreadable = |details: &HeaderValue| decode_binary(details).is_none();
+    if headers.get(Status::GRPC_STATUS_DETAILS).is_some_and(is_unreadable) {
         headers.remove(Status::GRPC_STATUS_DETAILS);
     }
+}
+
+/// The bytes of binary metadata; `None` if its Base64 is invalid. Decoded as tonic does, with or without padding.
+pub(crate) fn decode_binary(value: &HeaderValue) -> Option<Bytes> {
+    let mut alone = HeaderMap::with_capacity(1);
+    alone.insert("value-bin", value.clone());
+    MetadataMap::from_headers(alone).get_bin("value-bin")?.to_bytes().ok()
 }
 
 #[cfg(test)]
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn a_status_of_any_bytes_is_a_status() {
         for (value, seen) in [(&b"5"[..], Code::NotFound), (b"x", Code::Unknown), (b"\xff", Code::Unknown)] {
-            let value = http::HeaderValue::from_bytes(value).expect("a value");
+            let value = HeaderValue::from_bytes(value).expect("a value");
             assert_eq!(
                 in_headers(&[(http::HeaderName::from_static("grpc-status"), value)].into_iter().collect()),
                 Some(seen)
@@ -102,8 +104,8 @@ mod tests {
     fn details_stay_if_they_are_base64() {
         for (text, stays) in [("", true), ("CAU", true), ("CAU=", true), ("!!!", false), ("CAU,CAU", false)] {
             let mut headers = HeaderMap::new();
-            headers.insert(Status::GRPC_STATUS_DETAILS, http::HeaderValue::from_static(text));
-            headers.insert(Status::GRPC_STATUS, http::HeaderValue::from_static("5"));
+            headers.insert(Status::GRPC_STATUS_DETAILS, HeaderValue::from_static(text));
+            headers.insert(Status::GRPC_STATUS, HeaderValue::from_static("5"));
             remove_unreadable_details(&mut headers);
             assert_eq!(headers.contains_key(Status::GRPC_STATUS_DETAILS), stays, "{text}");
             // It panics otherwise.
