@@ -1,18 +1,20 @@
 //! Errors of requests, which say whether the server can have processed the request.
 
-use std::error::Error;
 use std::fmt;
 
 use http::Request;
+use thiserror::Error;
 
 use crate::body::BodyError;
 use crate::go_away::CodeName;
 use crate::state::Shared;
 
 /// A request got no response.
+#[derive(Error)]
 #[non_exhaustive]
 pub enum SendError<B> {
     /// No server can have seen all of it. It may be sent elsewhere, without limit.
+    #[error("not sent: {reason}")]
     Unsent {
         /// The request, unchanged; `None` if it was already queued on the connection.
         request: Option<Box<Request<B>>>,
@@ -20,16 +22,19 @@ pub enum SendError<B> {
         reason: String,
     },
     /// The server did not process it: it may be retried once.
+    #[error("not processed: {reason}")]
     Refused {
         /// The server's reason.
         reason: String,
     },
     /// The server may have processed it, but the headers of its response were rejected.
+    #[error("{reason}")]
     HeadersTooLarge {
         /// The limit.
         reason: String,
     },
     /// The server may have processed it.
+    #[error("{reason}")]
     Failed {
         /// The HTTP/2 error code of the reset; `None` if the connection was lost.
         reset: Option<u32>,
@@ -83,16 +88,6 @@ impl<B> SendError<B> {
     }
 }
 
-impl<B> fmt::Display for SendError<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsent { reason, .. } => write!(f, "not sent: {reason}"),
-            Self::Refused { reason } => write!(f, "not processed: {reason}"),
-            Self::HeadersTooLarge { reason } | Self::Failed { reason, .. } => f.write_str(reason),
-        }
-    }
-}
-
 impl<B> fmt::Debug for SendError<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -109,8 +104,6 @@ impl<B> fmt::Debug for SendError<B> {
         }
     }
 }
-
-impl<B> Error for SendError<B> {}
 
 impl BodyError {
     /// Classifies an h2 error of a stream.

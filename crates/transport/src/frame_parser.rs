@@ -5,13 +5,11 @@
 
 use bytes::Bytes;
 
+use crate::frame::{FrameHeader, HEADER, HEADERS, Partial, split};
 use crate::go_away::GoAway;
 use crate::interim::Interim;
 
-/// The length of a frame header.
-pub(crate) const HEADER: usize = 9;
 const SETTING: usize = 6;
-const HEADERS: u8 = 0x1;
 const END_STREAM: u8 = 0x1;
 const CONTINUATION: u8 = 0x9;
 const SETTINGS: u8 = 0x4;
@@ -172,8 +170,7 @@ impl FrameParser {
 
     /// Handles a complete frame header.
     fn begin(&mut self, header: [u8; HEADER]) -> Option<Event> {
-        let [a, b, c, kind, flags, stream @ ..] = header;
-        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        let FrameHeader { length, kind, flags, stream } = header.into();
         let is_settings = kind == SETTINGS && flags & ACK == 0;
         // RFC 9113, section 3.4: the server's preface is a SETTINGS frame, which may be empty.
         // (SETTINGS that begin like an alert would be longer than a frame may be.)
@@ -196,8 +193,6 @@ impl FrameParser {
         }
         self.largest_block = self.largest_block.max(self.block);
         // Trailers end their stream.
-        // The first bit of the stream's id is reserved.
-        let stream = u32::from_be_bytes(stream) & (u32::MAX >> 1);
         if kind == HEADERS && flags & END_STREAM == 0 && self.interim.is_too_many(stream, self.open_streams) {
             self.state = State::Lost;
             return Some(Event::TooManyInterim);
@@ -224,50 +219,6 @@ fn go_away(payload: &[u8]) -> Option<GoAway> {
         code: u32::from_be_bytes([c0, c1, c2, c3]),
         debug_data: Bytes::copy_from_slice(debug_data),
     })
-}
-
-/// At most the first `at` bytes, and the rest.
-pub(crate) fn split(data: &[u8], at: usize) -> (&[u8], &[u8]) {
-    data.split_at_checked(at).unwrap_or((data, &[]))
-}
-
-/// A fixed number of bytes that may arrive in pieces.
-pub(crate) struct Partial<const N: usize> {
-    bytes: [u8; N],
-    filled: usize,
-}
-
-impl<const N: usize> Default for Partial<N> {
-    fn default() -> Self {
-        Self { bytes: [0; N], filled: 0 }
-    }
-}
-
-impl<const N: usize> Partial<N> {
-    /// The bytes so far.
-    pub(crate) fn so_far(&self) -> &[u8] {
-        split(&self.bytes, self.filled).0
-    }
-
-    /// Takes the missing bytes from `data`. Returns all bytes once complete (and starts over), and the rest of `data`.
-    pub(crate) fn fill<'a>(&mut self, data: &'a [u8]) -> (Option<[u8; N]>, &'a [u8]) {
-        // Usually all bytes arrive at once.
-        if self.filled == 0
-            && let Some((whole, rest)) = data.split_first_chunk()
-        {
-            return (Some(*whole), rest);
-        }
-        let (bytes, rest) = split(data, N - self.filled);
-        for (slot, byte) in self.bytes.iter_mut().skip(self.filled).zip(bytes) {
-            *slot = *byte;
-        }
-        self.filled += bytes.len();
-        if self.filled < N {
-            return (None, rest);
-        }
-        self.filled = 0;
-        (Some(self.bytes), rest)
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::connector::BoxedIo;
-use crate::frame_parser::{Event, FrameParser, split};
+use crate::frame::split;
+use crate::frame_parser::{Event, FrameParser};
 use crate::interim;
 use crate::quota::Socket;
 use crate::sent_frames::SentFrames;

@@ -44,6 +44,7 @@ mod connection;
 mod connection_task;
 mod connector;
 mod error;
+mod frame;
 mod frame_parser;
 mod frame_tap;
 mod go_away;

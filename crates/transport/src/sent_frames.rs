@@ -1,8 +1,7 @@
 //! Finds the streams that have started in the bytes that the socket has taken.
 
-use crate::frame_parser::{HEADER, Partial, split};
+use crate::frame::{FrameHeader, HEADER, HEADERS, Partial, split};
 
-const HEADERS: u8 = 0x1;
 const RST_STREAM: u8 = 0x3;
 /// The length of the client's connection preface.
 const PREFACE: usize = 24;
@@ -36,13 +35,12 @@ impl SentFrames {
                 State::Header(partial) => {
                     let (header, rest) = partial.fill(data);
                     data = rest;
-                    let Some([a, b, c, kind, _, id @ ..]) = header else { continue };
-                    let left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                    let Some(header) = header else { continue };
+                    let FrameHeader { length, kind, stream, .. } = header.into();
                     if kind == RST_STREAM {
-                        reset(u32::from_be_bytes(id));
+                        reset(stream);
                     }
-                    let begins = (kind == HEADERS).then_some(u32::from_be_bytes(id));
-                    self.0 = State::Payload { left, begins };
+                    self.0 = State::Payload { left: length, begins: (kind == HEADERS).then_some(stream) };
                 }
                 State::Payload { left, .. } => {
                     let (payload, rest) = split(data, *left);
