@@ -13,9 +13,7 @@ use http::Request;
 use http_body_util::Full;
 use proxyless_sans_io::Rng;
 use proxyless_transport::grpc::MessageReader;
-use proxyless_transport::{
-    Address, BoxedIo, ConnectOptions, Connecting, Connection, Connector, GoAway, connect_with,
-};
+use proxyless_transport::{Address, BoxedIo, ConnectOptions, Connecting, Connection, Connector, GoAway};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -73,7 +71,9 @@ fn connection(chunks: VecDeque<Bytes>) -> Option<Option<GoAway>> {
         let address = Address::Tcp(([127, 0, 0, 1], 1).into());
         let server = Server(chunks);
         let connected: Result<Connection<Full<Bytes>>, _> =
-            timeout(PATIENCE, connect_with(&server, &address, &options)).await.expect("connecting ends");
+            timeout(PATIENCE, proxyless_transport::connect(&server, &address, &options))
+                .await
+                .expect("connecting ends");
         let seen = match connected {
             Ok(connection) => {
                 let call = async {
@@ -94,7 +94,7 @@ fn connection(chunks: VecDeque<Bytes>) -> Option<Option<GoAway>> {
             }
         };
         let no_tasks = async {
-            while options.tasks.live() > 0 {
+            while !options.tasks.is_empty() {
                 sleep(Duration::from_millis(100)).await;
             }
         };

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::Address;
 use crate::connection::Connection;
-use crate::connector::{Connector, TcpConnector};
+use crate::connector::Connector;
 use crate::options::ConnectOptions;
 
 /// A connection attempt failed.
@@ -53,9 +53,7 @@ impl ConnectError {
             Self::Timeout { stage, after, .. } => format!("{stage} within {after:?}"),
         }
     }
-}
 
-impl ConnectError {
     /// Whether the process or the system has no file descriptor left for the connection.
     pub fn is_out_of_descriptors(&self) -> bool {
         /// EMFILE and ENFILE, which have the same numbers on all Unix systems, and WSAEMFILE.
@@ -83,23 +81,12 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Connects by TCP or Unix domain socket. Returns when the server's SETTINGS have arrived, which is when gRPC considers
-/// the connection READY. Dropping the future cancels the attempt.
+/// Connects on the byte stream that `connector` opens. Returns when the server's SETTINGS have arrived, which is when gRPC
+/// considers the connection READY. Dropping the future cancels the attempt.
 ///
 /// # Errors
 /// If the byte stream cannot be opened, it does not carry HTTP/2, or the attempt times out.
-pub async fn connect<B>(address: &Address, options: &ConnectOptions) -> Result<Connection<B>, ConnectError>
-where
-    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-{
-    connect_with(&TcpConnector::for_options(options), address, options).await
-}
-
-/// Like [`connect`], on the byte stream that `connector` opens.
-///
-/// # Errors
-/// If the byte stream cannot be opened, it does not carry HTTP/2, or the attempt times out.
-pub async fn connect_with<B>(
+pub async fn connect<B>(
     connector: &dyn Connector,
     address: &Address,
     options: &ConnectOptions,

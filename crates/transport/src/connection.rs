@@ -9,6 +9,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use tokio::task::AbortHandle;
+use tokio_util::task::TaskTracker;
 
 use crate::body::Body;
 use crate::connection_task;
@@ -17,9 +18,8 @@ use crate::error::SendError;
 use crate::frame_tap::FrameTap;
 use crate::go_away::GoAway;
 use crate::options::ConnectOptions;
-use crate::state::{ConnectionState, LocalEnd, Lost, Shared};
+use crate::state::{LocalEnd, Lost, Shared, State};
 use crate::stream_permit::StreamPermit;
-use crate::task_counter::TaskCounter;
 use crate::upload::{Rest, Upload};
 
 /// An HTTP/2 connection whose server has sent its SETTINGS.
@@ -137,12 +137,6 @@ where
 }
 
 impl<B> Connection<B> {
-    /// The state of the connection.
-    pub fn state(&self) -> ConnectionState {
-        // A connection is returned only after SETTINGS.
-        self.shared.state().unwrap_or(ConnectionState::Open)
-    }
-
     /// Whether the connection takes new requests.
     pub fn is_open(&self) -> bool {
         self.shared.is_open()
@@ -160,22 +154,13 @@ impl<B> Connection<B> {
 
     /// Completes when the connection takes no new streams.
     pub async fn left_open(&self) -> Lost {
-        match self.shared.left_open().await {
-            ConnectionState::Closed { reason } => Lost::Closed(reason),
-            ConnectionState::GoingAway { reason } => Lost::GoAway(reason),
-            // Unreachable: the wait is for the other two.
-            ConnectionState::Open => Lost::Closed(String::new()),
-        }
+        self.shared.left_open().await
     }
 
     /// Completes when the socket is closed, with the cause.
     pub async fn closed(&self) -> String {
-        let closed = |state: &Option<_>| matches!(state, Some(ConnectionState::Closed { .. }));
-        match self.shared.wait_for(closed).await {
-            ConnectionState::Closed { reason } | ConnectionState::GoingAway { reason } => reason,
-            // Unreachable: the wait is for `Closed`.
-            ConnectionState::Open => String::new(),
-        }
+        let closed = |state: &State| matches!(state, State::Lost(Lost::Closed(_)));
+        self.shared.wait_for(closed).await.reason().unwrap_or_default().to_owned()
     }
 
     /// Completes when SETTINGS have arrived.
@@ -197,8 +182,8 @@ impl<B> Connection<B> {
         self.task.abort();
     }
 
-    /// The task counter of this connection (and others with the same [`ConnectOptions::tasks`]).
-    pub fn tasks(&self) -> &TaskCounter {
+    /// The tasks of this connection (and others with the same [`ConnectOptions::tasks`]).
+    pub fn tasks(&self) -> &TaskTracker {
         &self.shared.tasks
     }
 }
@@ -211,7 +196,7 @@ impl<B> Drop for Connection<B> {
 
 impl<B> fmt::Debug for Connection<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("state", &self.state()).finish_non_exhaustive()
+        f.debug_struct("Connection").field("state", &self.shared.state()).finish_non_exhaustive()
     }
 }
 

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::connect::{ConnectError, connect_with};
-use crate::connector::{Connector, TcpConnector};
+use crate::connect::{ConnectError, connect};
+use crate::connector::Connector;
 use crate::{Address, ConnectOptions, Connection};
 
 /// A61: the delay before the next attempt starts.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Connects to the first of these addresses that is READY, by happy eyeballs (gRFC A61, RFC 8305): address families
+/// Connects on the byte streams that `connector` opens to the first of these addresses that is READY, by happy eyeballs (gRFC A61, RFC 8305): address families
 /// alternate, and the next attempt starts when the previous one has failed or run for 250 ms. An address that accepts
 /// the connection and sends no SETTINGS does not delay the others either. Each attempt has the full connect timeout.
 ///
@@ -24,21 +24,6 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// # Errors
 /// The error of each address; empty if there are no addresses.
 pub async fn connect_any<B>(
-    addresses: Vec<Address>,
-    options: &ConnectOptions,
-) -> Result<(Address, Connection<B>), Vec<ConnectError>>
-where
-    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-{
-    let connector: Arc<dyn Connector> = Arc::new(TcpConnector::for_options(options));
-    connect_any_with(&connector, addresses, options).await
-}
-
-/// Like [`connect_any`], on the byte streams that `connector` opens.
-///
-/// # Errors
-/// Why each address failed; nothing if there are none.
-pub async fn connect_any_with<B>(
     connector: &Arc<dyn Connector>,
     addresses: Vec<Address>,
     options: &ConnectOptions,
@@ -53,7 +38,7 @@ where
         if let Some(address) = waiting.next() {
             let (connector, options) = (Arc::clone(connector), options.clone());
             attempts.spawn(async move {
-                let result = connect_with(&*connector, &address, &options).await;
+                let result = connect(&*connector, &address, &options).await;
                 (address, result)
             });
         }

@@ -10,8 +10,8 @@
 //!
 //! In: an [`Address`], [`ConnectOptions`], optionally one's own [`Connector`]. Out: a [`Connection`], whose end is an
 //! event ([`Connection::left_open`], [`Connection::closed`]). [`grpc`] holds the little of gRPC that raw-bytes streams
-//! need; [`dns`] finds the addresses of host names; [`panics`] keeps those of
-//! one task from ending others.
+//! need; [`dns`] finds the addresses of host names; [`panics`] contains panics in the task
+//! that causes them.
 //!
 //! This crate is an implementation detail of [proxyless](https://docs.rs/proxyless): it promises no semver stability.
 
@@ -20,15 +20,14 @@
 
 pub use address::Address;
 pub use body::{Body, BodyError};
-pub use connect::{ConnectError, Stage, connect, connect_with};
+pub use connect::{ConnectError, Stage, connect};
 pub use connection::{Connection, ReservedStream};
 pub use connector::{BoxedIo, Connecting, Connector, Io, TcpConnector};
 pub use error::SendError;
 pub use go_away::GoAway;
-pub use happy_eyeballs::{connect_any, connect_any_with};
+pub use happy_eyeballs::connect_any;
 pub use options::ConnectOptions;
-pub use state::{ConnectionState, Lost};
-pub use task_counter::TaskCounter;
+pub use state::Lost;
 
 pub mod dns;
 #[cfg(feature = "fuzzing")]
@@ -58,5 +57,4 @@ mod state;
 mod stream_permit;
 mod sync;
 mod targets;
-mod task_counter;
 mod upload;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::task_counter::TaskCounter;
+use tokio_util::task::TaskTracker;
 
 /// Connection options. The defaults suit the data plane: no keepalive, windows for long fat networks.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ pub struct ConnectOptions {
     pub max_unread_overhead: Option<usize>,
     /// The maximum size of a header block from the server.
     pub max_header_list_size: u32,
-    /// The counter of the connection's tasks. Clones share it.
-    pub tasks: TaskCounter,
+    /// Tracks the connection's tasks. Clones share it.
+    pub tasks: TaskTracker,
 }
 
 impl Default for ConnectOptions {
@@ -51,7 +51,7 @@ impl Default for ConnectOptions {
             max_late_frames: 1 << 20,
             max_unread_overhead: None,
             max_header_list_size: 16 << 10,
-            tasks: TaskCounter::default(),
+            tasks: TaskTracker::default(),
         }
     }
 }

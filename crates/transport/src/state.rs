@@ -12,31 +12,13 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use crate::error::why_given_up;
 use crate::frame_parser::Settings;
 use crate::go_away::GoAway;
 use crate::options::ConnectOptions;
 use crate::quota::Quota;
-use crate::task_counter::TaskCounter;
-
-/// The state of a connection. It only moves forward.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConnectionState {
-    /// Takes new streams.
-    Open,
-    /// Takes no new streams; open ones may finish.
-    GoingAway {
-        /// The reason.
-        reason: String,
-    },
-    /// The socket is closed, with all streams.
-    Closed {
-        /// The reason.
-        reason: String,
-    },
-}
 
 /// The way in which a connection stopped taking new streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,36 +29,51 @@ pub enum Lost {
     Closed(String),
 }
 
-impl ConnectionState {
+/// The state of a connection. It only moves forward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The server's SETTINGS have not arrived.
+    Starting,
+    /// Takes new streams.
+    Open,
+    Lost(Lost),
+}
+
+impl State {
     fn rank(&self) -> u8 {
         match self {
+            Self::Starting => STARTING,
             Self::Open => OPEN,
-            Self::GoingAway { .. } => 2,
-            Self::Closed { .. } => 3,
+            Self::Lost(Lost::GoAway(_)) => GOING_AWAY,
+            Self::Lost(Lost::Closed(_)) => CLOSED,
         }
     }
 
-    /// The reason why it is not open.
-    fn reason(&self) -> Option<&str> {
+    /// The reason why the connection was lost.
+    pub(crate) fn reason(&self) -> Option<&str> {
         match self {
-            Self::Open => None,
-            Self::GoingAway { reason } | Self::Closed { reason } => Some(reason),
+            Self::Starting | Self::Open => None,
+            Self::Lost(Lost::GoAway(reason) | Lost::Closed(reason)) => Some(reason),
         }
     }
 }
 
+const STARTING: u8 = 0;
+const OPEN: u8 = 1;
+const GOING_AWAY: u8 = 2;
+const CLOSED: u8 = 3;
+
 /// The shared state.
 pub(crate) struct Shared {
     pub(crate) quota: Quota,
-    pub(crate) tasks: TaskCounter,
+    pub(crate) tasks: TaskTracker,
     /// The runtime of the connection. Callers may use others.
     runtime: Handle,
     /// Emptied when no more requests may be sent: h2 closes a connection without senders and streams.
     sender: ArcSwapOption<SendRequest<Bytes>>,
     /// The rank of `state`, for frequent readers.
     rank: AtomicU8,
-    /// `None` until the server's SETTINGS have arrived.
-    state: watch::Sender<Option<ConnectionState>>,
+    state: watch::Sender<State>,
     facts: Mutex<Facts>,
     /// The last stream whose HEADERS the socket has taken.
     last_written: AtomicU32,
@@ -95,8 +92,6 @@ struct LastRead {
     beginning: Instant,
     nanos: AtomicU64,
 }
-
-const OPEN: u8 = 1;
 
 #[derive(Default)]
 struct Facts {
@@ -127,8 +122,8 @@ impl Shared {
             tasks: options.tasks.clone(),
             runtime: Handle::current(),
             sender: ArcSwapOption::empty(),
-            rank: AtomicU8::new(0),
-            state: watch::Sender::new(None),
+            rank: AtomicU8::new(STARTING),
+            state: watch::Sender::new(State::Starting),
             facts: Mutex::default(),
             last_written: AtomicU32::new(0),
             last_read: options.keepalive_interval.map(|_| last_read()),
@@ -168,8 +163,7 @@ impl Shared {
         // a stream that may not be the last.
         self.last_written.fetch_max(stream, Ordering::Release);
         if stream >= LAST_STREAM {
-            let reason = "the connection has used up its stream ids".into();
-            self.advance(ConnectionState::GoingAway { reason });
+            self.go_away_because("the connection has used up its stream ids".into());
         }
     }
 
@@ -182,12 +176,12 @@ impl Shared {
             self.initial_send_window.store(window, Ordering::Relaxed);
         }
         self.facts().settings_seen = true;
-        self.advance(ConnectionState::Open);
+        self.advance(State::Open);
     }
 
     pub(crate) fn on_go_away(&self, go_away: GoAway) {
         self.facts().go_away = Some(go_away);
-        self.advance(ConnectionState::GoingAway { reason: self.why_sent_away() });
+        self.go_away_because(self.why_sent_away());
     }
 
     pub(crate) fn on_io_end(&self, what: String) {
@@ -198,7 +192,7 @@ impl Shared {
     /// A write failed. The connection takes no more requests, while what the server sent before is still read.
     pub(crate) fn on_write_failed(&self, reason: String) {
         self.facts().write_failure.get_or_insert_with(|| reason.clone());
-        self.advance(ConnectionState::GoingAway { reason });
+        self.go_away_because(reason);
     }
 
     // Actions of this side.
@@ -212,18 +206,14 @@ impl Shared {
             }
         }
         match how {
-            LocalEnd::Graceful => {
-                self.advance(ConnectionState::GoingAway {
-                    reason: "the client is closing the connection".into(),
-                });
-            }
+            LocalEnd::Graceful => self.go_away_because("the client is closing the connection".into()),
             LocalEnd::Abort => self.close(),
         }
     }
 
     /// Starts a task of the connection.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.tasks.spawn(&self.runtime, task)
+        self.tasks.spawn_on(task, &self.runtime).abort_handle()
     }
 
     /// From now on requests can be queued, though none is sent before SETTINGS.
@@ -248,8 +238,7 @@ impl Shared {
 
     /// h2 takes no more requests.
     pub(crate) fn on_refused(&self, error: &h2::Error) {
-        let reason = why_given_up(error, self.max_header_list_size);
-        self.advance(ConnectionState::GoingAway { reason });
+        self.go_away_because(why_given_up(error, self.max_header_list_size));
     }
 
     /// The socket is closed. Sets the cause if there is none yet.
@@ -266,14 +255,13 @@ impl Shared {
 
     // Queries of its users.
 
-    /// The state, `None` before SETTINGS.
-    pub(crate) fn state(&self) -> Option<ConnectionState> {
+    pub(crate) fn state(&self) -> State {
         self.state.borrow().clone()
     }
 
     /// Waits for SETTINGS. If the connection ended first, returns the reason.
     pub(crate) async fn ready(&self) -> Result<(), String> {
-        let state = self.wait_for(Option::is_some).await;
+        let state = self.wait_for(|state| *state != State::Starting).await;
         // A connection that was READY for a moment was READY, even if a GOAWAY or the end arrived with the SETTINGS.
         match state.reason() {
             Some(reason) if !self.facts().settings_seen => Err(reason.to_owned()),
@@ -316,19 +304,19 @@ impl Shared {
     }
 
     /// Waits for a matching state, and returns it.
-    pub(crate) async fn wait_for(
-        &self,
-        fits: impl FnMut(&Option<ConnectionState>) -> bool,
-    ) -> ConnectionState {
+    pub(crate) async fn wait_for(&self, fits: impl FnMut(&State) -> bool) -> State {
         let mut states = self.state.subscribe();
-        // `self` owns the sender, so it is not dropped; and `fits` is never true of `None`.
-        let found = states.wait_for(fits).await.ok().and_then(|state| state.clone());
-        found.unwrap_or(ConnectionState::Open)
+        // `self` owns the sender, so it is not dropped.
+        states.wait_for(fits).await.map_or(State::Open, |state| state.clone())
     }
 
     /// Waits until the connection takes no new streams.
-    pub(crate) async fn left_open(&self) -> ConnectionState {
-        self.wait_for(|state| !matches!(state, None | Some(ConnectionState::Open))).await
+    pub(crate) async fn left_open(&self) -> Lost {
+        match self.wait_for(|state| matches!(state, State::Lost(_))).await {
+            State::Lost(lost) => lost,
+            // Unreachable: the wait is for `Lost`.
+            State::Starting | State::Open => Lost::Closed(self.why_lost()),
+        }
     }
 
     pub(crate) fn go_away(&self) -> Option<GoAway> {
@@ -337,7 +325,7 @@ impl Shared {
 
     /// The reason why no stream can be opened.
     pub(crate) fn refusal(&self) -> String {
-        let reason = self.state.borrow().as_ref().and_then(ConnectionState::reason).map(str::to_owned);
+        let reason = self.state.borrow().reason().map(str::to_owned);
         reason.unwrap_or_else(|| "the connection takes no more requests".into())
     }
 
@@ -371,18 +359,22 @@ impl Shared {
 
     /// Closes the connection, whatever the cause.
     pub(crate) fn close(&self) {
-        self.advance(ConnectionState::Closed { reason: self.why_lost() });
+        self.advance(State::Lost(Lost::Closed(self.why_lost())));
     }
 
-    fn advance(&self, new: ConnectionState) {
-        let open = new == ConnectionState::Open;
+    fn go_away_because(&self, reason: String) {
+        self.advance(State::Lost(Lost::GoAway(reason)));
+    }
+
+    fn advance(&self, new: State) {
+        let open = new == State::Open;
         self.state.send_if_modified(|state| {
             // Before SETTINGS there is nothing to go away from.
-            let before = state.as_ref().map_or(0, ConnectionState::rank);
-            let moves = before < new.rank() && (before, new.rank()) != (0, 2);
+            let (before, after) = (state.rank(), new.rank());
+            let moves = before < after && (before, after) != (STARTING, GOING_AWAY);
             if moves {
-                self.rank.store(new.rank(), Ordering::Relaxed);
-                *state = Some(new);
+                self.rank.store(after, Ordering::Relaxed);
+                *state = new;
             }
             moves
         });

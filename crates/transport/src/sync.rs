@@ -1,11 +1,7 @@
-//! tokio's types by which threads wait for each other. In models (see [`proxyless_sans_io::sync`]) each use of one is
-//! an indivisible step.
+//! tokio's `oneshot` channels. In models (see [`proxyless_sans_io::sync`]) each use of one is an indivisible step.
 
 #[cfg(not(proxyless_loom))]
-pub(crate) use tokio::sync::{Notify, oneshot};
-
-#[cfg(proxyless_loom)]
-pub(crate) type Notify = proxyless_sans_io::sync::Stepped<tokio::sync::Notify>;
+pub(crate) use tokio::sync::oneshot;
 
 #[cfg(proxyless_loom)]
 pub(crate) mod oneshot {

@@ -5,9 +5,9 @@ mod support;
 use std::time::Duration;
 
 use proxyless_transport::{
-    Address, ConnectError, ConnectOptions, Connecting, Connection, Connector, Stage, connect_with,
+    Address, ConnectError, ConnectOptions, Connecting, Connection, Connector, Stage, TcpConnector,
 };
-use support::{Raw, SETTINGS, TestBody, anywhere, connect, listen, ping, pipe, raw};
+use support::{Raw, SETTINGS, TestBody, anywhere, connect, finished, listen, ping, pipe, raw};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Never connects.
@@ -35,18 +35,21 @@ async fn a_connection_is_ready_when_settings_arrive_and_not_before() {
 async fn a_silent_server_makes_the_attempt_time_out() {
     let (connector, _server) = pipe();
     let options = ConnectOptions { connect_timeout: Duration::from_secs(7), ..ConnectOptions::default() };
-    let error = connect_with::<TestBody>(&connector, &anywhere(), &options).await.expect_err("no SETTINGS");
+    let error = proxyless_transport::connect::<TestBody>(&connector, &anywhere(), &options)
+        .await
+        .expect_err("no SETTINGS");
     assert!(matches!(error, ConnectError::Timeout { stage: Stage::Settings, .. }));
     assert_eq!(
         error.to_string(),
         "ipv4:192.0.2.1:80: connected, but no HTTP/2 SETTINGS from the server within 7s"
     );
-    options.tasks.finished().await;
+    finished(&options.tasks).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_syn_makes_the_attempt_time_out() {
-    let error = connect_with::<TestBody>(&BlackHole, &anywhere(), &ConnectOptions::default()).await;
+    let error =
+        proxyless_transport::connect::<TestBody>(&BlackHole, &anywhere(), &ConnectOptions::default()).await;
     assert_eq!(error.expect_err("no connection").to_string(), "ipv4:192.0.2.1:80: no connection within 20s");
 }
 
@@ -56,20 +59,25 @@ async fn a_dropped_attempt_leaves_nothing_behind() {
     let options = ConnectOptions::default();
     let attempt = tokio::spawn({
         let options = options.clone();
-        async move { connect_with::<TestBody>(&connector, &anywhere(), &options).await.map(drop) }
+        async move { proxyless_transport::connect::<TestBody>(&connector, &anywhere(), &options).await.map(drop) }
     });
     // The preface is here, so the connection's task runs.
     server.read_exact(&mut [0; 24]).await.expect("a preface");
     attempt.abort();
     server.read_to_end(&mut Vec::new()).await.expect("the end");
-    options.tasks.finished().await;
+    finished(&options.tasks).await;
 }
 
 #[tokio::test]
 async fn refused_connections_say_so() {
     let (listener, address) = listen().await;
     drop(listener);
-    let error = proxyless_transport::connect::<TestBody>(&address, &ConnectOptions::default()).await;
+    let error = proxyless_transport::connect::<TestBody>(
+        &TcpConnector::default(),
+        &address,
+        &ConnectOptions::default(),
+    )
+    .await;
     let text = error.expect_err("nobody listens").to_string();
     assert!(text.starts_with("ipv4:127.0.0.1:") && text.contains("refused"), "{text}");
 }
@@ -79,12 +87,14 @@ async fn a_server_that_hangs_up_before_settings_is_named() {
     let (listener, address) = listen().await;
     let server = async { drop(listener.accept().await.expect("a client").0.read_exact(&mut [0; 24]).await) };
     let options = ConnectOptions::default();
-    let (error, ()) = tokio::join!(proxyless_transport::connect::<TestBody>(&address, &options), server);
+    let connector = TcpConnector::default();
+    let (error, ()) =
+        tokio::join!(proxyless_transport::connect::<TestBody>(&connector, &address, &options), server);
     let text = error.expect_err("no SETTINGS").to_string();
     assert!(text.contains("HTTP/2 handshake failed: "), "{text}");
     assert!(text.contains("the server closed the connection") || text.contains("reset"), "{text}");
     assert!(text.ends_with(" before it sent anything (does it expect TLS?)"), "{text}");
-    options.tasks.finished().await;
+    finished(&options.tasks).await;
 }
 
 #[tokio::test]
@@ -92,12 +102,14 @@ async fn an_http1_server_is_recognised() {
     let (connector, mut server) = pipe();
     server.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await.expect("written");
     let options = ConnectOptions::default();
-    let error = connect_with::<TestBody>(&connector, &anywhere(), &options).await.expect_err("not HTTP/2");
+    let error = proxyless_transport::connect::<TestBody>(&connector, &anywhere(), &options)
+        .await
+        .expect_err("not HTTP/2");
     assert_eq!(
         error.to_string(),
         "ipv4:192.0.2.1:80: HTTP/2 handshake failed: the server answered with HTTP/1"
     );
-    options.tasks.finished().await;
+    finished(&options.tasks).await;
 }
 
 #[tokio::test]
@@ -118,12 +130,15 @@ async fn a_tls_server_is_recognised() {
                 }
                 drop(server);
             };
-            let (error, ()) = tokio::join!(connect_with::<TestBody>(&connector, &address, &options), server);
+            let (error, ()) = tokio::join!(
+                proxyless_transport::connect::<TestBody>(&connector, &address, &options),
+                server
+            );
             assert_eq!(
                 error.expect_err("not HTTP/2").to_string(),
                 "ipv4:192.0.2.1:80: HTTP/2 handshake failed: the server speaks TLS: it answered with a TLS alert"
             );
-            options.tasks.finished().await;
+            finished(&options.tasks).await;
         }
     }
 }
@@ -139,11 +154,12 @@ async fn malformed_settings_fail_the_attempt() {
         server.write(SETTINGS, 0, 0, &[0; 7]).await;
         server.drained().await;
     };
-    let (error, ()) = tokio::join!(connect_with::<TestBody>(&connector, &address, &options), server);
+    let (error, ()) =
+        tokio::join!(proxyless_transport::connect::<TestBody>(&connector, &address, &options), server);
     let text = error.expect_err("broken SETTINGS").to_string();
     let reason = "the client closed the connection with PROTOCOL_ERROR: the server violated HTTP/2";
     assert!(text.ends_with(&format!("HTTP/2 handshake failed: {reason}")), "{text}");
-    options.tasks.finished().await;
+    finished(&options.tasks).await;
 }
 
 #[tokio::test]
@@ -159,12 +175,12 @@ async fn goaway_right_after_settings_still_was_ready() {
     };
     let client = async {
         let connection: Connection<TestBody> =
-            connect_with(&connector, &address, &options).await.expect("READY");
+            proxyless_transport::connect(&connector, &address, &options).await.expect("READY");
         connection.left_open().await;
         assert_eq!(connection.go_away().expect("a GOAWAY").debug_data, "max_age");
     };
     tokio::join!(client, server);
-    options.tasks.finished().await;
+    finished(&options.tasks).await;
 }
 
 #[cfg(unix)]

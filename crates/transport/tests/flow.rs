@@ -39,7 +39,7 @@ async fn a_paused_reader_of_small_messages_leaves_the_connection_alone() {
     let sent = message.repeat(frames);
     tokio::io::AsyncWriteExt::write_all(&mut server.0, &sent).await.expect("the client is there");
     server.sync().await;
-    assert!(connection.is_open(), "{:?}", connection.state());
+    assert!(connection.is_open(), "{connection:?}");
     call(&connection, &mut server).await;
     server.end(stream).await;
     assert_eq!(body.collect().await.expect("no error").to_bytes().len(), 5 * frames);
@@ -57,7 +57,7 @@ async fn a_server_that_goes_on_sending_on_streams_that_are_over_is_given_up() {
         server.write(DATA, 0, 1 + 2 * number, b"x").await;
     }
     server.sync().await;
-    assert!(connection.is_open(), "{:?}", connection.state());
+    assert!(connection.is_open(), "{connection:?}");
     server.write(DATA, 0, 101, b"x").await;
     let reason = connection.closed().await;
     assert!(reason.contains("excessive load"), "{reason}");

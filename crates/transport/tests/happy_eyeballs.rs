@@ -2,22 +2,30 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proxyless_transport::{Address, ConnectError, ConnectOptions, Stage, connect_any};
-use support::{Raw, SETTINGS, TestBody, listen};
+use proxyless_transport::{
+    Address, ConnectError, ConnectOptions, Connector, Stage, TcpConnector, connect_any,
+};
+use support::{Raw, SETTINGS, TestBody, finished, listen};
 
 /// Longer than any test may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
+fn tcp() -> Arc<dyn Connector> {
+    Arc::new(TcpConnector::default())
+}
+
 async fn first_ready(addresses: Vec<Address>) -> Address {
     let options = ConnectOptions { connect_timeout: CONNECT_TIMEOUT, ..ConnectOptions::default() };
     let begin = Instant::now();
-    let (address, connection) = connect_any::<TestBody>(addresses, &options).await.expect("a connection");
+    let (address, connection) =
+        connect_any::<TestBody>(&tcp(), addresses, &options).await.expect("a connection");
     assert!(begin.elapsed() < CONNECT_TIMEOUT);
     drop(connection);
     // The attempts that lost are over.
-    options.tasks.finished().await;
+    finished(&options.tasks).await;
     address
 }
 
@@ -61,7 +69,8 @@ async fn a61_every_address_has_its_own_deadline_and_error() {
     let (refusing, refused) = listen().await;
     drop(refusing);
     let options = ConnectOptions { connect_timeout: Duration::from_millis(300), ..ConnectOptions::default() };
-    let errors = connect_any::<TestBody>(vec![dead, refused], &options).await.expect_err("nobody serves");
+    let errors =
+        connect_any::<TestBody>(&tcp(), vec![dead, refused], &options).await.expect_err("nobody serves");
     assert!(
         matches!(
             &errors[..],
@@ -69,11 +78,12 @@ async fn a61_every_address_has_its_own_deadline_and_error() {
         ),
         "{errors:?}"
     );
-    options.tasks.finished().await;
+    finished(&options.tasks).await;
 }
 
 #[tokio::test]
 async fn no_address_is_an_error() {
-    let errors = connect_any::<TestBody>(Vec::new(), &ConnectOptions::default()).await.expect_err("nowhere");
+    let errors =
+        connect_any::<TestBody>(&tcp(), Vec::new(), &ConnectOptions::default()).await.expect_err("nowhere");
     assert!(errors.is_empty());
 }

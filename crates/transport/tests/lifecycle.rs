@@ -12,11 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use proxyless_transport::{
-    Address, BoxedIo, ConnectOptions, Connecting, Connection, ConnectionState, Connector, Lost, SendError,
-    connect_with,
+    Address, BoxedIo, ConnectOptions, Connecting, Connection, Connector, Lost, SendError,
 };
 use support::{
-    END_STREAM, GOAWAY, Raw, SETTINGS, TestBody, anywhere, connect, listen, ping, pipe, raw, request,
+    END_STREAM, GOAWAY, Raw, SETTINGS, TestBody, anywhere, connect, finished, listen, ping, pipe, raw,
+    request,
 };
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 
@@ -30,7 +30,7 @@ async fn goaway_is_seen_at_once_while_a_stream_lives() {
     server.go_away(stream, NO_ERROR, b"max_age").await;
     let reason = "the server sent GOAWAY with NO_ERROR and debug data \"max_age\"".to_owned();
     assert_eq!(connection.left_open().await, Lost::GoAway(reason.clone()));
-    assert_eq!(connection.state(), ConnectionState::GoingAway { reason });
+    assert_eq!(connection.left_open().await, Lost::GoAway(reason));
     match connection.send(ping()).await.expect_err("no new streams") {
         SendError::Unsent { request, .. } => {
             assert_eq!(request.expect("untouched").body().queued(), ["ping"]);
@@ -47,7 +47,7 @@ async fn goaway_is_seen_at_once_while_a_stream_lives() {
         connection.closed().await,
         "the connection ended after GOAWAY with NO_ERROR and debug data \"max_age\""
     );
-    connection.tasks().finished().await;
+    finished(connection.tasks()).await;
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn graceful_goaway_under_load_fails_nothing() {
         assert_eq!(server.await.expect("no panic"), answered, "nothing was processed in vain");
         let closed = connection.closed().await;
         assert!(closed.contains("GOAWAY with NO_ERROR"), "{closed}");
-        connection.tasks().finished().await;
+        finished(connection.tasks()).await;
     }
 }
 
@@ -159,7 +159,7 @@ async fn a_server_that_hangs_up_is_named_as_the_cause() {
     let error = late.frame().await.expect("an end").expect_err("lost");
     assert_eq!((error.reset, &*error.reason), (None, cause));
     assert!(matches!(connection.send(ping()).await, Err(SendError::Unsent { .. })));
-    connection.tasks().finished().await;
+    finished(connection.tasks()).await;
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn a_connection_reset_is_named_as_the_cause() {
         SendError::Failed { reset: None, reason } => assert_eq!(reason, closed),
         other => panic!("{other:?}"),
     }
-    connection.tasks().finished().await;
+    finished(connection.tasks()).await;
 }
 
 #[tokio::test]
@@ -214,17 +214,17 @@ async fn close_gracefully_lets_streams_finish() {
     server.read_kind(GOAWAY).await;
     server.drained().await;
     assert_eq!(connection.closed().await, "the client closed the connection");
-    connection.tasks().finished().await;
+    finished(connection.tasks()).await;
 }
 
 #[tokio::test]
 async fn an_idle_connection_that_is_dropped_leaves_nothing_behind() {
     let (connection, mut server) = raw(&[]).await;
     let tasks = connection.tasks().clone();
-    assert_eq!(tasks.live(), 1);
+    assert_eq!(tasks.len(), 1);
     drop(connection);
     server.drained().await;
-    tasks.finished().await;
+    finished(&tasks).await;
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn requests_leave_no_tasks_behind() {
     let tasks = connection.tasks().clone();
     drop(connection);
     server.drained().await;
-    tasks.finished().await;
+    finished(&tasks).await;
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn abort_ends_everything_now() {
     server.next_request().await;
     connection.abort();
     let cause = "the client aborted the connection";
-    assert_eq!(connection.state(), ConnectionState::Closed { reason: cause.into() });
+    assert_eq!(connection.left_open().await, Lost::Closed(cause.into()));
     let error = body.frame().await.expect("an end").expect_err("aborted");
     assert_eq!((error.reset, &*error.reason), (None, cause));
     match waiting.await.expect("no panic").expect_err("aborted") {
@@ -263,7 +263,7 @@ async fn abort_ends_everything_now() {
     }
     feed.closed().await;
     server.drained().await;
-    connection.tasks().finished().await;
+    finished(connection.tasks()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,7 +281,8 @@ async fn an_unanswered_keepalive_ends_the_connection() {
         server.write(SETTINGS, 0, 0, &[]).await;
         server
     };
-    let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+    let (connection, mut server) =
+        tokio::join!(proxyless_transport::connect(&connector, &address, &options), server);
     let connection: Connection<TestBody> = connection.expect("READY");
     let before = tokio::time::Instant::now();
     let waiting = tokio::spawn(connection.send(ping()));
@@ -298,7 +299,7 @@ async fn an_unanswered_keepalive_ends_the_connection() {
         other => panic!("{other:?}"),
     }
     assert_eq!(body.frame().await.expect("an end").expect_err("lost").reason, cause);
-    connection.tasks().finished().await;
+    finished(connection.tasks()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -311,7 +312,8 @@ async fn an_idle_connection_without_keepalive_is_left_alone() {
         server.write(SETTINGS, 0, 0, &[]).await;
         server
     };
-    let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+    let (connection, mut server) =
+        tokio::join!(proxyless_transport::connect(&connector, &address, &options), server);
     let connection: Connection<TestBody> = connection.expect("READY");
     tokio::time::advance(Duration::from_secs(100_000)).await;
     assert!(server.sync().await.iter().all(|frame| frame.kind != support::PING));
@@ -332,7 +334,8 @@ async fn keepalive_probes_only_while_a_stream_is_open() {
         server.write(SETTINGS, 0, 0, &[]).await;
         server
     };
-    let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+    let (connection, mut server) =
+        tokio::join!(proxyless_transport::connect(&connector, &address, &options), server);
     let connection: Connection<TestBody> = connection.expect("READY");
     tokio::time::advance(Duration::from_secs(1_000)).await;
     assert!(server.sync().await.iter().all(|frame| frame.kind != support::PING), "idle");
@@ -373,7 +376,8 @@ async fn keepalive_may_take_for_ever() {
             server.write(SETTINGS, 0, 0, &[]).await;
             server
         };
-        let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+        let (connection, mut server) =
+            tokio::join!(proxyless_transport::connect(&connector, &address, &options), server);
         let connection: Connection<TestBody> = connection.expect("READY");
         let live = tokio::spawn(connection.send(ping()));
         let stream = server.next_request().await;
@@ -447,7 +451,8 @@ async fn an_answer_that_is_there_counts_though_the_time_is_over() {
         server.write(SETTINGS, 0, 0, &[]).await;
         server
     };
-    let (connection, mut server) = tokio::join!(connect_with(&connector, &address, &options), server);
+    let (connection, mut server) =
+        tokio::join!(proxyless_transport::connect(&connector, &address, &options), server);
     let connection: Connection<TestBody> = connection.expect("READY");
     let probe = server.read_kind(support::PING).await;
     held.store(true, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use proxyless_transport::{Address, BoxedIo, Connecting, Connection, Connector, SendError};
-use support::{END_STREAM, Gate, HEADERS, Raw, TestBody, ping, poll_once, raw_with};
+use support::{END_STREAM, Gate, HEADERS, Raw, TestBody, finished, ping, poll_once, raw_with};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -49,7 +49,7 @@ async fn requests_that_did_not_leave_whole_are_unsent_when_the_connection_dies()
         let error = first.await.expect("no panic").expect_err("lost");
         assert!(matches!(error, SendError::Failed { reset: None, .. }), "{error:?}");
         assert!(matches!(connection.send(ping()).await, Err(SendError::Unsent { request: Some(_), .. })));
-        connection.tasks().finished().await;
+        finished(connection.tasks()).await;
     }
 }
 
@@ -190,7 +190,7 @@ async fn what_is_unsent_never_arrives() {
                     other => panic!("{other:?}"),
                 }
             }
-            connection.tasks().finished().await;
+            finished(connection.tasks()).await;
             while let Some(frame) = server.read().await {
                 let arrived = frame.kind == HEADERS && unsent.contains(&frame.stream);
                 assert!(!arrived, "{budget} bytes: {frame:?} of {unsent:?}");

@@ -118,7 +118,7 @@ impl Connections {
         let task = tokio::spawn(async move {
             let address = Address::Tcp(address);
             // The connector may be the program's own.
-            let connected = catch(proxyless_transport::connect_with(&*connector, &address, &options)).await;
+            let connected = catch(proxyless_transport::connect(&*connector, &address, &options)).await;
             let live = match connected {
                 Ok(Ok(live)) => Arc::new(live),
                 Ok(Err(error)) => {

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use http::{Request, Version};
 use proxyless_mesh::listing::listing;
-use proxyless_transport::{
-    Address, ConnectOptions, Connection, Connector, TcpConnector, connect_any_with, dns,
-};
+use proxyless_transport::{Address, ConnectOptions, Connection, Connector, TcpConnector, connect_any, dns};
 use proxyless_xds::bootstrap::ServerTarget;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -59,7 +57,7 @@ impl ManagementServer {
         }
         *current = None;
         // A61: the server's addresses race, like those of an endpoint.
-        match connect_any_with(&self.connector, self.addresses().await?, &self.options).await {
+        match connect_any(&self.connector, self.addresses().await?, &self.options).await {
             Ok((address, connection)) => {
                 debug!(target: targets::XDS_CLIENT, server = %self.target, %address, "connected");
                 Ok(Arc::clone(current.insert(Arc::new(connection))))

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
 use crate::options::ConnectOptions;
-use crate::state::ConnectionState;
+use crate::state::{Lost, State};
 
 const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 const GO_AWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0];
@@ -35,7 +35,7 @@ async fn bytes_pass_unchanged_and_are_understood() {
     tap.read_to_end(&mut bytes).await.expect("no error");
     assert_eq!(bytes, [&SETTINGS[..], &GO_AWAY, &PING].concat());
     let reason = "the server closed the connection after GOAWAY with NO_ERROR".to_owned();
-    assert_eq!(shared.state(), Some(ConnectionState::Closed { reason }));
+    assert_eq!(shared.state(), State::Lost(Lost::Closed(reason)));
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn a_connection_ends_before_its_stream_ids_do() {
     assert!(shared.is_open());
     tap.write_all(&[0, 0, 0, 1, 4, 0x7f, 0xf0, 0, 1]).await.expect("written");
     let reason = "the connection has used up its stream ids".to_owned();
-    assert_eq!(shared.state(), Some(ConnectionState::GoingAway { reason }));
+    assert_eq!(shared.state(), State::Lost(Lost::GoAway(reason)));
 }
 
 /// A socket that can no longer be written and whose read side never says a word about it.
@@ -177,7 +177,7 @@ async fn a_failed_write_does_not_hide_what_the_server_said_before() {
         tap.write_all(b"x").await.expect("found out by reading");
         let mut bytes = Vec::new();
         tap.read_to_end(&mut bytes).await.expect("an end");
-        assert_eq!(shared.state(), Some(ConnectionState::Closed { reason: cause.into() }));
+        assert_eq!(shared.state(), State::Lost(Lost::Closed(cause.into())));
     }
 }
 
@@ -194,7 +194,7 @@ async fn too_many_interim_responses_end_the_connection() {
     let error = tap.read_to_end(&mut bytes).await.expect_err("too many");
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     let reason = "the server sent more than 256 interim responses to a request".to_owned();
-    assert_eq!(shared.state(), Some(ConnectionState::Closed { reason }));
+    assert_eq!(shared.state(), State::Lost(Lost::Closed(reason)));
     drop(tap);
     flood.await.expect("no panic").expect("written");
 }

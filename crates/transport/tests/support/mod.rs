@@ -19,6 +19,7 @@ use proxyless_transport::{
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -176,8 +177,16 @@ pub(crate) async fn listen() -> (TcpListener, Address) {
     (listener, address)
 }
 
+/// Completes when all these tasks have ended.
+pub(crate) async fn finished(tasks: &TaskTracker) {
+    tasks.close();
+    tasks.wait().await;
+}
+
 pub(crate) async fn connect(address: &Address) -> Connection<TestBody> {
-    proxyless_transport::connect(address, &ConnectOptions::default()).await.expect("a connection")
+    proxyless_transport::connect(&TcpConnector::default(), address, &ConnectOptions::default())
+        .await
+        .expect("a connection")
 }
 
 /// A connection to a server that reads and writes frames by hand. Its SETTINGS carry `settings`.
@@ -203,7 +212,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
     let (listener, address) = listen().await;
-    let client = proxyless_transport::connect_with(connector, &address, options);
+    let client = proxyless_transport::connect(connector, &address, options);
     let server = async {
         let mut server = Raw::accept(&listener).await;
         server.write(SETTINGS, 0, 0, settings).await;
