@@ -10,7 +10,7 @@ use common::{client_of, server, upstream, with_sans};
 use http_body_util::Empty;
 use proxyless_testkit::tls::{Authority, Leaf};
 use proxyless_tls::{ClientTls, SecureConnector, TlsSettings};
-use proxyless_transport::{Address, ConnectError, ConnectOptions, Connection, TcpConnector, connect_with};
+use proxyless_transport::{Address, ConnectError, ConnectOptions, Connection, TcpConnector};
 use proxyless_xds::resource::StringMatchKind;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,7 +43,7 @@ async fn connect(
     limit: Duration,
 ) -> Result<Connection<Empty<Bytes>>, ConnectError> {
     let options = ConnectOptions { connect_timeout: limit, ..ConnectOptions::default() };
-    connect_with(connector, address, &options).await
+    proxyless_transport::connect(connector, address, &options).await
 }
 
 fn secure(client: ClientTls, settings: TlsSettings) -> SecureConnector {
