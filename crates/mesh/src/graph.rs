@@ -80,15 +80,15 @@ pub struct Flattened {
 }
 
 impl Flattened {
-    /// Whether RPCs can be decided: all leaves up to the first that could serve are answered. Later leaves are not
-    /// waited for (see "When an aggregate starts to serve" in docs/aggregate-clusters.md).
+    /// Whether RPCs can be decided: all leaves up to the first that could serve have arrived. Later leaves are not
+    /// waited for (see "When does an aggregate start serving?" in docs/design-decisions.md).
     #[must_use]
     pub fn can_start(&self) -> bool {
         let first = self.leaves.iter().find(|(_, data)| *data != LeafData::Empty);
         first.is_none_or(|(_, data)| *data == LeafData::Usable)
     }
 
-    /// Whether all leaves are answered.
+    /// Whether all leaves have arrived.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.leaves.iter().all(|(_, data)| *data != LeafData::Loading)

@@ -1,8 +1,7 @@
 //! The mesh as a pure state machine: from xDS resources to routes and load balancing policies.
 //!
 //! * [`dependency_manager`] watches resources and combines them into one consistent [`xds_config::XdsConfig`] (gRFC
-//!   A74),
-//!   with [`graph`] flattening aggregate clusters (A37, A99).
+//!   A74), with [`graph`] flattening aggregate clusters (A37, A99).
 //! * [`dns`] schedules the resolution of LOGICAL_DNS clusters (A37).
 //! * [`route_table`] chooses the cluster of an RPC (A28, A31); a [`cluster_claim`] keeps that cluster alive.
 //! * [`policies`] are the load balancing policies that depend on xDS, fed with [`endpoints`]; [`channel_core`] runs

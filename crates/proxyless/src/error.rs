@@ -15,6 +15,6 @@ pub enum BuildError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// The caller is not inside a tokio runtime, which the channel's tasks need.
-    #[error("an XdsChannel must be made inside a tokio runtime")]
+    #[error("an XdsChannel must be built inside a tokio runtime")]
     NoRuntime,
 }

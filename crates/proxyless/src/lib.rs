@@ -75,7 +75,8 @@
 //!
 //! # Errors
 //! A channel that cannot be built fails with [`BuildError`]: an invalid target, or a bootstrap with all its problems.
-//! After that, every failure is the [`tonic::Status`] of an RPC; as a [`tower_service::Service`] the channel never fails.
+//! After that, every failure is the [`tonic::Status`] of an RPC; as a [`tower_service::Service`] the channel never
+//! fails.
 //!
 //! Failures that no server caused are ordinary gRPC statuses whose text names the cause: the missing resource, the
 //! management server and the node id, or the address and the connection error. RPCs fail fast unless they carry
@@ -102,34 +103,34 @@
 //! # Public dependencies
 //! Types of these crates are part of the API: `tonic` 0.14 (`Status`, `body::Body`), `http` 1, `http-body` 1,
 //! `tower-service` 0.3, `tokio` 1 (`sync::watch`, `io`, and the runtime that channels run in), `bytes` 1, `serde` 1 and
-//! `serde_json` 1 (in [`inspect`] and [`bootstrap`]). The crates `proxyless-xds`, `-mesh`, `-balancer`, `-transport` and
-//! `-sans-io` are implementation details: use their types through this crate.
+//! `serde_json` 1 (in [`inspect`] and [`bootstrap`]). The crates `proxyless-xds`, `-mesh`, `-balancer`, `-transport`
+//! and `-sans-io` are implementation details: use their types through this crate.
 //!
 //! # Panics, forks, suspension
 //! **A panic ends one task.** A bug in proxyless, or a panic in the program's own parts of it (a [`connect::Connector`]
 //! or its byte streams, a [`dns::Resolve`], a `tracing` subscriber, the body of a request), does not reach other
 //! channels:
 //!
-//! - A connector, byte stream or resolver that panics has failed, and is tried again with the usual backoff; the body of a
-//!   request fails its own RPC, with INTERNAL.
-//! - A channel whose task panics is TRANSIENT_FAILURE: its RPCs fail with UNAVAILABLE and the message of the panic, those
-//!   with [`WaitForReady`] wait, and those that are already on a connection finish there. The task starts again after a
-//!   second, and after twice the previous pause each time it panics again, up to a minute. The panic is among the
-//!   events of [`XdsChannel::describe`] and is logged as an ERROR of the target `channel`; only the program's panic hook
-//!   knows its location.
+//! - A connector, byte stream or resolver that panics has failed, and is tried again with the usual backoff; the body
+//!   of a request fails its own RPC, with INTERNAL.
+//! - A channel whose task panics is TRANSIENT_FAILURE: its RPCs fail with UNAVAILABLE and the message of the panic,
+//!   those with [`WaitForReady`] wait, and those that are already on a connection finish there. The task starts again
+//!   after a second, and after twice the previous pause each time it panics again, up to a minute. The panic is among
+//!   the events of [`XdsChannel::describe`] and is logged as an ERROR of the target `channel`; only the program's panic
+//!   hook knows its location.
 //! - If the xDS client panics, its channels keep their configuration and start another client after the same pauses.
 //!
 //! This needs panics that unwind: with `panic = "abort"` the first one ends the process, and so does a destructor that
-//! panics while another panic unwinds. A `tracing` subscriber that panics inside h2 poisons the connection: RPCs that are
-//! on it panic in their callers' tasks.
+//! panics while another panic unwinds. A `tracing` subscriber that panics inside h2 poisons the connection: RPCs that
+//! are on it panic in their callers' tasks.
 //!
 //! **Channels do not survive `fork`.** The child has none of the threads that run them: RPCs on a channel of the parent
-//! wait for ever, and their deadlines do not expire. Make a new tokio runtime and new channels in the child; these do not
-//! share an xDS client with the parent. Better, fork before the first runtime.
+//! wait for ever, and their deadlines do not expire. Make a new tokio runtime and new channels in the child; these do
+//! not share an xDS client with the parent. Better, fork before the first runtime.
 //!
-//! **Suspension** (a laptop that sleeps, a virtual machine that is paused) stops the clock that all timers use: timeouts
-//! and deadlines are longer by that time. Connections that died meanwhile are noticed when something is sent on them,
-//! within 20 seconds at most, or by [keepalive](XdsChannelBuilder::keepalive); call
+//! **Suspension** (a laptop that sleeps, a virtual machine that is paused) stops the clock that all timers use:
+//! timeouts and deadlines are longer by that time. Connections that died meanwhile are noticed when something is sent
+//! on them, within 20 seconds at most, or by [keepalive](XdsChannelBuilder::keepalive); call
 //! [`XdsChannel::reset_connect_backoff`] after waking up to reconnect without waiting for the backoff.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

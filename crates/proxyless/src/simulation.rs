@@ -13,8 +13,8 @@ pub fn seed(seed: u64) {
     clock::simulate(seed);
 }
 
-/// A pool whose xDS clients are tasks of the runtime of the channel that starts them, instead of having threads of their
-/// own, and reach their servers through `connector`.
+/// A pool whose xDS clients are tasks of the runtime of the channel that starts them, instead of having threads of
+/// their own, and reach their servers through `connector`.
 #[must_use]
 pub fn client_pool(connector: Arc<dyn Connector>) -> ClientPool {
     ClientPool::in_runtime(connector)

@@ -21,7 +21,7 @@ pub enum ConnectError {
     Io {
         /// The address of the server.
         address: Address,
-        /// What the connector reported.
+        /// The connector's error.
         source: io::Error,
     },
     /// The byte stream was opened, but does not carry HTTP/2.
@@ -29,7 +29,7 @@ pub enum ConnectError {
     Http2 {
         /// The address of the server.
         address: Address,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
     /// The attempt timed out.
@@ -37,7 +37,7 @@ pub enum ConnectError {
     Timeout {
         /// The address of the server.
         address: Address,
-        /// How far the attempt got.
+        /// The stage reached.
         stage: Stage,
         /// The connect timeout.
         after: Duration,

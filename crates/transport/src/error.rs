@@ -122,13 +122,13 @@ impl BodyError {
     }
 }
 
-/// Why h2 has given a connection up, with the limit of headers.
+/// The reason why h2 closed a connection; `limit` is that of header lists.
 pub(crate) fn why_given_up(error: &h2::Error, limit: u32) -> String {
     let Some(code) = error.reason().filter(|_| error.is_library()) else {
         return error.to_string();
     };
     let text = error.to_string();
-    // h2's own names of what it gives up for; it has COMPRESSION_ERROR only for this.
+    // h2's error codes for this; it uses COMPRESSION_ERROR for nothing else.
     let about_headers = ["header_list_way_too_large", "too_many_continuations"];
     let what =
         if code == h2::Reason::COMPRESSION_ERROR || about_headers.iter().any(|name| text.contains(name)) {

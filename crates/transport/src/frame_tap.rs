@@ -38,7 +38,7 @@ pub(crate) struct FrameTap {
     stalled: Option<Pin<Box<Sleep>>>,
     /// A write has started: continues until everything is written.
     writing: bool,
-    /// The server has sent what would fill the memory.
+    /// The server has exceeded the limit of interim responses.
     abused: bool,
 }
 
@@ -129,7 +129,7 @@ impl FrameTap {
         Poll::Ready(Ok(result.unwrap_or_else(|error| {
             self.deaf = true;
             let failure = format!("writing failed: {error}");
-            // A peer that hangs has nothing more to say. One that has hung up may have said why.
+            // A hung peer sends nothing more; one that closed may have sent a reason.
             if error.kind() == io::ErrorKind::TimedOut {
                 self.shared.on_io_end(failure);
             } else {

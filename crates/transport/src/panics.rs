@@ -1,4 +1,4 @@
-//! Panics that end what panicked, and not more.
+//! Containment of panics.
 //!
 //! This holds where panics unwind. With `panic = "abort"`, or when a destructor panics while another panic unwinds,
 //! Rust ends the process and nothing here runs.
@@ -45,8 +45,7 @@ pub async fn catch<F: Future>(future: F) -> Result<F::Output, Panicked> {
     .await
 }
 
-/// Calls a function. What it works on may be left half changed by a panic: it is to be dropped then, or to be whole in
-/// spite of it.
+/// Calls `f` and catches its panic. The caller must drop state that `f` may have left inconsistent.
 ///
 /// # Errors
 /// The panic.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::state::Shared;
 
-/// A permit for one of the streams that the server allows. It is released on drop: a gRPC call is over when its response is,
-/// or when the response is dropped.
+/// A permit for one of the streams that the server allows. It is released on drop: a gRPC call is over when its
+/// response is, or when the response is dropped.
 pub(crate) struct StreamPermit {
     shared: Arc<Shared>,
     /// The stream that uses the permit, while it may have to be cancelled.

@@ -1,6 +1,6 @@
-//! Bounds on what a management server can make the client hold.
+//! Bounds on the client's memory, whatever a management server sends.
 
-/// Limits on what a management server may send. Whatever exceeds a limit is rejected, with an error that says so.
+/// Limits on what a management server may send. Anything above a limit is rejected, with an error that says so.
 ///
 /// The defaults are far above the needs of any mesh, and low enough that a faulty server cannot exhaust memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub struct Limits {
     /// The maximum number of routes in a RouteConfiguration, including its virtual hosts, header matchers and weighted
     /// clusters. 100,000 by default.
     pub routes_per_configuration: usize,
-    /// The number of elements in lists of a Listener or RouteConfiguration that are not routes: domains, filters, headers
-    /// to add, filter chains. Two bytes of such a list take hundreds when decoded. 250,000 by default.
+    /// The number of elements in lists of a Listener or RouteConfiguration that are not routes: domains, filters,
+    /// headers to add, filter chains. Two bytes of such a list take hundreds when decoded. 250,000 by default.
     pub other_elements: usize,
-    /// The number of elements in the lists of a Cluster, those that gRPC has no use for included. 10,000 by default.
+    /// The number of elements in the lists of a Cluster, unused ones included. 10,000 by default.
     pub elements_per_cluster: usize,
-    /// The number of clusters below an aggregate cluster whose list is a resource of its own (gRFC A99). Each of them is
-    /// subscribed to. 10,000 by default, which is also what the limit of a Cluster allows inline.
+    /// The number of clusters below an aggregate cluster whose list is a resource of its own (gRFC A99). Each of them
+    /// is subscribed to. 10,000 by default, the same as for an inline list.
     pub clusters_per_aggregate: usize,
     /// The length of a Cluster in bytes. 1 MiB by default.
     pub cluster_bytes: usize,

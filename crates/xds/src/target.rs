@@ -96,17 +96,20 @@ impl TargetError {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Kind {
-    #[error("not an xds URI, which reads xds:///name")]
+    #[error("not an xds URI; expected xds:///name")]
     Scheme,
     #[error(
         "authority {0:?}: authorities are not supported yet; a name goes behind three slashes, as in xds:///name"
     )]
     Authority(String),
-    #[error("it names no listener; a target reads xds:///name")]
+    #[error("it names no listener; expected xds:///name")]
     Empty,
     #[error("a query or fragment has no meaning here; write ? as %3F and # as %23")]
     Query,
-    #[error("the character {0:?} cannot be part of a URI; a name that has it is written with {escape}", escape = escape(*.0))]
+    #[error(
+        "the character {0:?} cannot be part of a URI; a name that has it is written with {escape}",
+        escape = escape(*.0)
+    )]
     Character(char),
     #[error("a percent sign must begin an escape such as %20, and the whole must be UTF-8")]
     Escape,

@@ -100,7 +100,8 @@ fn counted(case: Case, what: &str, value: u64) -> Counted {
 
 fn callgrind(case: Case, iterations: usize) -> Result<u64, String> {
     use clap::ValueEnum as _;
-    let program = std::env::current_exe().map_err(|error| format!("who am I? {error}"))?;
+    let program =
+        std::env::current_exe().map_err(|error| format!("cannot find the own executable: {error}"))?;
     let name = case.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

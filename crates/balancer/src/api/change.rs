@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn a_failure_is_its_error_in_short() {
         let failure = |error| reason(Connecting, TransientFailure, Cause::Subchannel, Some(error));
-        let refused = "connections to all backends failing; last error: ipv4:127.0.0.1:46401: Connection refused (os error 111)";
+        let refused = "connections to all backends failing; last error: \
+             ipv4:127.0.0.1:46401: Connection refused (os error 111)";
         assert_eq!(failure(refused), "connection refused");
         assert_eq!(failure("[::1]:7: HTTP/2 handshake failed"), "HTTP/2 handshake failed");
         assert_eq!(failure("it has no localities"), "it has no localities");

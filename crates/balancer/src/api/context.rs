@@ -12,8 +12,8 @@ use super::{
 
 /// The context of one policy, its only connection to the rest of the tree.
 ///
-/// Requests that carry a [`TreePathBuf`] are passed up level by level; each level adds the index of the requesting child
-/// ([`super::ChildCx`] does this). A policy always starts with an empty path.
+/// Requests that carry a [`TreePathBuf`] are passed up level by level; each level adds the index of the requesting
+/// child ([`super::ChildCx`] does this). A policy always starts with an empty path.
 pub trait Cx {
     /// The time of the event that is being handled.
     fn now(&self) -> Time;
@@ -27,14 +27,14 @@ pub trait Cx {
     /// Makes an IDLE subchannel connect; no effect in any other state.
     fn connect(&mut self, subchannel: &SubchannelHandle);
 
-    /// Sets a timer that calls `on_timer(tag)` after `delay`, unless the handle is dropped first.
+    /// Sets a timer that delivers `TreeEvent::Timer(tag)` after `delay`, unless the handle is dropped first.
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer;
 
-    /// Creates a signal for pickers to raise, which calls `on_signal(tag)`.
+    /// Creates a signal for pickers to raise; it delivers `TreeEvent::Signal(tag)`.
     fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal;
 
-    /// Calls `on_signal` for a signal of this policy after all other events of the current input have been delivered,
-    /// so that work caused by many events is done once. May be called once until then.
+    /// Delivers a signal of this policy after all other events of the current input have been delivered, so that work
+    /// caused by many events is done once. May be called once until then.
     fn defer(&mut self, signal: &Signal);
 
     /// Publishes this policy's state and picker to the parent. The last call before returning applies.

@@ -1,9 +1,10 @@
 //! The common part of petiole policies: one `pick_first` child per endpoint, kept across updates while the endpoint has
 //! the same set of addresses, and the counts of the children's states.
 //!
-//! A petiole is the stalk between a leaf and its branch: gRFC A61 calls the policies right above the leaves (pick_first)
-//! petiole policies. Here they are round_robin and ring_hash. There may be very many endpoints, so a [`Member`] is
-//! smaller than a [`Child`](crate::api::Child), and a member whose endpoint did not move costs a pointer comparison.
+//! A petiole is the stalk between a leaf and its branch: gRFC A61 calls the policies right above the leaves
+//! (pick_first) petiole policies. Here they are round_robin and ring_hash. There may be very many endpoints, so a
+//! [`Member`] is smaller than a [`Child`](crate::api::Child), and a member whose endpoint did not move costs a pointer
+//! comparison.
 
 mod counts;
 mod key;
@@ -129,8 +130,8 @@ impl Petiole {
         self.set_members(members);
     }
 
-    /// Passes an event to its child. `None` if it is the policy's own, if the child no longer exists, or if it published
-    /// nothing.
+    /// Passes an event to its child. `None` if it is the policy's own, if the child no longer exists, or if it
+    /// published nothing.
     pub(crate) fn on_event(
         &mut self,
         path: TreePath<'_>,

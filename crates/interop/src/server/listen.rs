@@ -1,3 +1,5 @@
+//! Opens the server's listener: an address type and a port in, a bound socket out.
+
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -315,7 +315,7 @@ impl ChannelCore {
         }
         let update = Update::new(self.managed.config(), Endpoints::none());
         if let Err(error) = self.tree.update(now, &update) {
-            tracing::warn!(target: targets::XDS_RESOLVER, %error, "a policy refused its configuration");
+            tracing::warn!(target: targets::XDS_RESOLVER, %error, "a policy rejected its configuration");
         }
     }
 

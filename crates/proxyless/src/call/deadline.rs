@@ -78,7 +78,7 @@ impl Deadline {
         .await
     }
 
-    /// Tells the server how much time is left. What the caller wrote holds until something has been waited for.
+    /// Tells the server how much time is left. The caller's header is unchanged until the RPC has waited.
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         if let Some(at) = self.at.filter(|_| !self.is_callers || self.timer.is_some()) {
             headers.insert(GRPC_TIMEOUT, format(at.saturating_duration_since(Instant::now())));

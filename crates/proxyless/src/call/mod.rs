@@ -1,6 +1,7 @@
 //! One RPC on the data path: route, pick, send, and its end.
 //!
-//! Everything here runs in the caller's task; there is no queue and no lock between the caller and h2.
+//! Everything here runs in the caller's task. Between the caller and h2 there is no queue; the only lock is that of a
+//! streaming request's replay buffer.
 
 mod answer;
 mod attempt;

@@ -19,7 +19,7 @@ use crate::snapshot::Snapshot;
 
 /// The result of routing, kept for all attempts.
 pub(super) struct Routed {
-    /// The driver whose number of the cluster this is.
+    /// The driver that assigned the cluster's id.
     driver: u64,
     /// Keeps the cluster configured until the RPC is committed (gRFC A31).
     pub(super) cluster: Arc<ClusterClaim>,

@@ -27,7 +27,7 @@ pub(super) struct Live {
     pub(super) deadline: Deadline,
     pub(super) cluster: Arc<str>,
     pub(super) throttle: Option<Arc<RetryThrottle>>,
-    /// What is not taken from the server, for errors.
+    /// The limit on header lists, for errors.
     pub(super) max_header_list_size: u32,
     /// Keeps the channel from going IDLE.
     pub(super) _in_use: Option<InUse>,
@@ -55,12 +55,12 @@ impl XdsBody {
 }
 
 impl Live {
-    /// What becomes of a call whose trailers have no grpc-status.
+    /// The status of a call whose trailers have no grpc-status.
     fn without_status(&self, trailers: &HeaderMap) -> (Code, String) {
         let limit = self.max_header_list_size;
         // RFC 9113, section 6.5.2.
         let size: usize = trailers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
-        // h2 passes over what is beyond the limit without a word.
+        // h2 silently drops header fields beyond the limit.
         if size >= usize::try_from(limit).unwrap_or(usize::MAX) / 2 {
             let why =
                 format!("the response's trailers are larger than {limit} bytes, or have no grpc-status");

@@ -15,7 +15,7 @@ pub(crate) struct CallSettings {
     /// The size of the retry buffer of a request.
     pub(crate) retry_buffer: usize,
     pub(crate) throttle: Option<Arc<RetryThrottle>>,
-    /// What is not taken from servers, for errors.
+    /// The limit on header lists, for errors.
     pub(crate) max_header_list_size: u32,
 }
 

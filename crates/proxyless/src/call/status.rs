@@ -56,8 +56,8 @@ pub(crate) fn in_headers(headers: &HeaderMap) -> Option<Code> {
     Some(value.parse().map_or(Code::Unknown, Code::from_i32))
 }
 
-/// Removes details of a status that are not Base64. tonic panics over them, in the task of whoever makes the call; the
-/// status counts without them.
+/// Removes details of a status that are not Base64. tonic panics over them, in the caller's task; the rest of the
+/// status is kept.
 pub(crate) fn remove_unreadable_details(headers: &mut HeaderMap) {
     let is_unreadable = |details: &HeaderValue| decode_binary(details).is_none();
     if headers.get(Status::GRPC_STATUS_DETAILS).is_some_and(is_unreadable) {

@@ -74,9 +74,8 @@ impl ChannelDriver {
             self.apply_effects();
             let deadline = self.core.next_deadline();
             tokio::select! {
-                // A fixed order makes simulations repeatable. None starves another: deadlines move on, what servers
-                // send waits for the core, and signals of pickers coalesce. Requests of users are not bounded, so they
-                // come last.
+                // A fixed order makes simulations repeatable. None starves another: deadlines move on, messages
+                // wait for the core, and signals of pickers coalesce. Commands are unbounded, so they come last.
                 biased;
                 () = clock::sleep_until(deadline) => self.handle(ChannelInput::Tick),
                 () = clock::sleep_until(self.subscription.rejoin_at()) => self.rejoin_client(),
@@ -98,7 +97,7 @@ impl ChannelDriver {
         debug!(target: targets::CHANNEL, target_uri = %self.parts.target, "ended");
     }
 
-    /// Whether somebody uses the channel.
+    /// Whether the channel is in use.
     pub(super) fn usage(&self) -> Use {
         if self.core.is_idle() { Use::Idle } else { Use::InUse }
     }

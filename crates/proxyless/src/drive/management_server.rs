@@ -20,8 +20,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 /// The time limit for resolving the server's name.
 const DNS_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How much overhead unread DATA frames may have: 65,536 of the shortest, which take 32 MiB. A window full of the
-/// shortest responses that there are has a fifth of it.
+/// How much overhead unread DATA frames may have: 65,536 of the shortest, which take 32 MiB. A window full of
+/// minimal responses uses a fifth of that.
 const MAX_UNREAD_OVERHEAD: usize = 16 << 20;
 
 /// A management server, and the live connection to it if there is one. Clones share the connection.
@@ -72,7 +72,7 @@ impl ManagementServer {
         }
     }
 
-    /// Has the next stream use another connection. Streams of this one keep it alive.
+    /// Makes the next stream open a new connection. Streams of this one keep it alive.
     pub(crate) async fn forget(&self, full: &Arc<Connection<RequestStream>>) {
         self.connection.lock().await.take_if(|current| Arc::ptr_eq(current, full));
     }

@@ -1,4 +1,5 @@
-//! The tokio drivers: each is one loop around one core that maps IO to inputs and effects to IO, and decides nothing.
+//! The tokio drivers: each is one loop around one core that maps IO to inputs and effects to IO, and takes no
+//! protocol decision; only restarts after panics and the wait for a stream slot are decided here.
 
 pub(crate) mod channel;
 pub(crate) mod connection;

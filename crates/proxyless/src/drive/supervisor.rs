@@ -59,7 +59,7 @@ impl Default for History {
     }
 }
 
-/// Whether somebody uses the channel.
+/// Whether the channel is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     InUse,

@@ -46,7 +46,7 @@ enum Entry {
     ClientPanicked,
     Panicked(Panicked),
     Restarted(u64),
-    /// An entry of an earlier driver, in words: its connections cannot be told from those of the next by their numbers.
+    /// An entry of an earlier driver, as text: the next driver reuses its ids.
     Past(Severity, String),
 }
 
@@ -139,7 +139,7 @@ impl Trace {
         self.state(ConnectivityState::TransientFailure);
     }
 
-    /// Another driver takes over, after so many.
+    /// A new driver took over; `times` counts the restarts.
     pub(super) fn restarted(&mut self, times: u64) {
         self.push(Entry::Restarted(times));
     }

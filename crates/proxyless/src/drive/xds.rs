@@ -212,7 +212,7 @@ impl Driver {
             let report_deadline = self.load_reports.next_deadline();
             tokio::select! {
                 // A fixed order makes simulations repeatable. None starves another: deadlines move on, and streams are
-                // read one message at a time, as the core permits. What channels ask for is not bounded, so it is last.
+                // read one message at a time, as the core permits. Commands are unbounded, so they come last.
                 biased;
                 () = clock::sleep_until(deadline) => self.handle(Input::Tick),
                 () = clock::sleep_until(report_deadline) => self.load_reports.handle(lrs::Input::Tick),

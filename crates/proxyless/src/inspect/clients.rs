@@ -43,8 +43,8 @@ pub struct ResourceView {
     pub updated: Option<SystemTime>,
     /// The resource in use, as it was received.
     pub raw: Option<RawResource>,
-    /// The latest error of the resource. While it is [`ResourceStatus::Requested`]: the violations of the latest response
-    /// of its type, if that contained a resource without a readable name, which may have been this one.
+    /// The latest error of the resource. While it is [`ResourceStatus::Requested`]: the violations of the latest
+    /// response of its type, if that contained a resource without a readable name, which may have been this one.
     pub error: Option<ResourceErrorView>,
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The health of a usable endpoint, as set by the control plane. Endpoints with any other health are not used (A27-100).
+/// The health of a usable endpoint, as set by the control plane. Endpoints with any other health are not used
+/// (A27-100).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[allow(missing_docs)] // the names are xDS's own
 pub enum EndpointHealth {

@@ -274,7 +274,10 @@ impl World {
     ) -> Result<(), Violation> {
         let mut tokens = vec![token];
         let until = self.now + self.patience();
-        let is_next = |next: &Event| matches!(next, Event::Channel { epoch: of, input: ChannelInput::Resources { .. }, .. } if *of == epoch);
+        let is_next = |next: &Event| match next {
+            Event::Channel { epoch: of, input: ChannelInput::Resources { .. }, .. } => *of == epoch,
+            _ => false,
+        };
         while let Some(Event::Channel { input: ChannelInput::Resources { events: more }, token, .. }) =
             self.queue.pop_if(until, is_next)
         {

@@ -94,8 +94,7 @@ fn broken_io() -> impl AsyncRead + AsyncWrite + Unpin {
     near
 }
 
-/// What h2 does about the stream, as far as it matters here: its lock, under which the stream fails once, after which
-/// nothing is written any more.
+/// The relevant part of h2's stream: its lock, under which the stream fails once; nothing is written after that.
 struct Stream {
     failed: Mutex<bool>,
     waiter: Notify,
@@ -114,9 +113,8 @@ impl Stream {
     }
 }
 
-/// A request is unsent, or it was sent: unsent only if the server cannot have seen its head, and sent only if it can, or a
-/// write failed: who knows then.
-/// Whatever the decision, the permit is free again.
+/// A request is unsent, or it was sent: unsent only if the server cannot have seen its head, and sent only if it can,
+/// or if a write failed and the outcome is unknown. The permit is released in all cases.
 fn exactly_one_of_sent_and_unsent(takes: &'static [Taking]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _in_runtime = runtime.enter();

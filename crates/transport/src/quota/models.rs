@@ -11,7 +11,8 @@ use proxyless_sans_io::sync::loom::thread;
 
 use super::*;
 
-/// A quota, and the streams that are out by the count of the model. Relaxed: it is exact, and orders nothing for others.
+/// A quota, and the number of open streams by the model's own count. Relaxed: it is exact, and orders nothing for
+/// others.
 struct Model {
     quota: Quota,
     out: AtomicUsize,
@@ -62,7 +63,7 @@ fn spawn(model: &Arc<Model>, run: impl FnOnce(&Model) + 'static) -> thread::Join
     thread::spawn(move || run(&model))
 }
 
-/// All who wait get a stream, and never more than the limit are out.
+/// All waiters get a stream, and never more streams than the limit are open.
 #[test]
 fn waiters_are_served_and_the_limit_holds() {
     check(2, || {
@@ -78,7 +79,7 @@ fn waiters_are_served_and_the_limit_holds() {
     });
 }
 
-/// One who gives up, at any moment, takes no stream along, and keeps nobody waiting.
+/// A waiter that is dropped, at any moment, loses no stream, and delays no other waiter.
 #[test]
 fn a_waiter_that_gives_up_loses_no_stream() {
     check(3, || {
@@ -96,7 +97,7 @@ fn a_waiter_that_gives_up_loses_no_stream() {
     });
 }
 
-/// A limit that is raised is seen by those who begin to wait.
+/// A raised limit is seen by waiters that have just begun to wait.
 #[test]
 fn a_raised_limit_wakes_those_who_wait() {
     check(3, || {
@@ -111,7 +112,7 @@ fn a_raised_limit_wakes_those_who_wait() {
     });
 }
 
-/// A limit that falls is never exceeded by those who come after it: only by those who were let in before.
+/// A lowered limit is exceeded only by streams that were open before.
 #[test]
 fn a_lowered_limit_is_paid_by_releases() {
     check(3, || {
@@ -128,7 +129,7 @@ fn a_lowered_limit_is_paid_by_releases() {
     });
 }
 
-/// Everyone who waits hears of the end.
+/// All waiters are woken at the end.
 #[test]
 fn the_end_wakes_those_who_wait() {
     check(3, || {

@@ -228,7 +228,8 @@ fn a53_a88_server_features_are_read() {
 #[test]
 fn every_problem_is_told_at_once() {
     let json = json!({
-        "xds_servers": [{"channel_creds": [{"type": "x"}]}, {"server_uri": "a b:1", "channel_creds": [{"type": "insecure"}]}],
+        "xds_servers": [{"channel_creds": [{"type": "x"}]},
+                        {"server_uri": "a b:1", "channel_creds": [{"type": "insecure"}]}],
         "node": {"id": 1, "metadata": []},
         "authorities": {"auth": {"client_listener_resource_name_template": "xdstp://other/%s"}},
         "certificate_providers": {"p": {"config": 3}},

@@ -121,7 +121,7 @@ impl AdsStream {
         self.seen_response = true;
     }
 
-    /// A message came that is ignored; says whether it is the first one.
+    /// Records an ignored message; returns whether it is the first one.
     pub(super) fn garbage_seen(&mut self) -> bool {
         !std::mem::replace(&mut self.seen_garbage, true)
     }

@@ -13,7 +13,8 @@ use crate::resource::{Resource, ResourceType};
 
 /// The time for which an unsubscribed resource is kept and updated. Servers ignore a request that crosses one of their
 /// responses, so they may have missed the unsubscription, and would not resend a resource that is subscribed again
-/// soon. Every ACK repeats the unsubscription, so the server has read one of them by then, unless answers are still unsent.
+/// soon. Every ACK repeats the unsubscription, so the server has read one of them by then, unless answers are still
+/// unsent.
 const LIMBO: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]

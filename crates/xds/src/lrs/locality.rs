@@ -49,7 +49,7 @@ impl LocalityLoad {
 
     /// Counts a call that succeeded.
     pub fn succeeded(&self) {
-        // Release, as below: whoever sees the end of a call must also see its start.
+        // Release, as below: a reader that sees the end of a call must also see its start.
         self.succeeded.fetch_add(1, Ordering::Release);
     }
 

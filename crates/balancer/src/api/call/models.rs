@@ -1,3 +1,5 @@
+//! Loom models of the call counts of a connection slot and their heir.
+
 use proxyless_sans_io::sync::check;
 use proxyless_sans_io::sync::loom::sync::Arc as LoomArc;
 use proxyless_sans_io::sync::loom::thread;
@@ -5,7 +7,7 @@ use proxyless_sans_io::sync::loom::thread;
 use super::*;
 use crate::api::{CallCounts, use_stripe};
 
-/// Whoever lets go of a slot last, the heir gets all that was counted in it.
+/// The last holder of a slot passes all that was counted in it to the heir.
 #[test]
 fn the_heir_of_a_slot_gets_every_count() {
     check(3, || {

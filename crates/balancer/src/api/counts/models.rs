@@ -1,3 +1,5 @@
+//! Loom models of the striped call counter: concurrent adds and reads.
+
 use std::sync::Arc;
 
 use proxyless_sans_io::sync::check;
@@ -6,8 +8,8 @@ use proxyless_sans_io::sync::loom::thread;
 use super::*;
 use crate::api::use_stripe;
 
-/// The sum of the stripes is the number of adds, whoever took the memory first; a reader never sees more, nor less than
-/// it has seen before.
+/// The sum of the stripes is the number of adds, for any thread that allocates them first; a reader never sees more,
+/// nor less than it has seen before.
 fn the_sum_is_the_number_of_adds(stripes: [usize; 2]) {
     check(3, move || {
         let counter = Arc::new(CallCounter::default());

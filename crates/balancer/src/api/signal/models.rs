@@ -1,3 +1,5 @@
+//! Loom models of signals that are raised while the tree handles or drops them.
+
 use proxyless_sans_io::sync::loom::sync::Notify;
 use proxyless_sans_io::sync::loom::thread;
 use proxyless_sans_io::sync::{Step, check};

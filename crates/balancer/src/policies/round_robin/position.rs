@@ -12,8 +12,8 @@ use crate::api::{Padded, Striped};
 
 /// The number of turns reserved at once.
 const BLOCK: u64 = 32;
-/// The number of blocks that a stripe may reserve after a lost race. Races are rare even under contention, and must not
-/// be run often.
+/// The number of blocks that a stripe may reserve after a lost race. Lost races are expensive, so a stripe stays in
+/// block mode for a while.
 const BLOCKS: u64 = 128;
 
 /// The turns of a policy. All accesses are relaxed: turns order nothing, they only have to be distinct.

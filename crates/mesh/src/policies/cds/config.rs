@@ -1,3 +1,5 @@
+//! The configuration of cds: the cluster's name and the settings of the channel.
+
 use std::sync::Arc;
 use std::time::Duration;
 

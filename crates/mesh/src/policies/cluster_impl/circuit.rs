@@ -124,8 +124,8 @@ const KEPT: u32 = if cfg!(proxyless_loom) { 1 } else { 16 };
 
 /// The counter of one cluster. Lives as long as a picker or an RPC holds it, so policy churn does not reset it.
 ///
-/// A place is in use, spare in one stripe, or free, and each transition is one atomic step, so that a place in transition
-/// is never seen as taken. All steps have a total order (SeqCst), which [`Places::find`] relies on.
+/// A place is in use, spare in one stripe, or free, and each transition is one atomic step, so that a place in
+/// transition is never seen as taken. All steps have a total order (SeqCst), which [`Places::find`] relies on.
 struct Places {
     /// The number of places in use and spare.
     taken: Padded<AtomicU32>,

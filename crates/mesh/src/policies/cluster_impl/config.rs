@@ -1,3 +1,5 @@
+//! The configuration of xds_cluster_impl: circuit breaking, drops and load reporting of one cluster.
+
 use std::sync::Arc;
 
 use proxyless_balancer::api::{Fields, Layered, PolicyConfig};

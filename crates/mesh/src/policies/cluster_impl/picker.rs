@@ -1,3 +1,6 @@
+//! The picker of xds_cluster_impl: drops RPCs and limits those in flight, then asks the child's picker
+//! and rewrites the authority.
+
 use std::sync::Arc;
 
 use proxyless_balancer::api::{PickArgs, PickError, PickResult, Picker};

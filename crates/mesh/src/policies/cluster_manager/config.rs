@@ -1,3 +1,5 @@
+//! The configuration of xds_cluster_manager: one child per cluster, by the id that routes assign to RPCs.
+
 use std::sync::Arc;
 
 use proxyless_balancer::api::PolicyConfig;

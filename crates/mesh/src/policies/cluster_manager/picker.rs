@@ -1,3 +1,5 @@
+//! The picker of xds_cluster_manager: finds the child's picker by the cluster id of the RPC.
+
 use std::sync::Arc;
 
 use proxyless_balancer::api::{PickArgs, PickError, PickResult, Picker};

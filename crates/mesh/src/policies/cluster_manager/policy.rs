@@ -1,3 +1,6 @@
+//! The xds_cluster_manager policy (gRFC A31): keeps one child per cluster and publishes their combined
+//! state and a picker over all of them.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

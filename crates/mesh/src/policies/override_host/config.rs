@@ -1,3 +1,5 @@
+//! The configuration of xds_override_host: the health statuses that keep sessions, and the idle timeout.
+
 use std::sync::Arc;
 use std::time::Duration;
 

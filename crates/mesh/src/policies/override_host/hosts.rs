@@ -206,8 +206,8 @@ impl Hosts {
         };
         let expired: Vec<_> = self.owned.values().copied().filter(expired).collect();
         for address in expired {
-            // A75-52: an attempt that is given up has failed for who waited for it, and would otherwise be made and given
-            // up again and again.
+            // A75-52: an abandoned attempt counts as failed for the RPCs waiting for it; otherwise it would be retried
+            // and abandoned repeatedly.
             if let Some(host) = self.by_address.get(&address) {
                 host.live.failed(self.failures.next());
             }

@@ -1,3 +1,6 @@
+//! The picker of xds_override_host: sends an RPC with a session to its endpoint, which it may ask the policy
+//! to connect; the child's picker decides about all others.
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 

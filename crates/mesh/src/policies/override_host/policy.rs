@@ -1,3 +1,6 @@
+//! The xds_override_host policy (gRFCs A55, A75): tracks the subchannels of all known addresses, connects
+//! those that pickers request and closes those that sessions no longer use.
+
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,7 +47,7 @@ struct Control {
 }
 
 impl Control {
-    /// The wishes that have come. Those that come later raise the signal again.
+    /// The queued connection requests. Later ones raise the signal again.
     fn take_wishes(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.signal.lower();
         // Pairs with the fence in the picker.

@@ -1,3 +1,5 @@
+//! The configuration of xds_wrr_locality: the policy within each locality.
+
 use std::sync::Arc;
 
 use proxyless_balancer::api::{Layered, PolicyConfig};

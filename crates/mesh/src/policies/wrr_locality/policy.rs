@@ -1,3 +1,6 @@
+//! The xds_wrr_locality policy (gRFC A52): turns the weights of localities, which are part of the endpoints,
+//! into a configuration of weighted_target.
+
 use std::sync::Arc;
 
 use proxyless_balancer::api::{

@@ -3,10 +3,10 @@
 //! Loom takes SeqCst for AcqRel except in fences, so each SeqCst access comes with fences: all of them are in one order
 //! then. (They order other accesses too, which real ones need not.)
 //!
-//! A store is a swap. Loom knows only in part which of two stores that do not know of each other is the later one, and may
-//! let two compare-and-swaps succeed on the same value. With swaps all writes of an atomic are in the order in which they
-//! are run, and all such orders are tried. (A swap does not end a release sequence, which a store does.) Loads are free
-//! to return old values.
+//! A store is a swap. Loom knows only in part which of two stores that do not know of each other is the later one, and
+//! may let two compare-and-swaps succeed on the same value. With swaps all writes of an atomic are in the order in
+//! which they are run, and all such orders are tried. (A swap does not end a release sequence, which a store does.)
+//! Loads are free to return old values.
 
 use loom::sync::atomic as unfenced;
 

@@ -1,3 +1,5 @@
+//! Loom models of the load counters of a locality: calls that are counted during a report.
+
 use std::sync::Arc;
 
 use proxyless_sans_io::sync::check;

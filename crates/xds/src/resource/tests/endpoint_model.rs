@@ -1,5 +1,6 @@
-//! The former decoder of [`ClusterLoadAssignment`], to compare with: by Envoy's own messages, with ordered sets. Slower.
-//! It shares `Field`, `decode_named` and the validators of ports and fractions with the one in use, and nothing else.
+//! The former decoder of [`ClusterLoadAssignment`], to compare with: slower, by Envoy's own messages, with ordered
+//! sets. It shares `Field`, `decode_named` and the validators of ports and fractions with the one in use, and nothing
+//! else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -97,7 +98,7 @@ impl Localities {
         if let Some(locality) = &locality
             && !self.seen.insert((proto.priority, Arc::clone(locality)))
         {
-            // whose endpoints would count?
+            // duplicate localities are ambiguous.
             at_locality.reject(format!("is listed twice in priority {}", proto.priority));
         }
         let at_endpoints = at.field("lb_endpoints");

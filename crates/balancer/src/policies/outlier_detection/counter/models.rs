@@ -1,3 +1,5 @@
+//! Loom models of the interval counter: calls that end while the policy swaps the buckets.
+
 use proxyless_sans_io::sync::check;
 use proxyless_sans_io::sync::loom::thread;
 

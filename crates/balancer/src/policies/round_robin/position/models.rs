@@ -1,3 +1,5 @@
+//! Loom models of the round robin position: threads that race for turns.
+
 use std::collections::BTreeSet;
 
 use proxyless_sans_io::sync::check;

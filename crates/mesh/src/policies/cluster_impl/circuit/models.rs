@@ -1,3 +1,5 @@
+//! Loom models of circuit breaking: RPCs that take and release permits concurrently.
+
 use proxyless_balancer::api::use_stripe;
 use proxyless_sans_io::sync::loom::thread;
 use proxyless_sans_io::sync::{Step, check};
@@ -8,7 +10,7 @@ fn circuit(registry: &CircuitRegistry) -> Arc<Circuit> {
     Arc::new(registry.circuit(&"c".into(), None))
 }
 
-/// How many RPCs hold a permit. Relaxed: it is exact, and orders nothing for the others.
+/// The number of RPCs that hold a permit. Relaxed: it is exact, and orders nothing for the others.
 #[derive(Default)]
 struct InUse(AtomicU32);
 
@@ -88,7 +90,7 @@ fn a32_no_rpc_is_refused_while_there_is_a_place() {
     });
 }
 
-/// The counter of a cluster is one, whoever lets go of it while another asks for it.
+/// A cluster has one counter, even if its last holder drops it while another requests it.
 #[test]
 fn a37_57_a_counter_that_goes_while_another_user_comes_is_one() {
     check(3, || {

@@ -1,3 +1,5 @@
+//! Loom models of picks that wait for a state while the policy changes it.
+
 use proxyless_sans_io::sync::check;
 use proxyless_sans_io::sync::loom::thread;
 

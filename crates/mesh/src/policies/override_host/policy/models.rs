@@ -1,3 +1,5 @@
+//! Loom models of the connection requests that pickers send to the policy.
+
 use proxyless_balancer::api::{HandleId, Releases, SignalQueue, Wake};
 use proxyless_sans_io::sync::atomic::AtomicUsize;
 use proxyless_sans_io::sync::check;
@@ -28,7 +30,8 @@ impl Clock {
     }
 }
 
-/// No wish of a pick is lost: when the policy has acted on all signals, it has acted for each wish after the pick made it.
+/// No wish of a pick is lost: when the policy has acted on all signals, it has acted for each wish after the pick made
+/// it.
 fn no_wish_is_lost(hosts: [Arc<Row>; 2]) {
     let clock = Clock::default();
     let queue = SignalQueue::new(Arc::new(NoWake));
