@@ -23,3 +23,4 @@ mod address;
 mod petiole;
 mod pool;
 mod subchannel;
+mod targets;

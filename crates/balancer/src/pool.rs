@@ -14,6 +14,7 @@ use proxyless_sans_io::{BackoffConfig, Rng, Time};
 use crate::address::CompactAddress;
 use crate::api::{CallCounter, CallCounts, ConnectionSlot, HandleId, SubchannelEvent};
 use crate::subchannel::{Effect, Phase, SubchannelCore};
+use crate::targets;
 use crate::tree::{AttemptId, ConnectionEvent, SubchannelId, SubchannelNode, TreeConfig, TreeEffect};
 
 /// The longest keepalive interval that servers can cause. One server must not end the probes of all others, and servers
@@ -162,7 +163,7 @@ impl Pool {
             && *interval < MAX_KEEPALIVE_INTERVAL
         {
             *interval = interval.saturating_mul(2).min(MAX_KEEPALIVE_INTERVAL);
-            tracing::warn!(target: "subchannel", ?interval, "too_many_pings: the keepalive interval is doubled");
+            tracing::warn!(target: targets::SUBCHANNEL, ?interval, "too_many_pings: the keepalive interval is doubled");
         }
     }
 
@@ -206,8 +207,8 @@ impl Pool {
             if !entry.owners.is_empty() {
                 continue;
             }
-            // Addresses of one endpoint that hang up in turn have each other's attempts given up: none of them must
-            // begin again without its backoff.
+            // Addresses of an endpoint that fail alternately cancel each other's attempts: none of them must begin
+            // again without its backoff.
             if let Some((attempt, remember_until)) = entry.core.give_up() {
                 if self.starting.remove(&attempt).is_none() {
                     self.effects.push_back(TreeEffect::CancelConnect { subchannel, attempt });

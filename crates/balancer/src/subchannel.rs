@@ -1,10 +1,10 @@
-//! The state machine of one connection, without owners: IDLE, CONNECTING, READY, TRANSIENT_FAILURE.
+//! The state machine of one subchannel, without owners: IDLE, CONNECTING, READY, TRANSIENT_FAILURE.
 //!
 //! IDLE –connect→ CONNECTING –ready→ READY –lost→ IDLE; CONNECTING –failed→ TRANSIENT_FAILURE –backoff ends→ IDLE.
 //! A connection that is lost early does not reset the backoff, so that a server that closes connections right after its
 //! SETTINGS is not flooded: from the second such loss on, READY –lost→ TRANSIENT_FAILURE. Inputs are connection
-//! requests,
-//! the driver's answers and the end of the backoff. The [pool](crate::pool) has the owners, effects and timers.
+//! requests, the driver's answers and the end of the backoff. The [pool](crate::pool) has the owners, effects and
+//! timers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use std::time::Duration;
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use crate::api::{CallCounts, ConnectionSlot, ConnectivityState, PickError};
+use crate::targets;
 use crate::tree::{AttemptId, ConnectionEvent};
 
 /// A connection that lived this long counts as stable, as does one on which a call succeeded.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// The connection to one address.
+/// A subchannel: the connection to one address.
 pub(crate) struct SubchannelCore {
     address: SocketAddr,
     slot: Arc<ConnectionSlot>,
@@ -61,7 +62,7 @@ const IDLE: Phase = Phase::Idle { remember_until: Time::ZERO };
 pub(crate) enum Effect {
     /// It belongs to an earlier attempt, or changes nothing.
     Ignored,
-    /// A connection was established that nobody needs.
+    /// A connection was established that is no longer needed.
     Unwanted,
     /// The state changed.
     Changed,
@@ -174,8 +175,8 @@ impl SubchannelCore {
         Phase::TransientFailure { retry_at, error }
     }
 
-    /// Gives up an attempt that follows a failure: until when that failure is to be remembered. It was no failure itself.
-    /// `None` if there is no such attempt.
+    /// Abandons an attempt that follows a failure, and returns until when that failure is remembered. The attempt
+    /// itself does not count as a failure. `None` if there is no such attempt.
     pub(crate) fn give_up(&mut self) -> Option<(AttemptId, Time)> {
         match self.phase {
             Phase::Connecting { attempt, retry_at } if self.attempts > 1 => {
@@ -207,7 +208,9 @@ impl SubchannelCore {
     }
 
     fn enter(&mut self, phase: Phase) {
-        tracing::debug!(target: "subchannel", address = %self.address, from = ?self.phase, to = ?phase, "subchannel");
+        tracing::debug!(
+            target: targets::SUBCHANNEL, address = %self.address, from = ?self.phase, to = ?phase, "subchannel"
+        );
         self.phase = phase;
     }
 }

@@ -20,6 +20,7 @@ pub mod orca;
 pub mod resource;
 mod stream_id;
 mod target;
+mod targets;
 
 pub use gates::Gates;
 pub use limits::Limits;

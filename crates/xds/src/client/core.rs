@@ -17,6 +17,7 @@ use super::ids::{ReadToken, WatchId, WatchKey, WatcherId};
 use super::resource_state::{DataError, Received, Wait};
 use crate::StreamId;
 use crate::resource::{ResourceType, cut};
+use crate::targets;
 
 /// A stream that received a response but lived shorter than this is reopened after a delay, so that a server that keeps
 /// closing its streams (or crashes on a request) is not flooded. After a longer life the stream is reopened at once.
@@ -179,7 +180,7 @@ impl XdsCore {
 
     fn watch(&mut self, now: Time, watch: WatchKey, resource_type: ResourceType, name: Arc<str>) {
         if self.watches.contains_key(&watch) {
-            tracing::warn!(target: "xds_client", ?watch, "a watch with this id exists and is replaced");
+            tracing::warn!(target: targets::XDS_CLIENT, ?watch, "a watch with this id exists and is replaced");
             self.unwatch(now, watch);
         }
         self.watches.insert(watch, (resource_type, name.clone()));
@@ -226,7 +227,8 @@ impl XdsCore {
     /// No watches are left: closes the stream, and forgets its errors.
     fn close(&mut self) {
         if let Some(stream) = self.stream.take() {
-            tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = %stream.id(), "closing the ADS stream");
+            let server = &self.config.server_uri;
+            tracing::debug!(target: targets::XDS_CLIENT, %server, stream = %stream.id(), "closing the ADS stream");
             self.effects.push_back(Effect::CloseStream { stream: stream.id() });
         }
         self.retry_at = None;
@@ -249,7 +251,8 @@ impl XdsCore {
 
     fn stream_up(&mut self, now: Time) {
         let Some(stream) = &mut self.stream else { return };
-        tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = %stream.id(), "the ADS stream is up");
+        let server = &self.config.server_uri;
+        tracing::debug!(target: targets::XDS_CLIENT, %server, stream = %stream.id(), "the ADS stream is up");
         stream.up(now, ResourceType::ALL.into_iter());
     }
 
@@ -259,7 +262,8 @@ impl XdsCore {
         self.last_stream_error = Some((now, reason.clone()));
         // a stream that ends after a response is normal, and not reported to watchers.
         if stream.seen_response() {
-            tracing::info!(target: "xds_client", server = %self.config.server_uri, reason, "the ADS stream ended");
+            let server = &self.config.server_uri;
+            tracing::info!(target: targets::XDS_CLIENT, %server, reason, "the ADS stream ended");
             if stream.age(now) >= SHORT_STREAM {
                 return self.open_stream();
             }
@@ -274,7 +278,7 @@ impl XdsCore {
             Some(Code::Unimplemented) => ResourceErrorKind::NoAdsService(reason),
             _ => ResourceErrorKind::Transient(format!("the ADS stream failed without a response: {reason}")),
         };
-        tracing::warn!(target: "xds_client", server = %self.config.server_uri, "{unreachable}");
+        tracing::warn!(target: targets::XDS_CLIENT, server = %self.config.server_uri, "{unreachable}");
         self.unreachable = Some(unreachable);
         self.tell_all(now, Cause::Other);
     }
@@ -343,7 +347,7 @@ impl XdsCore {
         let status = state.status();
         if status != before && status != ResourceStatus::Nacked {
             let in_use = state.data.is_some();
-            tracing::warn!(target: "xds_client", in_use, "{error}");
+            tracing::warn!(target: targets::XDS_CLIENT, in_use, "{error}");
         }
     }
 
@@ -417,8 +421,9 @@ impl XdsCore {
             let version = self.versions.get(&resource_type).map_or("", |version| version);
             if let Some(request) = stream.request(pending, names, version, &self.config.node) {
                 tracing::debug!(
-                    target: "xds_client", stream = %stream.id(), type_url = request.type_url, names = ?request.resource_names,
-                    version = request.version_info, nonce = request.response_nonce, "ADS request"
+                    target: targets::XDS_CLIENT, stream = %stream.id(), type_url = request.type_url,
+                    names = ?request.resource_names, version = request.version_info,
+                    nonce = request.response_nonce, "ADS request"
                 );
                 let bytes = request.encode_to_vec().into();
                 self.effects.push_back(Effect::Send { stream: stream.id(), bytes });

@@ -10,9 +10,10 @@ use proxyless_sans_io::Time;
 
 use super::api::{Effect, WatchEvent};
 use super::ids::{ReadToken, WatchId, WatchKey, WatcherId};
+use crate::targets;
 
-/// The time for a watcher to handle an event. A channel whose runtime is not being driven must not delay the channels of
-/// other runtimes.
+/// The time for a watcher to handle an event. A channel whose runtime is not being driven must not delay the channels
+/// of other runtimes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -82,7 +83,10 @@ impl Delivery {
     pub(super) fn expire(&mut self, now: Time) -> Option<ReadToken> {
         let first = self.outstanding.first_entry().filter(|first| first.get().1 <= now)?;
         let (token, (watcher, _)) = first.remove_entry();
-        tracing::debug!(target: "xds_client", watcher = watcher.0, "a channel is slow to act on a resource; reading on without it");
+        tracing::debug!(
+            target: targets::XDS_CLIENT, watcher = watcher.0,
+            "a channel is slow to act on a resource; reading on without it"
+        );
         self.slow.entry(watcher).or_default().late.insert(token);
         Some(token)
     }

@@ -15,6 +15,7 @@ use super::messages::{DiscoveryResponse, ResponseHead};
 use super::resource_state::{Received, Standing};
 use super::response::{Judge, Judged, Outcome, Verdict};
 use crate::resource::{DecodeContext, Resource, ResourceType, cut, has_more_resources};
+use crate::targets;
 
 /// The codes by which a server reports a resource as unavailable (gRFC A88).
 const DATA_ERROR_CODES: [Code; 2] = [Code::NotFound, Code::PermissionDenied];
@@ -50,13 +51,13 @@ impl XdsCore {
         }
     }
 
-    /// Says in the log that a message is ignored: loudly once per stream, since a server may send any number of them.
+    /// Logs an ignored message: as a warning once per stream, since a server may send any number of them.
     fn ignored(&mut self, why: std::fmt::Arguments<'_>) {
         let server = &self.config.server_uri;
         if self.stream.as_mut().is_some_and(AdsStream::garbage_seen) {
-            tracing::warn!(target: "xds_client", %server, "a message is ignored: {why}");
+            tracing::warn!(target: targets::XDS_CLIENT, %server, "a message is ignored: {why}");
         } else {
-            tracing::debug!(target: "xds_client", %server, "a message is ignored: {why}");
+            tracing::debug!(target: targets::XDS_CLIENT, %server, "a message is ignored: {why}");
         }
     }
 
@@ -77,8 +78,8 @@ impl XdsCore {
         };
         let (version, nonce) = (Arc::<str>::from(version.as_str()), nonce.clone());
         tracing::debug!(
-            target: "xds_client", server = %self.config.server_uri, type_url = resource_type.type_url(), version = &*version, nonce,
-            count, "ADS response"
+            target: targets::XDS_CLIENT, server = %self.config.server_uri, type_url = resource_type.type_url(),
+            version = &*version, nonce, count, "ADS response"
         );
         let cx = DecodeContext {
             gates: self.config.gates,
@@ -151,7 +152,10 @@ impl XdsCore {
         let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
         if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
             // A53: the end of an ignored deletion is logged, too.
-            tracing::info!(target: "xds_client", server = %self.config.server_uri, %name, version = &*shown(from.version), "deleted {} is back", of.name());
+            tracing::info!(
+                target: targets::XDS_CLIENT, server = %self.config.server_uri, %name, version = &*shown(from.version),
+                "deleted {} is back", of.name()
+            );
         }
         match outcome {
             Outcome::Unchanged => {
@@ -187,15 +191,18 @@ impl XdsCore {
         let known = self.cache.of_type(of).and_then(|of_type| of_type.resource(name));
         let known = known.map(Resource::unapplied_filters).unwrap_or_default();
         for filter in resource.unapplied_filters().into_iter().filter(|filter| !known.contains(filter)) {
-            tracing::warn!(target: "xds_client", %name, %filter, "{}: fault injection is not supported yet; the filter has no effect", of.name());
+            tracing::warn!(
+                target: targets::XDS_CLIENT, %name, %filter,
+                "{}: fault injection is not supported yet; the filter has no effect", of.name()
+            );
         }
     }
 
     /// a Listener or Cluster that is missing from a response is deleted.
     fn delete(&mut self, of: ResourceType, name: &Arc<str>, from: Received<'_>) {
         let Some(state) = self.cache.get_mut(of, name) else { return };
-        // It is unwatched, and the server has deleted it or seen the unsubscription. It stays in limbo: a server that has
-        // not seen that would send it once, when it comes back, and not again for a new subscription.
+        // It is unwatched, and the server has deleted it or seen the unsubscription. It stays in limbo: a server that
+        // has not seen that would send it once, when it comes back, and not again for a new subscription.
         if state.watchers.is_empty() && state.limbo.is_some() {
             return self.cache.drop_data(of, name);
         }
@@ -238,7 +245,8 @@ impl XdsCore {
         let Received { version, time: now } = from;
         let asked = self.stream.as_ref().is_some_and(|stream| stream.has_asked(resource_type));
         if !asked && self.cache.names(resource_type).is_empty() {
-            tracing::debug!(target: "xds_client", server = %self.config.server_uri, "{} was never requested", resource_type.name());
+            let server = &self.config.server_uri;
+            tracing::debug!(target: targets::XDS_CLIENT, %server, "{} was never requested", resource_type.name());
             return;
         }
         let rejected = rejection
@@ -256,11 +264,15 @@ impl XdsCore {
                 let known = self.rejections.get(&resource_type);
                 if known.is_some_and(|known| (&known.version, &known.why) == (version, error)) {
                     tracing::debug!(
-                        target: "xds_client", server = %self.config.server_uri, version = &*shown(version), nonce = &*shown(&nonce.as_str().into()), "{} response rejected again", resource_type.name()
+                        target: targets::XDS_CLIENT, server = %self.config.server_uri, version = &*shown(version),
+                        nonce = &*shown(&nonce.as_str().into()),
+                        "{} response rejected again", resource_type.name()
                     );
                 } else {
                     tracing::warn!(
-                        target: "xds_client", server = %self.config.server_uri, version = &*shown(version), nonce = &*shown(&nonce.as_str().into()), error, "{} response rejected", resource_type.name()
+                        target: targets::XDS_CLIENT, server = %self.config.server_uri, version = &*shown(version),
+                        nonce = &*shown(&nonce.as_str().into()), error,
+                        "{} response rejected", resource_type.name()
                     );
                 }
                 self.rejections.insert(resource_type, rejection);

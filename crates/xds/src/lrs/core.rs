@@ -14,6 +14,7 @@ use super::cluster::Cluster;
 use super::report::ClusterKey;
 use super::stream::{LrsStream, Sending, Taken};
 use crate::resource::has_more_reported_clusters;
+use crate::targets;
 use crate::{Limits, StreamId};
 
 /// Reports the load of registered stores to one management server (A27-57).
@@ -74,7 +75,8 @@ impl LrsCore {
                     stream.up = true;
                     stream.sending = Some(Sending::Node);
                     let id = stream.id;
-                    tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = %id, "the LRS stream is up");
+                    let server = &self.config.server_uri;
+                    tracing::debug!(target: targets::XDS_CLIENT, %server, stream = %id, "the LRS stream is up");
                     // A27-61: the node is in the first request of a stream, and only there.
                     let bytes = self.config.first_request.clone();
                     self.effects.push_back(Effect::Send { stream: id, bytes });
@@ -114,27 +116,32 @@ impl LrsCore {
         stream.reading = false;
         // A name of two bytes takes ten times as much when decoded.
         if has_more_reported_clusters(&bytes, limit) {
-            tracing::warn!(target: "xds_client", %server, limit, "an LRS response names more clusters than the limit; it is ignored");
+            tracing::warn!(
+                target: targets::XDS_CLIENT, %server, limit,
+                "an LRS response names more clusters than the limit; it is ignored"
+            );
             return;
         }
         match LoadStatsResponse::decode(bytes) {
             Ok(response) => {
                 tracing::debug!(
-                    target: "xds_client", %server, clusters = response.clusters.len(), all = response.send_all_clusters,
-                    interval = ?response.load_reporting_interval, "LRS response"
+                    target: targets::XDS_CLIENT, %server, clusters = response.clusters.len(),
+                    all = response.send_all_clusters, interval = ?response.load_reporting_interval, "LRS response"
                 );
                 stream.ask(now, response.into());
                 self.backoff.reset();
             }
             Err(error) => {
-                tracing::warn!(target: "xds_client", %server, %error, "cannot decode an LRS response; it is ignored")
+                tracing::warn!(
+                    target: targets::XDS_CLIENT, %server, %error, "cannot decode an LRS response; it is ignored"
+                );
             }
         }
     }
 
     fn stream_down(&mut self, now: Time, stream: StreamId, reason: &str) {
         let Some(ended) = self.stream.take_if(|current| current.id == stream) else { return };
-        tracing::info!(target: "xds_client", server = %self.config.server_uri, reason, "the LRS stream ended");
+        tracing::info!(target: targets::XDS_CLIENT, server = %self.config.server_uri, reason, "the LRS stream ended");
         // A report that HTTP/2 has not taken is sent on the next stream, together with the load counted until then.
         if let Some(Sending::Report(taken)) = ended.sending {
             for Taken { key, load, since } in taken {
@@ -190,7 +197,8 @@ impl LrsCore {
         }
         let stats = taken.iter().map(|taken| taken.load.message(&taken.key, now.since(taken.since)));
         let request = LoadStatsRequest { node: None, cluster_stats: stats.collect() };
-        tracing::debug!(target: "xds_client", server = %self.config.server_uri, clusters = taken.len(), "load report");
+        let server = &self.config.server_uri;
+        tracing::debug!(target: targets::XDS_CLIENT, %server, clusters = taken.len(), "load report");
         stream.sending = Some(Sending::Report(taken));
         let bytes = request.encode_to_vec().into();
         self.effects.push_back(Effect::Send { stream: stream.id, bytes });
@@ -207,7 +215,8 @@ impl LrsCore {
     fn close(&mut self) {
         self.retry_at = None;
         if let Some(stream) = self.stream.take_if(|stream| stream.is_quiet()) {
-            tracing::debug!(target: "xds_client", server = %self.config.server_uri, stream = %stream.id, "closing the LRS stream");
+            let server = &self.config.server_uri;
+            tracing::debug!(target: targets::XDS_CLIENT, %server, stream = %stream.id, "closing the LRS stream");
             self.backoff.reset();
             self.effects.push_back(Effect::CloseStream { stream: stream.id });
         }

@@ -13,6 +13,7 @@ use super::difference::Difference;
 use super::ejection::{Sample, eject_outliers, ejection_time};
 use crate::api::{CallCounts, CallTracker, Detail, Endpoints, PolicyEvent};
 use crate::petiole::EndpointKey;
+use crate::targets;
 
 /// A61: endpoints by their set of addresses, and addresses with a pointer to their endpoint.
 #[derive(Default)]
@@ -190,7 +191,9 @@ impl Watched {
         for ((key, endpoint), sample) in self.endpoints.iter_mut().zip(samples) {
             match &endpoint.ejection {
                 None if sample.ejected => {
-                    tracing::debug!(target: "outlier_detection_lb", endpoint = ?key, counts = ?sample.counts, "ejected");
+                    tracing::debug!(
+                        target: targets::OUTLIER_DETECTION_LB, endpoint = ?key, counts = ?sample.counts, "ejected"
+                    );
                     endpoint.ejection = Some(Ejection { since: now, counts: sample.counts });
                     self.ejections += 1;
                     endpoint.multiplier = endpoint.multiplier.saturating_add(1);
@@ -204,7 +207,7 @@ impl Watched {
                 // A50: in service, the next ejection becomes shorter again.
                 None => endpoint.multiplier = endpoint.multiplier.saturating_sub(1),
                 Some(Ejection { since, .. }) if now > *since + ejection_time(config, endpoint.multiplier) => {
-                    tracing::debug!(target: "outlier_detection_lb", endpoint = ?key, "returned to service");
+                    tracing::debug!(target: targets::OUTLIER_DETECTION_LB, endpoint = ?key, "returned to service");
                     endpoint.ejection = None;
                     events.push(PolicyEvent::Returned { endpoint: key.to_string() });
                 }

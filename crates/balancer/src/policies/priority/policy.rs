@@ -13,6 +13,7 @@ use crate::api::{
     PickError, Picker, Policy, PolicyConfig, PolicyView, Reresolution, TreeEvent, TreePath, Update,
     config_of,
 };
+use crate::targets;
 
 const NAME: &str = "priority_experimental";
 
@@ -138,11 +139,11 @@ impl Priority {
         match expired {
             // X-14, A56: the end of the failover timer is not a failure of the child: it only allows another choice.
             Some((name, Expired::Failover)) => {
-                tracing::debug!(target: "priority_lb", %name, "failover timer ran out")
+                tracing::debug!(target: targets::PRIORITY_LB, %name, "failover timer ran out")
             }
             // X-15, A56: a child that was deactivated for this long is dropped.
             Some((name, Expired::Retention)) => {
-                tracing::debug!(target: "priority_lb", %name, "dropped after being deactivated");
+                tracing::debug!(target: targets::PRIORITY_LB, %name, "dropped after being deactivated");
                 self.children.remove(&name);
             }
             None => return,
@@ -154,7 +155,7 @@ impl Priority {
         let mut errors = Vec::new();
         self.choose(&mut errors, cx);
         for error in errors {
-            tracing::warn!(target: "priority_lb", %error, "a child refused its first update");
+            tracing::warn!(target: targets::PRIORITY_LB, %error, "a child rejected its first update");
         }
     }
 
@@ -195,7 +196,7 @@ impl Priority {
         let name = given.config.priorities.get(priority)?;
         let config = given.config.children.get(name)?;
         let update = given.update_of(name, &config.config);
-        tracing::debug!(target: "priority_lb", %name, priority, "creating child");
+        tracing::debug!(target: targets::PRIORITY_LB, %name, priority, "creating child");
         let failover = self.timers.start(self.timers.failover_timeout, cx);
         let entry =
             self.children.get_or_insert_with(Arc::clone(name), &config.config, || ChildTimers::new(failover));
@@ -226,7 +227,7 @@ impl Priority {
             self.carried_over = None;
         }
         if self.chosen != chosen {
-            tracing::debug!(target: "priority_lb", priority, name = chosen.as_deref(), "priority chosen");
+            tracing::debug!(target: targets::PRIORITY_LB, priority, name = chosen.as_deref(), "priority chosen");
         }
         let output = serving
             .as_ref()

@@ -10,6 +10,7 @@ use crate::api::{
     Child, ChildEntry, ChildOutput, ChildPolicyView, Children, ConfigError, ConnectivityState, Cx,
     FailPicker, PickError, Picker, Policy, PolicyConfig, PolicyView, TreeEvent, TreePath, Update, config_of,
 };
+use crate::targets;
 
 const NAME: &str = "weighted_target_experimental";
 
@@ -31,7 +32,7 @@ impl Policy for WeightedTarget {
                 return Err(error);
             }
         };
-        tracing::debug!(target: "weighted_target_lb", targets = config.targets.len(), "update");
+        tracing::debug!(target: targets::WEIGHTED_TARGET_LB, targets = config.targets.len(), "update");
         // A target that left the configuration is dropped at once, but only after its successors hold the connections
         // that both use.
         let removed = self.targets.retain(|name| config.targets.contains_key(name));

@@ -1,3 +1,6 @@
+//! The xds_cluster_impl policy: wraps the child's picker with the cluster's rules and its subchannels with
+//! the load counters of their localities.
+
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
@@ -29,8 +32,8 @@ struct Applied {
 impl Layer for ClusterImpl {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &ClusterImplConfig = config_of(NAME, &update.config)?;
-        tracing::debug!(target: targets::XDS_CLUSTER_IMPL_LB, cluster = %config.cluster, max_requests = config.max_requests,
-            drop_categories = config.drops.len(), "update");
+        tracing::debug!(target: targets::XDS_CLUSTER_IMPL_LB, cluster = %config.cluster,
+            max_requests = config.max_requests, drop_categories = config.drops.len(), "update");
         self.load.configure(config);
         let last = self.applied.as_ref();
         let rules = match last.filter(|last| last.config.equivalent_for_picks(config)) {
