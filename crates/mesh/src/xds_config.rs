@@ -44,12 +44,12 @@ impl XdsConfig {
                 .all(|(new, old)| Arc::ptr_eq(new, old) || new == old);
         let mut changed: BTreeSet<_> = if same_names {
             let both = self.clusters.iter().zip(old.clusters.values());
-            both.filter(|((_, new), old)| !same_entry(new, old))
+            both.filter(|((_, new), old)| !entry_ptr_eq(new, old))
                 .map(|((name, _), _)| Arc::clone(name))
                 .collect()
         } else {
             let same = |(name, new): &(&Arc<str>, &ClusterEntry)| {
-                old.clusters.get(*name).is_some_and(|old| same_entry(new, old))
+                old.clusters.get(*name).is_some_and(|old| entry_ptr_eq(new, old))
             };
             let gone = old.clusters.keys().filter(|name| !self.clusters.contains_key(*name));
             let other = self.clusters.iter().filter(|entry| !same(entry)).map(|(name, _)| name);
@@ -92,14 +92,14 @@ impl XdsConfig {
 }
 
 /// Whether both have the same clusters, by name and pointer.
-pub(crate) fn same_clusters(
+pub(crate) fn clusters_ptr_eq(
     a: &BTreeMap<Arc<str>, ClusterEntry>,
     b: &BTreeMap<Arc<str>, ClusterEntry>,
 ) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|((a, old), (b, new))| a == b && same_entry(old, new))
+    a.len() == b.len() && a.iter().zip(b).all(|((a, old), (b, new))| a == b && entry_ptr_eq(old, new))
 }
 
-fn same_entry(a: &ClusterEntry, b: &ClusterEntry) -> bool {
+fn entry_ptr_eq(a: &ClusterEntry, b: &ClusterEntry) -> bool {
     match (a, b) {
         (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
         (Err(a), Err(b)) => a == b,
@@ -118,9 +118,9 @@ fn leaves(entry: &ClusterEntry) -> &[Arc<str>] {
 /// The part of an [`XdsConfig`] for one cluster: its own entry, and those of its leaves if it is an aggregate. Keeps
 /// its allocation while nothing in it changes.
 #[derive(Debug)]
-pub struct ClusterView(Box<[(Arc<str>, ClusterEntry)]>);
+pub struct ClusterSlice(Box<[(Arc<str>, ClusterEntry)]>);
 
-impl ClusterView {
+impl ClusterSlice {
     /// The part for `root`.
     #[must_use]
     pub fn new(config: &XdsConfig, root: &str) -> Self {
@@ -134,7 +134,7 @@ impl ClusterView {
         Self(entries.into())
     }
 
-    /// The entry of a cluster, if the view has it.
+    /// The entry of a cluster, if the slice has it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&ClusterEntry> {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;

@@ -203,9 +203,9 @@ impl ChannelCore {
         self.tree.take_events()
     }
 
-    /// Describes the connections of the policy tree.
+    /// Describes the subchannels of the policy tree.
     #[must_use]
-    pub fn connections(&self) -> Vec<SubchannelNode> {
+    pub fn subchannels(&self) -> Vec<SubchannelNode> {
         self.tree.subchannels()
     }
 

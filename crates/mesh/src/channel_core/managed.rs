@@ -7,14 +7,14 @@ use proxyless_balancer::api::PolicyConfig;
 
 use crate::policies::cds::{CdsConfig, CdsSettings};
 use crate::policies::cluster_manager::{ClusterManagerConfig, ManagedCluster};
-use crate::xds_config::{ClusterView, XdsConfig};
+use crate::xds_config::{ClusterSlice, XdsConfig};
 
 /// The clusters of the policy tree, as of its last update.
 #[derive(Default)]
 pub(super) struct ManagedClusters {
     config: Arc<ClusterManagerConfig>,
     settings: Option<Arc<CdsSettings>>,
-    /// The clusters whose views are out of date.
+    /// The clusters whose slices are out of date.
     stale: BTreeSet<Arc<str>>,
 }
 
@@ -29,7 +29,7 @@ impl ManagedClusters {
         self.stale.extend(changed.iter().cloned());
     }
 
-    /// Sets the clusters, by ascending id. Those that are not stale keep their view's allocation.
+    /// Sets the clusters, by ascending id. Those that are not stale keep their slice's allocation.
     pub(super) fn update<'a>(
         &mut self,
         clusters: impl Iterator<Item = (u32, &'a Arc<str>)>,
@@ -43,7 +43,7 @@ impl ManagedClusters {
             while last.next_if(|last| last.id < id).is_some() {}
             let last = last.next_if(|last| last.id == id && last.name == *name);
             let config = last.filter(|_| same_settings).map(|last| Arc::clone(&last.config));
-            let view = last.filter(|_| !stale.contains(name)).and_then(|last| last.view.clone());
+            let slice = last.filter(|_| !stale.contains(name)).and_then(|last| last.view.clone());
             ManagedCluster {
                 id,
                 name: Arc::clone(name),
@@ -51,7 +51,7 @@ impl ManagedClusters {
                     let (cluster, settings) = (Arc::clone(name), Arc::clone(settings));
                     Arc::new(CdsConfig { cluster, lb_policy: None, settings })
                 }),
-                view: Some(view.unwrap_or_else(|| Arc::new(ClusterView::new(xds, name)))),
+                view: Some(slice.unwrap_or_else(|| Arc::new(ClusterSlice::new(xds, name)))),
             }
         });
         self.config = Arc::new(ClusterManagerConfig { clusters: managed.collect() });

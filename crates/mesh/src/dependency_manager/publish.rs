@@ -9,7 +9,7 @@ use super::routing::{Routes, Routing};
 use super::{DependencyEffect, DependencyManager, Stage, notes};
 use crate::graph::{Flattened, LeafData, Resolution, Root};
 use crate::xds_config::{
-    ClusterConfig, ClusterEntry, ClusterState, EndpointsState, XdsConfig, same_clusters,
+    ClusterConfig, ClusterEntry, ClusterState, EndpointsState, XdsConfig, clusters_ptr_eq,
 };
 
 /// The result that the channel uses.
@@ -146,8 +146,8 @@ impl DependencyManager {
             wanted.extend(&current.wanted);
         }
         if let Current::Config(current) = &mut self.current
-            && routes.are_those_of(&current.config)
-            && same_clusters(&current.config.clusters, &clusters)
+            && routes.ptr_eq(&current.config)
+            && clusters_ptr_eq(&current.config.clusters, &clusters)
         {
             current.wanted = wanted.clone();
             return;
@@ -299,7 +299,7 @@ impl DependencyManager {
     fn patience(&self, root: &Arc<str>, routing: &Routing) -> Patience {
         let old_serves = match (&self.current, routing) {
             (Current::Config(current), Routing::Ready(new))
-                if new.are_those_of(&current.config) && current.routed.contains(root) =>
+                if new.ptr_eq(&current.config) && current.routed.contains(root) =>
             {
                 self.serves(root)
             }

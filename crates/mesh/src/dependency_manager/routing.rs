@@ -32,7 +32,8 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    pub(super) fn are_those_of(&self, config: &XdsConfig) -> bool {
+    /// Whether these are the resources of `config`, by pointer.
+    pub(super) fn ptr_eq(&self, config: &XdsConfig) -> bool {
         Arc::ptr_eq(&self.listener, &config.listener)
             && Arc::ptr_eq(&self.route_config, &config.route_config)
             && Arc::ptr_eq(&self.virtual_host, &config.virtual_host)

@@ -39,7 +39,7 @@ impl ChannelDriver {
     /// Describes the channel.
     pub(super) fn describe(&mut self) -> ChannelView {
         let Self { history, ids, .. } = self;
-        let nodes = self.core.connections();
+        let nodes = self.core.subchannels();
         ids.forget(&nodes);
         let connections: Vec<_> =
             nodes.into_iter().map(|node| connection(&self.connections, node, ids)).collect();

@@ -23,8 +23,8 @@ use crate::targets;
 
 /// The time that a stream waits for a place among those that the server allows.
 ///
-/// A stream that timed out uses a new connection next time: with a server that allows one stream, ADS or LRS would
-/// otherwise never get one.
+/// Whoever has waited in vain gets a connection of its own next time: of two streams (ADS and load reports) to a server
+/// that allows one, the other would keep the place for ever.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time to look for the status of an ended stream behind unread messages.
@@ -79,18 +79,15 @@ impl Streams {
     pub(crate) fn open(&mut self, stream: StreamId) {
         let (requests, request_inbox) = unbounded_channel();
         let (reads, read_inbox) = unbounded_channel();
-        let reporter = Reporter { stream, events: self.events.clone() };
+        let sender = EventSender { stream, events: self.events.clone() };
         let (uploading, upload_end) = oneshot::channel();
-        let body =
-            RequestStream { requests: request_inbox, reporter: reporter.clone(), _uploading: uploading };
+        let body = RequestStream { requests: request_inbox, sender: sender.clone(), _uploading: uploading };
         let (server, method) = (self.server.clone(), self.method);
         let gate = Reads { permits: read_inbox, upload_end, max_message: self.max_message };
         let task = tokio::spawn(async move {
-            let mut end = ReportDown {
-                reporter,
-                end: End::from("the task of the stream ended unexpectedly".to_owned()),
-            };
-            let ended = catch(run(server, method, body, gate, &end.reporter)).await;
+            let mut end =
+                SendDown { sender, end: End::from("the task of the stream ended unexpectedly".to_owned()) };
+            let ended = catch(run(server, method, body, gate, &end.sender)).await;
             end.end = ended.unwrap_or_else(|panicked| {
                 panics::log(&format_args!("stream {method}"), &panicked);
                 format!("the task of the stream panicked: {panicked}").into()
@@ -168,7 +165,7 @@ async fn run(
     method: &str,
     body: RequestStream,
     mut reads: Reads,
-    reporter: &Reporter,
+    sender: &EventSender,
 ) -> End {
     let connection = match server.connect().await {
         Ok(connection) => connection,
@@ -184,7 +181,7 @@ async fn run(
             return format!("the server allowed no other stream within {PLACE_TIMEOUT:?}").into();
         }
     };
-    reporter.report(StreamEventKind::Up);
+    sender.send(StreamEventKind::Up);
     let response = match reserved.send(request).await {
         Ok(response) => response,
         Err(error) => return error.to_string().into(),
@@ -205,7 +202,7 @@ async fn run(
             _ = &mut reads.upload_end => return last_words(&mut messages).await,
         }
         match messages.next().await {
-            Ok(Some(message)) => reporter.report(StreamEventKind::Message(message)),
+            Ok(Some(message)) => sender.send(StreamEventKind::Message(message)),
             Ok(None) => return ENDED.to_owned().into(),
             Err(status) => return status.into(),
         }
@@ -229,28 +226,28 @@ async fn last_words(messages: &mut grpc::MessageReader) -> End {
     end.unwrap_or_else(|_| "the stream takes no more requests".to_owned().into())
 }
 
-/// Reports the end of a stream in any case, even if its task panics. For a stream that the core has closed, this report
-/// is ignored.
-struct ReportDown {
-    reporter: Reporter,
+/// Sends the end of a stream in any case, even if its task panics. For a stream that the core has closed, the event is
+/// ignored.
+struct SendDown {
+    sender: EventSender,
     end: End,
 }
 
-impl Drop for ReportDown {
+impl Drop for SendDown {
     fn drop(&mut self) {
         let End { code, reason } = std::mem::replace(&mut self.end, String::new().into());
-        self.reporter.report(StreamEventKind::Down { code, reason });
+        self.sender.send(StreamEventKind::Down { code, reason });
     }
 }
 
 #[derive(Clone)]
-struct Reporter {
+struct EventSender {
     stream: StreamId,
     events: UnboundedSender<StreamEvent>,
 }
 
-impl Reporter {
-    fn report(&self, kind: StreamEventKind) {
+impl EventSender {
+    fn send(&self, kind: StreamEventKind) {
         // The driver ends before its streams only at shutdown.
         let _ = self.events.send(StreamEvent { stream: self.stream, kind });
     }
@@ -259,7 +256,7 @@ impl Reporter {
 /// The requests of a stream as an HTTP/2 body. A request counts as sent when HTTP/2 takes it (gRFC A57).
 pub(crate) struct RequestStream {
     requests: UnboundedReceiver<Bytes>,
-    reporter: Reporter,
+    sender: EventSender,
     /// Dropped with the body.
     _uploading: oneshot::Sender<Infallible>,
 }
@@ -274,7 +271,7 @@ impl Body for RequestStream {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let request = std::task::ready!(self.requests.poll_recv(cx));
         Poll::Ready(request.map(|bytes| {
-            self.reporter.report(StreamEventKind::Sent);
+            self.sender.send(StreamEventKind::Sent);
             Ok(Frame::data(grpc::frame(&bytes)))
         }))
     }

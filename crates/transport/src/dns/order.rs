@@ -19,23 +19,25 @@ fn ordered_by(
 ) -> Vec<SocketAddr> {
     let mut seen = BTreeSet::new();
     let once = addresses.into_iter().filter(|address| seen.insert(*address));
-    let route = |i, address: &SocketAddr| match i < MAX_PROBES {
-        true if reachable(address) => Route::Known,
-        true => Route::Missing,
-        false => Route::NotProbed,
+    let reachability = |i, address: &SocketAddr| match i < MAX_PROBES {
+        true if reachable(address) => Reachability::Reachable,
+        true => Reachability::Unreachable,
+        false => Reachability::NotProbed,
     };
-    let mut found: Vec<_> =
-        once.enumerate().map(|(i, address)| ((route(i, &address), address.is_ipv4()), address)).collect();
+    let mut found: Vec<_> = once
+        .enumerate()
+        .map(|(i, address)| ((reachability(i, &address), address.is_ipv4()), address))
+        .collect();
     // Stable: the server's order stays.
     found.sort_by_key(|(key, _)| *key);
     found.into_iter().map(|(_, address)| address).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Route {
-    Known,
+enum Reachability {
+    Reachable,
     NotProbed,
-    Missing,
+    Unreachable,
 }
 
 /// Whether the system has a route to the address. Connecting a UDP socket consults the routing table and sends nothing.

@@ -35,7 +35,7 @@ pub(super) struct TypeCache {
 
 impl TypeCache {
     /// The name of the cached resource with exactly these bytes.
-    pub(super) fn unchanged(&self, any: &Any) -> Option<Arc<str>> {
+    pub(super) fn name_of(&self, any: &Any) -> Option<Arc<str>> {
         let name = self.by_bytes.get(&any.value)?;
         // The key is the value in use, so only the type remains to be compared.
         let data = self.resources.get(name)?.data.as_ref()?;

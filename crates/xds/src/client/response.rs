@@ -91,7 +91,7 @@ impl Judge<'_> {
     }
 
     fn resource(&self, i: usize, any: Any, verdict: &mut Verdict) {
-        let (name, outcome) = match self.cached.and_then(|cached| cached.unchanged(&any)) {
+        let (name, outcome) = match self.cached.and_then(|cached| cached.name_of(&any)) {
             Some(name) => (name, Outcome::Unchanged),
             None => {
                 let known = |name: &str| self.cached.and_then(|cached| cached.resource(name));

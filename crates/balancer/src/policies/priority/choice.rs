@@ -4,7 +4,7 @@ use crate::api::ConnectivityState;
 
 /// The state of one priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChildView {
+pub enum PriorityState {
     /// No child was created yet.
     Absent,
     /// The child exists.
@@ -50,13 +50,13 @@ pub enum Lower {
 
 /// Chooses a priority. Deterministic.
 #[must_use]
-pub fn choose(priorities: &[ChildView]) -> Choice {
-    for (priority, view) in priorities.iter().enumerate() {
-        match *view {
+pub fn choose(priorities: &[PriorityState]) -> Choice {
+    for (priority, child) in priorities.iter().enumerate() {
+        match *child {
             // A56: children are created lazily, when the choice reaches them.
-            ChildView::Absent => return Choice::Create(priority),
+            PriorityState::Absent => return Choice::Create(priority),
             // A56: the first child that is READY or IDLE serves, and those below it are deactivated.
-            ChildView::Present { state: ConnectivityState::Ready | ConnectivityState::Idle, .. } => {
+            PriorityState::Present { state: ConnectivityState::Ready | ConnectivityState::Idle, .. } => {
                 return Choice::Use {
                     priority,
                     serving: priority,
@@ -65,26 +65,27 @@ pub fn choose(priorities: &[ChildView]) -> Choice {
                 };
             }
             // A56: the choice waits for a child whose failover timer runs; nothing below it is created or deactivated.
-            ChildView::Present { failover_pending: true, .. } => {
+            PriorityState::Present { failover_pending: true, .. } => {
                 let serving = carried_over_below(priorities, priority).unwrap_or(priority);
                 return Choice::Use { priority, serving, reached: priority, lower: Lower::Kept };
             }
-            ChildView::Present { .. } => {}
+            PriorityState::Present { .. } => {}
         }
     }
     let Some(last) = priorities.len().checked_sub(1) else { return Choice::Nothing };
     // A56: if none is usable, waits for the first that is connecting; if none is, uses the last one's failure.
-    let connecting =
-        |view: &ChildView| matches!(view, ChildView::Present { state: ConnectivityState::Connecting, .. });
+    let connecting = |child: &PriorityState| {
+        matches!(child, PriorityState::Present { state: ConnectivityState::Connecting, .. })
+    };
     let priority = priorities.iter().position(connecting).unwrap_or(last);
     Choice::Use { priority, serving: priority, reached: last, lower: Lower::Kept }
 }
 
 /// The READY child that served before an update put another one above it. It serves until the one above is READY,
 /// failed or timed out, so that an update alone queues no RPC. A56 itself would queue here.
-fn carried_over_below(priorities: &[ChildView], chosen: usize) -> Option<usize> {
-    let carried = |view: &ChildView| {
-        matches!(view, ChildView::Present { state: ConnectivityState::Ready, carried_over: true, .. })
+fn carried_over_below(priorities: &[PriorityState], chosen: usize) -> Option<usize> {
+    let carried = |child: &PriorityState| {
+        matches!(child, PriorityState::Present { state: ConnectivityState::Ready, carried_over: true, .. })
     };
     priorities.iter().skip(chosen + 1).position(carried).map(|below| chosen + 1 + below)
 }

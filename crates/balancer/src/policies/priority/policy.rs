@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
-use super::choice::{ChildView, Choice, Lower, choose};
+use super::choice::{Choice, Lower, PriorityState, choose};
 use super::config::{PriorityChild, PriorityConfig, RETENTION};
 use super::serving::Serving;
 use super::timers::{ChildTimers, Expired, TimerStarter};
@@ -162,7 +162,7 @@ impl Priority {
     /// Chooses a child, creating children as the choice reaches them, and publishes the result.
     fn choose(&mut self, errors: &mut Vec<String>, cx: &mut dyn Cx) {
         loop {
-            match choose(&self.views()) {
+            match choose(&self.states()) {
                 Choice::Nothing => {
                     self.chosen = None;
                     // A56: an empty list of priorities is a failure.
@@ -177,15 +177,15 @@ impl Priority {
         }
     }
 
-    fn views(&self) -> Vec<ChildView> {
-        let view = |name: &Arc<str>| {
-            self.children.get(name).map_or(ChildView::Absent, |entry| ChildView::Present {
+    fn states(&self) -> Vec<PriorityState> {
+        let state = |name: &Arc<str>| {
+            self.children.get(name).map_or(PriorityState::Absent, |entry| PriorityState::Present {
                 state: entry.child.output().state,
                 failover_pending: entry.data.is_failover_pending(),
                 carried_over: self.carried_over.as_ref() == Some(name),
             })
         };
-        self.given.iter().flat_map(|given| &given.config.priorities).map(view).collect()
+        self.given.iter().flat_map(|given| &given.config.priorities).map(state).collect()
     }
 
     /// Creates and updates the child of a priority. Returns the error of its update, if any.

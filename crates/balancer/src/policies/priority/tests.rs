@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::choice::{ChildView, Choice, Lower, choose};
+use super::choice::{Choice, Lower, PriorityState, choose};
 use super::{Labels, Priority, PriorityChild, PriorityConfig, RETENTION};
 use crate::api::ConnectivityState::{self, Connecting, Idle, Ready, TransientFailure};
 use crate::api::{Endpoints, Group, Update};
@@ -423,30 +423,34 @@ fn nothing_is_left_of_a_dropped_policy() {
 
 #[test]
 fn a56_choice_follows_the_algorithm_in_every_case() {
-    let present =
-        |state, failover_pending, carried_over| ChildView::Present { state, failover_pending, carried_over };
-    let mut views = vec![ChildView::Absent];
+    let present = |state, failover_pending, carried_over| PriorityState::Present {
+        state,
+        failover_pending,
+        carried_over,
+    };
+    let mut states = vec![PriorityState::Absent];
     for state in [Idle, Connecting, Ready, TransientFailure] {
-        views.extend([
+        states.extend([
             present(state, false, false),
             present(state, true, false),
             present(state, false, true),
         ]);
     }
-    let usable = |view: &ChildView| matches!(view, ChildView::Present { state: Ready | Idle, .. });
-    let waited_for = |view: &ChildView| matches!(view, ChildView::Present { failover_pending: true, .. });
-    for &a in &views {
-        for &b in &views {
-            for &c in &views {
+    let usable = |child: &PriorityState| matches!(child, PriorityState::Present { state: Ready | Idle, .. });
+    let waited_for =
+        |child: &PriorityState| matches!(child, PriorityState::Present { failover_pending: true, .. });
+    for &a in &states {
+        for &b in &states {
+            for &c in &states {
                 let case = [a, b, c];
                 let stop = case
                     .iter()
-                    .position(|view| *view == ChildView::Absent || usable(view) || waited_for(view));
+                    .position(|child| *child == PriorityState::Absent || usable(child) || waited_for(child));
                 let carried = |from: usize| (from..3).find(|&at| case[at] == present(Ready, false, true));
                 let connecting =
-                    |view: &ChildView| matches!(view, ChildView::Present { state: Connecting, .. });
+                    |child: &PriorityState| matches!(child, PriorityState::Present { state: Connecting, .. });
                 let expected = match stop {
-                    Some(at) if case[at] == ChildView::Absent => Choice::Create(at),
+                    Some(at) if case[at] == PriorityState::Absent => Choice::Create(at),
                     Some(at) if usable(&case[at]) => {
                         Choice::Use { priority: at, serving: at, reached: at, lower: Lower::Deactivated }
                     }

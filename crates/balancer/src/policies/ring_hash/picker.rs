@@ -6,7 +6,7 @@ use super::ring::Ring;
 use crate::api::{PickArgs, PickError, PickResult, Picker, SignalRaiser};
 
 /// The state of one endpoint for picks.
-pub(super) enum EndpointView {
+pub(super) enum EndpointState {
     /// Picks go to it.
     Ready(Arc<dyn Picker>),
     /// A pick makes it connect.
@@ -17,7 +17,7 @@ pub(super) enum EndpointView {
     Failed(Arc<PickError>),
 }
 
-impl PartialEq for EndpointView {
+impl PartialEq for EndpointState {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ready(a), Self::Ready(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
@@ -33,7 +33,7 @@ impl PartialEq for EndpointView {
 pub(super) struct RingPicker {
     pub(super) ring: Arc<Ring>,
     /// In the order of the ring's members.
-    pub(super) endpoints: Box<[Arc<EndpointView>]>,
+    pub(super) endpoints: Box<[Arc<EndpointState>]>,
 }
 
 impl Picker for RingPicker {
@@ -42,13 +42,13 @@ impl Picker for RingPicker {
         // A61: the first endpoint along the ring that has not failed decides.
         for endpoint in self.ring.walk(args.attributes.hash).filter_map(|member| self.endpoints.get(member)) {
             match &**endpoint {
-                EndpointView::Ready(picker) => return picker.pick(args),
-                EndpointView::Idle(raiser) => {
+                EndpointState::Ready(picker) => return picker.pick(args),
+                EndpointState::Idle(raiser) => {
                     raiser.raise();
                     return PickResult::Queue;
                 }
-                EndpointView::Connecting => return PickResult::Queue,
-                EndpointView::Failed(error) => {
+                EndpointState::Connecting => return PickResult::Queue,
+                EndpointState::Failed(error) => {
                     first_failure.get_or_insert(error);
                 }
             }

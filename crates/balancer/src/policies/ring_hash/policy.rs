@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proxyless_sans_io::Time;
 
 use super::config::RingHashConfig;
-use super::picker::{EndpointView, RingPicker};
+use super::picker::{EndpointState, RingPicker};
 use super::ring::Ring;
 use super::weights::Weights;
 use crate::api::{
@@ -27,7 +27,7 @@ pub struct RingHash {
     petiole: Petiole,
     ring: Option<Arc<Ring>>,
     /// The states of the petiole's members for picks, in the same order.
-    views: Vec<Arc<EndpointView>>,
+    states: Vec<Arc<EndpointState>>,
     /// Raised by picks that reach an IDLE endpoint.
     signals: BTreeMap<ChildIndex, Signal>,
     resolution_note: Option<Arc<str>>,
@@ -41,7 +41,7 @@ impl Default for RingHash {
         Self {
             petiole: Petiole::new(Connect::OnDemand),
             ring: None,
-            views: Vec::new(),
+            states: Vec::new(),
             signals: BTreeMap::new(),
             resolution_note: None,
             unsettled: Deferred::default(),
@@ -64,7 +64,7 @@ impl Policy for RingHash {
         self.resolution_note.clone_from(&update.resolution_note);
         self.petiole.update(&update.endpoints, cx);
         self.update_signals(cx);
-        self.update_views();
+        self.update_states();
         if self.petiole.members().is_empty() {
             self.ring = None;
             self.published = None;
@@ -118,7 +118,7 @@ impl RingHash {
 
     fn on_change(&mut self, change: Option<Change>, cx: &mut dyn Cx) {
         if let Some(change) = change {
-            self.update_view(change.position);
+            self.update_state(change.position);
             self.unsettled.request(SETTLE, cx);
         }
     }
@@ -133,37 +133,37 @@ impl RingHash {
         }
     }
 
-    fn update_views(&mut self) {
-        let old = std::mem::take(&mut self.views);
-        let views: Vec<_> = self.petiole.members().iter().filter_map(|member| self.view(member)).collect();
-        // Unchanged views keep their pointer, so that an update without effect is recognised.
-        let keep = |(at, view): (usize, EndpointView)| match old.get(at) {
-            Some(old) if **old == view => Arc::clone(old),
-            _ => Arc::new(view),
+    fn update_states(&mut self) {
+        let old = std::mem::take(&mut self.states);
+        let states: Vec<_> = self.petiole.members().iter().filter_map(|member| self.state(member)).collect();
+        // Unchanged states keep their pointer, so that an update without effect is recognised.
+        let keep = |(at, state): (usize, EndpointState)| match old.get(at) {
+            Some(old) if **old == state => Arc::clone(old),
+            _ => Arc::new(state),
         };
-        self.views = views.into_iter().enumerate().map(keep).collect();
+        self.states = states.into_iter().enumerate().map(keep).collect();
     }
 
-    fn update_view(&mut self, position: usize) {
-        let view = self.petiole.members().get(position).and_then(|member| self.view(member));
-        if let (Some(view), Some(slot)) = (view, self.views.get_mut(position))
-            && **slot != view
+    fn update_state(&mut self, position: usize) {
+        let state = self.petiole.members().get(position).and_then(|member| self.state(member));
+        if let (Some(state), Some(slot)) = (state, self.states.get_mut(position))
+            && **slot != state
         {
-            *slot = Arc::new(view);
+            *slot = Arc::new(state);
         }
     }
 
     /// The state of an endpoint for picks. Every member has a signal, so there always is one.
-    fn view(&self, member: &Member) -> Option<EndpointView> {
+    fn state(&self, member: &Member) -> Option<EndpointState> {
         Some(match member.state() {
-            ConnectivityState::Ready => EndpointView::Ready(Arc::clone(member.picker())),
-            ConnectivityState::Idle => EndpointView::Idle(self.signals.get(&member.index())?.raiser()),
-            ConnectivityState::Connecting => EndpointView::Connecting,
+            ConnectivityState::Ready => EndpointState::Ready(Arc::clone(member.picker())),
+            ConnectivityState::Idle => EndpointState::Idle(self.signals.get(&member.index())?.raiser()),
+            ConnectivityState::Connecting => EndpointState::Connecting,
             ConnectivityState::TransientFailure => {
                 let error = member.error();
                 let why = error.as_ref().map_or("unknown", |error| error.message.as_str());
                 let message = format!("ring hash cannot find a connected endpoint; first failure: {why}");
-                EndpointView::Failed(PickError::with_note(message, self.resolution_note.as_ref()))
+                EndpointState::Failed(PickError::with_note(message, self.resolution_note.as_ref()))
             }
         })
     }
@@ -179,7 +179,7 @@ impl RingHash {
         }
         let Some(ring) = &self.ring else { return };
         let state = aggregate(self.petiole.counts());
-        let picker = RingPicker { ring: Arc::clone(ring), endpoints: self.views.iter().cloned().collect() };
+        let picker = RingPicker { ring: Arc::clone(ring), endpoints: self.states.iter().cloned().collect() };
         if self.published.as_ref().is_none_or(|(old_state, old)| *old_state != state || **old != picker) {
             let picker = Arc::new(picker);
             self.published = Some((state, Arc::clone(&picker)));
@@ -193,7 +193,7 @@ impl RingHash {
         let is_idle = |member: &&Member| member.state() == ConnectivityState::Idle;
         let index = self.petiole.members().iter().filter(is_idle).nth(drawn).map(Member::index);
         if let Some(change) = index.and_then(|index| self.petiole.connect(index, cx)) {
-            self.update_view(change.position);
+            self.update_state(change.position);
         }
     }
 }

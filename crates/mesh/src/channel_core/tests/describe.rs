@@ -146,7 +146,7 @@ fn calls_on_connections_that_are_gone_stay_counted() {
     drop(cluster);
     world.set_endpoints("c", assignment(vec![vec![locality("far", 1, [4])]]));
     world.advance(std::time::Duration::from_secs(60));
-    assert_eq!(world.core.connections().len(), 1);
+    assert_eq!(world.core.subchannels().len(), 1);
     assert_eq!(describe(&world).calls, CallCounts { succeeded: 0, failed: 1 });
     // One that outlives its connection counts when it ends.
     running.finish(Code::Ok);

@@ -13,7 +13,7 @@ use crate::policies::override_host::Sessions;
 
 pub(super) const NAME: &str = "cds_experimental";
 
-/// The configuration of cds. The cluster itself is in the `ClusterView` of the update.
+/// The configuration of cds. The cluster itself is in the `ClusterSlice` of the update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CdsConfig {
     /// The cluster.

@@ -20,7 +20,7 @@ use crate::policies::cluster_impl::{ClusterImplConfig, LoadReporting};
 use crate::policies::lb_policy;
 use crate::policies::override_host::OverrideHostConfig;
 use crate::targets;
-use crate::xds_config::{ClusterConfig, ClusterState, ClusterView, EndpointsState};
+use crate::xds_config::{ClusterConfig, ClusterSlice, ClusterState, EndpointsState};
 
 /// The policy.
 #[derive(Default)]
@@ -56,8 +56,8 @@ impl Leaf {
 impl Layer for Cds {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &CdsConfig = config_of(NAME, &update.config)?;
-        let view = update.shared.as_ref().and_then(|shared| shared.downcast_ref::<ClusterView>());
-        let entry = view.and_then(|view| view.get(&config.cluster));
+        let slice = update.shared.as_ref().and_then(|shared| shared.downcast_ref::<ClusterSlice>());
+        let entry = slice.and_then(|slice| slice.get(&config.cluster));
         tracing::trace!(target: targets::CDS_LB, cluster = %config.cluster, known = entry.is_some(), "update");
         let state = match entry {
             Some(Ok(state)) => state,

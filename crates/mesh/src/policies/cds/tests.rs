@@ -22,7 +22,7 @@ use crate::policies::fixtures::{
     locality, settings, xds_config,
 };
 use crate::policies::override_host::Sessions;
-use crate::xds_config::{ClusterConfig, ClusterState, ClusterView, EndpointsState, XdsConfig};
+use crate::xds_config::{ClusterConfig, ClusterSlice, ClusterState, EndpointsState, XdsConfig};
 
 fn known(assignment: ClusterLoadAssignment) -> EndpointsState {
     EndpointsState::Known(Arc::new(assignment))
@@ -58,8 +58,8 @@ impl Cds {
     fn update_config(&mut self, xds: Arc<XdsConfig>) {
         let config =
             CdsConfig { cluster: "root".into(), lb_policy: None, settings: Arc::clone(&self.settings) };
-        let view = Arc::new(ClusterView::new(&xds, &config.cluster));
-        let update = Update { shared: Some(view), ..Update::new(Arc::new(config), Endpoints::none()) };
+        let slice = Arc::new(ClusterSlice::new(&xds, &config.cluster));
+        let update = Update { shared: Some(slice), ..Update::new(Arc::new(config), Endpoints::none()) };
         self.bench.try_update(&update).expect("a good configuration");
     }
 }
@@ -116,8 +116,8 @@ fn a27_43_the_field_cluster_names_the_cluster() {
     for (name, n) in [("one", 1), ("two", 2)] {
         let config = CdsConfig { cluster: name.into(), lb_policy: None, settings: Arc::new(settings()) };
         let xds = xds_config([eds_leaf("one", &[&[1]]), eds_leaf("two", &[&[2]])]);
-        let view = Arc::new(ClusterView::new(&xds, &config.cluster));
-        let update = Update { shared: Some(view), ..Update::new(Arc::new(config), Endpoints::none()) };
+        let slice = Arc::new(ClusterSlice::new(&xds, &config.cluster));
+        let update = Update { shared: Some(slice), ..Update::new(Arc::new(config), Endpoints::none()) };
         let mut bench = Bench::new();
         bench.try_update(&update).expect("a good configuration");
         assert_eq!(bench.connecting(), [address(n)]);
@@ -154,8 +154,8 @@ fn a74_a_cluster_in_error_fails_with_its_text_and_recovers() {
 fn a_cluster_that_is_not_in_the_configuration_fails() {
     let mut cds = Cds::new();
     let config = CdsConfig { cluster: "root".into(), lb_policy: None, settings: Arc::clone(&cds.settings) };
-    let view = Arc::new(ClusterView::new(&xds_config([]), "root"));
-    let update = Update { shared: Some(view), ..Update::new(Arc::new(config), Endpoints::none()) };
+    let slice = Arc::new(ClusterSlice::new(&xds_config([]), "root"));
+    let update = Update { shared: Some(slice), ..Update::new(Arc::new(config), Endpoints::none()) };
     assert!(cds.bench.try_update(&update).is_err());
     assert_eq!(cds.bench.pick(), Picked::Fail("the configuration has no cluster root".into()));
 }

@@ -6,7 +6,7 @@ use proxyless_balancer::api::PolicyConfig;
 use proxyless_balancer::policy_config;
 
 use super::policy::ClusterManager;
-use crate::xds_config::ClusterView;
+use crate::xds_config::ClusterSlice;
 
 pub(super) const NAME: &str = "xds_cluster_manager_experimental";
 
@@ -27,7 +27,7 @@ pub struct ManagedCluster {
     /// The configuration of the child.
     pub config: Arc<dyn PolicyConfig>,
     /// The cluster's part of the channel's configuration.
-    pub view: Option<Arc<ClusterView>>,
+    pub view: Option<Arc<ClusterSlice>>,
 }
 
 impl ManagedCluster {

@@ -152,7 +152,7 @@ impl Hosts {
     /// A75-49, A75-51: a pick waits for this address.
     pub(super) fn connect(&mut self, address: SocketAddr, cx: &mut dyn Cx) {
         let Some(host) = self.by_address.get(&address) else { return };
-        host.live.take_wish();
+        host.live.take_request();
         match host.live.state() {
             // A75-35: neither the child nor a session has a subchannel: the policy creates its own.
             None if host.usable && host.endpoint.is_some() => {

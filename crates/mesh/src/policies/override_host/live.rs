@@ -19,7 +19,7 @@ pub(super) struct Live {
     /// Whether a pick waits for a state change.
     awaited: AtomicBool,
     /// Whether a connection request is pending at the policy.
-    wished: AtomicBool,
+    requested: AtomicBool,
 }
 
 const NO_SUBCHANNEL: u8 = u8::MAX;
@@ -33,7 +33,7 @@ impl Default for Live {
             last_used: AtomicU64::new(NEVER),
             last_failure: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
-            wished: AtomicBool::new(false),
+            requested: AtomicBool::new(false),
         }
     }
 }
@@ -97,13 +97,13 @@ impl Live {
     }
 
     /// Requests a connection; returns true if no request is pending.
-    pub(super) fn wish(&self) -> bool {
-        !self.wished.swap(true, Ordering::AcqRel)
+    pub(super) fn request(&self) -> bool {
+        !self.requested.swap(true, Ordering::AcqRel)
     }
 
     /// The policy takes the request.
-    pub(super) fn take_wish(&self) {
-        self.wished.store(false, Ordering::Release);
+    pub(super) fn take_request(&self) {
+        self.requested.store(false, Ordering::Release);
     }
 
     /// A75-36: records the use by a session. Written only when the second changed, so that the cache line stays shared.

@@ -16,7 +16,7 @@ use super::live::Live;
 /// Sends RPCs of sessions to their endpoints, and passes all others to the child's picker.
 pub(super) struct OverrideHostPicker {
     pub(super) hosts: Arc<HostTable>,
-    pub(super) wishes: Arc<Wishes>,
+    pub(super) requests: Arc<ConnectRequests>,
     pub(super) child: Arc<dyn Picker>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Row {
 }
 
 /// A75-55: the connection requests of picks to the policy.
-pub(super) struct Wishes {
+pub(super) struct ConnectRequests {
     pub(super) raiser: Arc<SignalRaiser>,
     pub(super) queue: Sender<SocketAddr>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Wishes {
 enum Choice<'a> {
     Ready(&'a Row, Arc<PickTarget>),
     /// Connect it, or create a subchannel for it, and wait.
-    Wish(&'a Row),
+    Connect(&'a Row),
     Wait,
     Child,
 }
@@ -73,8 +73,8 @@ impl OverrideHostPicker {
                 row.note_use(args);
                 PickResult::Complete(Pick::new(target))
             }
-            Choice::Wish(row) => {
-                self.wishes.send(row);
+            Choice::Connect(row) => {
+                self.requests.send(row);
                 PickResult::Queue
             }
             Choice::Wait | Choice::Child => PickResult::Queue,
@@ -151,11 +151,11 @@ impl HostTable {
         }
         match (idle, connecting, without_subchannel) {
             // A75-49: none is READY: connect the first IDLE one and wait.
-            (Some(row), ..) => Choice::Wish(row),
+            (Some(row), ..) => Choice::Connect(row),
             // A75-50: wait for those that are CONNECTING.
             (None, true, _) => Choice::Wait,
             // A75-51: request a subchannel for the first that has none.
-            (None, false, Some(row)) => Choice::Wish(row),
+            (None, false, Some(row)) => Choice::Connect(row),
             (None, false, None) => Choice::Child,
         }
     }
@@ -180,11 +180,11 @@ impl Row {
     }
 }
 
-impl Wishes {
+impl ConnectRequests {
     /// Sends a request to the policy, unless one is pending.
     pub(super) fn send(&self, row: &Row) {
         // The receiver is dropped only with the policy, and then this picker is superseded.
-        if row.live.wish() && self.queue.send(row.address).is_ok() {
+        if row.live.request() && self.queue.send(row.address).is_ok() {
             // Pairs with the fence in the policy: either the policy finds the request in the queue, or the signal is
             // raised.
             fence(Ordering::SeqCst);

@@ -18,7 +18,7 @@ use proxyless_xds::resource::OverrideHostStatus;
 use super::config::{NAME, OverrideHostConfig, Sessions};
 use super::draining::WithoutDraining;
 use super::hosts::Hosts;
-use super::picker::{HostTable, OverrideHostPicker, Wishes};
+use super::picker::{ConnectRequests, HostTable, OverrideHostPicker};
 
 use crate::targets;
 
@@ -43,12 +43,12 @@ pub(super) struct OverrideHostPolicy {
 struct Control {
     signal: Signal,
     queue: Receiver<SocketAddr>,
-    wishes: Arc<Wishes>,
+    requests: Arc<ConnectRequests>,
 }
 
 impl Control {
     /// The queued connection requests. Later ones raise the signal again.
-    fn take_wishes(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+    fn take_requests(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.signal.lower();
         // Pairs with the fence in the picker.
         fence(Ordering::SeqCst);
@@ -95,7 +95,7 @@ impl Layer for OverrideHostPolicy {
             // A75-55: here, not in the pick.
             _ => {
                 let Some(control) = &self.control else { return };
-                for address in control.take_wishes() {
+                for address in control.take_requests() {
                     self.hosts.connect(address, cx);
                 }
             }
@@ -129,7 +129,7 @@ impl Layer for OverrideHostPolicy {
         };
         let picker = OverrideHostPicker {
             hosts: Arc::clone(&self.table),
-            wishes: Arc::clone(&control.wishes),
+            requests: Arc::clone(&control.requests),
             child: Arc::clone(&output.picker),
         };
         cx.publish(output.state, Arc::new(picker));
@@ -162,8 +162,8 @@ impl OverrideHostPolicy {
         if self.control.is_none() {
             let signal = cx.create_signal(TreePathBuf::default(), 0);
             let (sender, queue) = channel();
-            let wishes = Arc::new(Wishes { raiser: signal.raiser(), queue: sender });
-            self.control = Some(Control { signal, queue, wishes });
+            let requests = Arc::new(ConnectRequests { raiser: signal.raiser(), queue: sender });
+            self.control = Some(Control { signal, queue, requests });
             self.last_sweep = cx.now();
         }
     }

@@ -30,53 +30,53 @@ impl Clock {
     }
 }
 
-/// No wish of a pick is lost: when the policy has acted on all signals, it has acted for each wish after the pick made
-/// it.
-fn no_wish_is_lost(hosts: [Arc<Row>; 2]) {
+/// No request of a pick is lost: when the policy has acted on all signals, it has acted on each request after the pick
+/// sent it.
+fn no_request_is_lost(hosts: [Arc<Row>; 2]) {
     let clock = Clock::default();
     let queue = SignalQueue::new(Arc::new(NoWake));
     let signal = queue.signal(HandleId(1), Releases::new());
     let (sender, receiver) = channel();
-    let wishes = Arc::new(Wishes { raiser: signal.raiser(), queue: sender });
-    let control = Control { signal, queue: receiver, wishes: Arc::clone(&wishes) };
+    let requests = Arc::new(ConnectRequests { raiser: signal.raiser(), queue: sender });
+    let control = Control { signal, queue: receiver, requests: Arc::clone(&requests) };
     // Where the policy acted, and when.
     let mut acted = Vec::new();
     let act = |acted: &mut Vec<_>| {
         while queue.next().is_some() {
-            for address in control.take_wishes() {
+            for address in control.take_requests() {
                 // As `Hosts::connect` does: then it looks at the state.
                 let host = hosts.iter().find(|host| host.address == address).unwrap();
-                host.live.take_wish();
+                host.live.take_request();
                 acted.push((address, clock.next()));
             }
         }
     };
     let picks = hosts.clone().map(|host| {
-        let (wishes, clock) = (Arc::clone(&wishes), clock.clone());
+        let (requests, clock) = (Arc::clone(&requests), clock.clone());
         thread::spawn(move || {
-            let wished = (host.address, clock.next());
-            wishes.send(&host);
-            wished
+            let requested = (host.address, clock.next());
+            requests.send(&host);
+            requested
         })
     });
     act(&mut acted);
     act(&mut acted);
-    let wishes = picks.map(|pick| pick.join().unwrap());
+    let requests = picks.map(|pick| pick.join().unwrap());
     act(&mut acted);
-    for (address, at) in wishes {
-        assert!(acted.iter().any(|act| act.0 == address && act.1 > at), "a lost wish: {acted:?}");
+    for (address, at) in requests {
+        assert!(acted.iter().any(|act| act.0 == address && act.1 > at), "a lost request: {acted:?}");
     }
 }
 
 #[test]
-fn a75_55_wishes_for_two_hosts_are_not_lost() {
-    check(3, || no_wish_is_lost([row(1), row(2)]));
+fn a75_55_requests_for_two_hosts_are_not_lost() {
+    check(3, || no_request_is_lost([row(1), row(2)]));
 }
 
 #[test]
-fn a75_55_wishes_for_the_same_host_are_not_lost() {
+fn a75_55_requests_for_the_same_host_are_not_lost() {
     check(3, || {
         let host = row(1);
-        no_wish_is_lost([Arc::clone(&host), host]);
+        no_request_is_lost([Arc::clone(&host), host]);
     });
 }
