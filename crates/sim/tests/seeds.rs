@@ -72,6 +72,8 @@ fn seeds_that_once_failed() {
     for seed in [824_302_064_358, 824_302_131_713] {
         check(seed..seed + 1);
     }
+    // A deletion that a slow channel hears of when the control plane is unreachable.
+    check(725_759_272_022..725_759_272_023);
     // An unsubscription that the server has not read because earlier answers wait to be written.
     check(211_379_098_098..211_379_098_099);
     // A gentle world whose assignment had no backend left for its last priority.

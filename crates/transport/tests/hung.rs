@@ -86,7 +86,7 @@ async fn a_graceful_close_does_not_wait_for_a_peer_that_hangs() {
     drop(connection);
     // As long as somebody waits, so does the connection.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(tasks.len() > 0);
+    assert!(!tasks.is_empty());
     let before = Instant::now();
     small.abort();
     large.abort();

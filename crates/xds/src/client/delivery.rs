@@ -39,6 +39,12 @@ struct Held {
     ambient: Option<WatchEvent>,
 }
 
+impl Held {
+    fn has_error(&self) -> bool {
+        matches!(self.changed, Some(WatchEvent::Changed(Err(_))))
+    }
+}
+
 impl Delivery {
     /// Delivers an event, or keeps it if the watcher is slow. Returns the effect and its token.
     pub(super) fn deliver(
@@ -49,7 +55,9 @@ impl Delivery {
     ) -> Option<(ReadToken, Effect)> {
         if let Some(slow) = self.slow.get_mut(&watch.watcher) {
             let held = slow.held.entry(watch.watch).or_default();
-            match event {
+            match &event {
+                // An unreachable server takes back nothing of what it said about the resource.
+                WatchEvent::Changed(Err(error)) if error.kind.is_about_server() && held.has_error() => {}
                 WatchEvent::Changed(_) => *held = Held { changed: Some(event), ambient: None },
                 WatchEvent::Ambient(_) => held.ambient = Some(event),
             }
