@@ -32,8 +32,7 @@ pub(crate) fn per_million(at: &Field<'_>, proto: &FractionalPercent) -> Option<u
         Ok(DenominatorType::TenThousand) => 100,
         Ok(DenominatorType::Million) => 1,
         Err(_) => {
-            at.field("denominator").reject(format!("{} is not a known denominator", proto.denominator));
-            return None;
+            return at.field("denominator").fail(format!("{} is not a known denominator", proto.denominator));
         }
     };
     Some(proto.numerator.saturating_mul(factor).min(MILLION))
@@ -44,10 +43,7 @@ pub(crate) fn ads_or_self(at: &Field<'_>, source: Option<&core::ConfigSource>) -
     use core::config_source::ConfigSourceSpecifier::{Ads, Self_};
     match at.require(source)?.config_source_specifier {
         Some(Ads(_) | Self_(_)) => Some(()),
-        _ => {
-            at.reject("must be ads or self");
-            None
-        }
+        _ => at.fail("must be ads or self"),
     }
 }
 

@@ -51,8 +51,7 @@ impl<'a> Extension<'a> {
         match self.config {
             ExtensionConfig::Encoded(value) => decode(at, value),
             ExtensionConfig::Struct(_) => {
-                at.reject(format!("{} must not come as a TypedStruct", self.type_name));
-                None
+                at.fail(format!("{} must not come as a TypedStruct", self.type_name))
             }
         }
     }
@@ -66,8 +65,7 @@ pub(crate) fn decode<M: Message + Default>(at: &Field<'_>, value: &[u8]) -> Opti
 fn checked_name<'t>(at: &Field<'_>, type_url: &'t str) -> Option<&'t str> {
     let name = message_name(type_url);
     if name.is_empty() || name.len() == type_url.len() {
-        at.field("type_url").reject(format!("{type_url:?} is not a type URL"));
-        return None;
+        return at.field("type_url").fail(format!("{type_url:?} is not a type URL"));
     }
     Some(name)
 }

@@ -72,6 +72,12 @@ impl<'a> Field<'a> {
         self.shared.found.borrow_mut().push(self, why);
     }
 
+    /// Records a violation; returns `None`, the value of an invalid field.
+    pub(crate) fn fail<T>(&self, why: impl Into<String>) -> Option<T> {
+        self.reject(why);
+        None
+    }
+
     /// The remaining size budget for compiled regexes.
     pub(crate) fn regex_bytes(&self) -> &'a Cell<usize> {
         &self.shared.regex_bytes
@@ -88,8 +94,7 @@ impl<'a> Field<'a> {
     /// The text of this field, which must not be empty.
     pub(crate) fn require_text<'t>(&self, text: &'t str) -> Option<&'t str> {
         if text.is_empty() {
-            self.reject("must not be empty");
-            return None;
+            return self.fail("must not be empty");
         }
         Some(text)
     }

@@ -64,9 +64,7 @@ pub(crate) fn cluster_policy(at: &Field<'_>, proto: &wire::Cluster) -> Option<Lb
 
 /// The first supported policy of a list.
 fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -> Option<LbPolicy> {
-    if is_too_deep(at, depth) {
-        return None;
-    }
+    check_depth(at, depth)?;
     let at_list = at.field("policies");
     for (i, policy) in list.policies.iter().enumerate() {
         let at = at_list.index(i);
@@ -89,17 +87,15 @@ fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -
             }
         }
     }
-    at.reject("no policy of the list is supported");
-    None
+    at.fail("no policy of the list is supported")
 }
 
-/// A52: records a violation and returns true if the policies are nested too deeply.
-pub(super) fn is_too_deep(at: &Field<'_>, depth: usize) -> bool {
-    let too_deep = depth >= MAX_DEPTH;
-    if too_deep {
-        at.reject(format!("policies are nested deeper than {MAX_DEPTH} levels"));
+/// A52: policies must not be nested too deeply.
+pub(super) fn check_depth(at: &Field<'_>, depth: usize) -> Option<()> {
+    if depth >= MAX_DEPTH {
+        return at.fail(format!("policies are nested deeper than {MAX_DEPTH} levels"));
     }
-    too_deep
+    Some(())
 }
 
 fn legacy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
@@ -116,14 +112,8 @@ fn legacy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
             }
             ring(&at, config.minimum_ring_size, config.maximum_ring_size)
         }
-        Ok(policy) => {
-            at.field("lb_policy").reject(format!("{} is not supported", policy.as_str_name()));
-            None
-        }
-        Err(_) => {
-            at.field("lb_policy").reject(format!("{} is not known", proto.lb_policy));
-            None
-        }
+        Ok(policy) => at.field("lb_policy").fail(format!("{} is not supported", policy.as_str_name())),
+        Err(_) => at.field("lb_policy").fail(format!("{} is not known", proto.lb_policy)),
     }
 }
 

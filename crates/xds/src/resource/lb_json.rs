@@ -4,7 +4,7 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 
 use super::field::Field;
-use super::lb_config::{DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, is_too_deep};
+use super::lb_config::{DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, check_depth};
 
 /// The default of `maxRingSize`, which differs from that of the xDS field; the client caps rings at this size anyway
 /// (A42).
@@ -28,10 +28,7 @@ fn pick_first(at: &Field<'_>, json: &Struct, _depth: usize) -> Option<LbPolicy> 
     let shuffle_address_list = match kind(json, "shuffleAddressList") {
         None => false,
         Some(Kind::BoolValue(value)) => *value,
-        Some(_) => {
-            at.key("shuffleAddressList").reject("must be a bool");
-            return None;
-        }
+        Some(_) => return at.key("shuffleAddressList").fail("must be a bool"),
     };
     Some(LbPolicy::PickFirst { shuffle_address_list })
 }
@@ -71,29 +68,19 @@ fn whole(number: f64) -> Option<u64> {
 fn wrr_locality(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy> {
     let at = at.key("childPolicy");
     let Some(list) = kind(json, "childPolicy") else { return at.require(None) };
-    let Kind::ListValue(list) = list else {
-        at.reject("must be a list");
-        return None;
-    };
-    if is_too_deep(&at, depth + 1) {
-        return None;
-    }
+    let Kind::ListValue(list) = list else { return at.fail("must be a list") };
+    check_depth(&at, depth + 1)?;
     for (i, value) in list.values.iter().enumerate() {
         let at = at.index(i);
         let Some((name, config)) = only_field(value) else {
-            at.reject("must be an object with the name of one policy");
-            return None;
+            return at.fail("must be an object with the name of one policy");
         };
         let Some(parser) = parser(name) else { continue };
         let at = at.key(name);
-        let Some(Kind::StructValue(config)) = &config.kind else {
-            at.reject("must be an object");
-            return None;
-        };
+        let Some(Kind::StructValue(config)) = &config.kind else { return at.fail("must be an object") };
         return parser(&at, config, depth + 1).map(|child| LbPolicy::WrrLocality(Box::new(child)));
     }
-    at.reject("no policy of the list is supported");
-    None
+    at.fail("no policy of the list is supported")
 }
 
 /// The name and value of the single field of an object.

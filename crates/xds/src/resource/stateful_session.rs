@@ -53,8 +53,7 @@ fn session_state(at: &Field<'_>, proto: &wire::StatefulSession) -> Option<Option
     let extension = Extension::read(&at, state.typed_config.as_ref())?;
     // A55: only cookie-based sessions are supported.
     if extension.type_name != CookieBasedSessionState::full_name() {
-        at.reject(format!("{} is not CookieBasedSessionState", extension.type_name));
-        return None;
+        return at.fail(format!("{} is not CookieBasedSessionState", extension.type_name));
     }
     let state: CookieBasedSessionState = extension.decode(&at)?;
     let at = at.field("cookie");

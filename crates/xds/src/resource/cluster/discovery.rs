@@ -22,10 +22,7 @@ pub(super) fn cluster_kind(at: &Field<'_>, proto: &wire::Cluster) -> Option<Clus
             logical_dns(at, proto)
         }
         // A37-63: no other type is supported. An unset type means STATIC.
-        _ => {
-            at.field("type").reject("must be EDS or LOGICAL_DNS, or there must be a cluster_type");
-            None
-        }
+        _ => at.field("type").fail("must be EDS or LOGICAL_DNS, or there must be a cluster_type"),
     }
 }
 
@@ -69,10 +66,7 @@ fn logical_dns(at: &Field<'_>, proto: &wire::Cluster) -> Option<ClusterKind> {
 fn only_one<'p, T>(at: &Field<'_>, items: &'p [T], what: &str) -> Option<&'p T> {
     match items {
         [item] => Some(item),
-        _ => {
-            at.reject(format!("must be exactly one {what}, not {}", items.len()));
-            None
-        }
+        _ => at.fail(format!("must be exactly one {what}, not {}", items.len())),
     }
 }
 
@@ -91,8 +85,7 @@ fn custom_kind(at: &Field<'_>, proto: &CustomClusterType) -> Option<ClusterKind>
         return aggregate_resource(&at, &extension.decode(&at)?);
     }
     // A37-75: no other type is supported.
-    at.reject(format!("the cluster type {} is not supported", extension.type_name));
-    None
+    at.fail(format!("the cluster type {} is not supported", extension.type_name))
 }
 
 /// The ordered clusters of an aggregate, inline or as a resource (A99-05).
@@ -103,8 +96,7 @@ pub(crate) fn aggregate_config(
     let at = at.field("clusters");
     // A37-77: an empty aggregate can never serve.
     if proto.clusters.is_empty() {
-        at.reject("must not be empty");
-        return None;
+        return at.fail("must not be empty");
     }
     let names = proto.clusters.iter().enumerate();
     let names = names.filter_map(|(i, name)| at.index(i).require_text(name));

@@ -74,8 +74,7 @@ fn span(at: &Field<'_>, proto: Option<&protobuf::Duration>, default: Duration) -
 fn percent(at: &Field<'_>, proto: Option<protobuf::UInt32Value>, default: u32) -> Option<u32> {
     let value = number(proto, default);
     if value > 100 {
-        at.reject(format!("{value} is more than 100 percent"));
-        return None;
+        return at.fail(format!("{value} is more than 100 percent"));
     }
     Some(value)
 }

@@ -210,10 +210,7 @@ fn explain_ip_address(at: &Field<'_>, proto: Option<&in_place::Address<'_>>) -> 
     let proto = at.require(proto.socket_address.as_ref())?;
     let ip = match proto.address {
         Host::Ip(ip) => Some(ip),
-        Host::Other(text) => {
-            at.field("address").reject(format!("{text:?} is not an IP address"));
-            None
-        }
+        Host::Other(text) => at.field("address").fail(format!("{text:?} is not an IP address")),
     };
     let port = port_value(&at, proto.port_value);
     Some(SocketAddr::new(ip?, port?))

@@ -37,18 +37,14 @@ fn kind(at: &Field<'_>, proto: &wire::Listener) -> Option<ListenerKind> {
             connection_manager(&at, &extension).map(ListenerKind::Api)
         }
         (None, Some(_)) => Some(ListenerKind::Socket),
-        (None, None) => {
-            at.reject("must have an api_listener or an address");
-            None
-        }
+        (None, None) => at.fail("must have an api_listener or an address"),
     }
 }
 
 fn connection_manager(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpConnectionManager> {
     // A27-67: an API listener contains nothing else.
     if extension.type_name != hcm::HttpConnectionManager::full_name() {
-        at.reject(format!("{} is not an HttpConnectionManager", extension.type_name));
-        return None;
+        return at.fail(format!("{} is not an HttpConnectionManager", extension.type_name));
     }
     let proto: hcm::HttpConnectionManager = extension.decode(at)?;
     // A41: the peer address is never taken from headers.
@@ -83,14 +79,8 @@ fn route_source(at: &Field<'_>, specifier: Option<&RouteSpecifier>) -> Option<Ro
             let name = at.field("route_config_name").require_text(&rds.route_config_name);
             source.and(name).map(|name| RouteSource::Rds(name.into()))
         }
-        Some(RouteSpecifier::ScopedRoutes(_)) => {
-            at.field("scoped_routes").reject("is not supported");
-            None
-        }
+        Some(RouteSpecifier::ScopedRoutes(_)) => at.field("scoped_routes").fail("is not supported"),
         // A27-71: the routes must have a source.
-        None => {
-            at.reject("must have route_config or rds");
-            None
-        }
+        None => at.fail("must have route_config or rds"),
     }
 }

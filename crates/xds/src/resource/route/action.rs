@@ -128,10 +128,7 @@ fn substitution(at: &Field<'_>, text: &str, groups: usize) -> Option<String> {
                 Some(digit) if digit.to_digit(10).is_some_and(|group| (group as usize) < groups) => {
                     translated.extend(["${", digit.encode_utf8(&mut [0; 4]), "}"]);
                 }
-                _ => {
-                    at.reject("a backslash must be followed by a backslash or the number of a group");
-                    return None;
-                }
+                _ => return at.fail("a backslash must be followed by a backslash or the number of a group"),
             },
             char => translated.push(char),
         }

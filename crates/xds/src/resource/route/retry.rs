@@ -62,8 +62,7 @@ fn intervals(at: &Field<'_>, proto: &RetryBackOff) -> Option<(Duration, Duration
 fn interval(at: &Field<'_>, proto: &envoy_types::pb::google::protobuf::Duration) -> Option<Duration> {
     let interval = duration(at, proto)?;
     if interval.is_zero() {
-        at.reject("must be longer than zero");
-        return None;
+        return at.fail("must be longer than zero");
     }
     Some(interval)
 }
