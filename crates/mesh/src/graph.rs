@@ -164,19 +164,13 @@ impl<L: Fn(&Arc<str>) -> Node> Walk<'_, L> {
                 }
             }
         }
-        match found.leaves.is_empty() {
-            false => Root::Aggregate(found),
-            // A74: fail if no leaf is left.
-            true if found.notes.is_empty() => {
-                Root::Failed(format!("aggregate cluster {root}: no cluster with endpoints below it").into())
-            }
-            true => {
-                let notes = listing(found.notes.iter().map(|note| &**note), "; ");
-                Root::Failed(
-                    format!("aggregate cluster {root}: no cluster with endpoints below it: {notes}").into(),
-                )
-            }
+        if !found.leaves.is_empty() {
+            return Root::Aggregate(found);
         }
+        // A74: fail if no leaf is left.
+        let why = format!("aggregate cluster {root}: no cluster with endpoints below it");
+        let notes = listing(found.notes.iter().map(|note| &**note), "; ");
+        Root::Failed(if notes.is_empty() { why.into() } else { format!("{why}: {notes}").into() })
     }
 
     fn too_deep(&self, child: &str) -> Arc<str> {

@@ -292,8 +292,7 @@ impl Given {
         Update {
             config: Arc::clone(config),
             endpoints: self.update.endpoints.group(name),
-            resolution_note: self.update.resolution_note.clone(),
-            shared: self.update.shared.clone(),
+            ..self.update.clone()
         }
     }
 }

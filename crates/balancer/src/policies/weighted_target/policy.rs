@@ -43,8 +43,7 @@ impl Policy for WeightedTarget {
             let update = Update {
                 config: Arc::clone(&target.config),
                 endpoints: update.endpoints.group(name),
-                resolution_note: update.resolution_note.clone(),
-                shared: update.shared.clone(),
+                ..update.clone()
             };
             let (result, _) = call(entry, cx, |child, cx| child.update(&update, cx));
             errors.extend(result.err().map(|error| format!("child {name}: {error}")));

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use proxyless_balancer::api::{
@@ -214,11 +213,10 @@ fn priority_config(leaf: &Leaf, names: &[Arc<str>], child: &Arc<dyn PolicyConfig
         (Arc::clone(name), PriorityChild { config: Arc::clone(child), ignore_reresolution_requests })
     });
     PriorityConfig {
-        children: children.collect(),
-        priorities: names.to_vec(),
         failover_timeout: leaf.config.settings.failover_timeout,
         cluster: Arc::clone(&leaf.config.cluster),
         labels: Labels::Places,
+        ..PriorityConfig::new(children)
     }
 }
 
@@ -227,26 +225,16 @@ fn aggregate_config(config: &CdsConfig, cluster: &Cluster, leaves: &[Arc<str>]) 
     let settings = &config.settings;
     // A75-14: if the gate is open, the aggregate's policy applies to all leaves. A75-11: otherwise it is ignored.
     let lb_policy = cluster.lb_policy.clone().filter(|_| settings.aggregate_backward_compat);
-    let children: BTreeMap<_, _> = leaves
-        .iter()
-        .map(|leaf| {
-            let config = CdsConfig {
-                cluster: Arc::clone(leaf),
-                lb_policy: lb_policy.clone(),
-                settings: Arc::clone(settings),
-            };
-            // The priorities inside a leaf suppress re-resolution requests by the leaf's kind.
-            (
-                Arc::clone(leaf),
-                PriorityChild { config: Arc::new(config), ignore_reresolution_requests: false },
-            )
-        })
-        .collect();
+    let child = |leaf: &Arc<str>| {
+        let (cluster, lb_policy, settings) = (Arc::clone(leaf), lb_policy.clone(), Arc::clone(settings));
+        let config = Arc::new(CdsConfig { cluster, lb_policy, settings });
+        // The priorities inside a leaf suppress re-resolution requests by the leaf's kind.
+        (Arc::clone(leaf), PriorityChild { config, ignore_reresolution_requests: false })
+    };
     Arc::new(PriorityConfig {
-        children,
-        priorities: leaves.to_vec(),
         failover_timeout: settings.failover_timeout,
         cluster: Arc::clone(&config.cluster),
         labels: Labels::Names,
+        ..PriorityConfig::new(leaves.iter().map(child))
     })
 }

@@ -41,11 +41,7 @@ impl ManagedCluster {
     }
 
     fn has_same_view(&self, other: &Self) -> bool {
-        match (&self.view, &other.view) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            (None, None) => true,
-            _ => false,
-        }
+        self.view.as_ref().map(Arc::as_ptr) == other.view.as_ref().map(Arc::as_ptr)
     }
 }
 
