@@ -1,4 +1,4 @@
-//! What the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness ([`Rng`]), gRPC's
+//! The types that the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness ([`Rng`]), gRPC's
 //! [`Backoff`], a cursor for lists that change little ([`Nearby`]), and the types by which threads share memory
 //! ([`sync`]).
 //!

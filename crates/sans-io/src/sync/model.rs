@@ -1,6 +1,6 @@
-//! What stands for the standard library's types in models.
+//! The types that replace those of the standard library in models.
 //!
-//! Where the models end: what loom does not know runs as it is, as one indivisible [`Step`] (arc-swap, tokio's channels,
+//! Limits of the models: types that loom does not know run as they are, as one indivisible [`Step`] (arc-swap, tokio's channels,
 //! `std::sync::Arc`, [`OnceLock`]); [`mpsc`] is a double, as weak as a channel can be; [`atomic`] are loom's, with fences
 //! that give SeqCst its meaning.
 
@@ -84,7 +84,7 @@ impl<T> OnceLock<T> {
         Self(Stepped::new(std::sync::OnceLock::new()))
     }
 
-    /// What is in it.
+    /// The value, if there is one.
     pub fn get(&self) -> Option<&T> {
         self.0.get()
     }
@@ -97,7 +97,7 @@ impl<T> OnceLock<T> {
         self.0.set(value)
     }
 
-    /// What is in it; `init` first makes it if nothing is. `init` must not let threads switch.
+    /// The value; `init` makes it first if there is none. `init` must not let threads switch.
     pub fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(init)
     }

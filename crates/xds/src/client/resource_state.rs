@@ -80,7 +80,7 @@ pub(super) enum Wait {
     Over,
 }
 
-/// What watchers know: the generation in use and the error.
+/// The last state reported to watchers: the generation in use and the error.
 #[derive(Debug, Default)]
 struct Told {
     generation: Option<u64>,
