@@ -179,21 +179,11 @@ fn exceeds(bytes: &[u8], lists: &[Nested], limit: usize) -> bool {
     }
     let mut left = limit;
     // Decoding stops where the message is malformed, too.
-    matches!(count(bytes, lists, &mut left), Err(Stop::Excess))
+    matches!(uses_up(bytes, lists, &mut left), Ok(true))
 }
 
-enum Stop {
-    Excess,
-    Malformed,
-}
-
-impl From<Malformed> for Stop {
-    fn from(Malformed: Malformed) -> Self {
-        Self::Malformed
-    }
-}
-
-fn count(bytes: &[u8], fields: &[Nested], left: &mut usize) -> Result<(), Stop> {
+/// Whether the message has more than `left` elements. Reduces `left` by those that it has.
+fn uses_up(bytes: &[u8], fields: &[Nested], left: &mut usize) -> Result<bool, Malformed> {
     let mut reader = Reader::new(bytes);
     while let Some(key) = reader.next_key()? {
         let Some(nested) = fields.iter().find(|nested| nested.has(key.number())) else {
@@ -202,13 +192,14 @@ fn count(bytes: &[u8], fields: &[Nested], left: &mut usize) -> Result<(), Stop> 
         };
         let inner = reader.bytes(key)?;
         if !matches!(nested, Message(..)) {
-            *left = left.checked_sub(1).ok_or(Stop::Excess)?;
+            let Some(fewer) = left.checked_sub(1) else { return Ok(true) };
+            *left = fewer;
         }
         let (List(_, fields) | Message(_, fields)) = nested else { continue };
         // A malformed part may be another type of message, or be replaced later; the rest is counted anyway.
-        if let Err(Stop::Excess) = count(inner, fields, left) {
-            return Err(Stop::Excess);
+        if let Ok(true) = uses_up(inner, fields, left) {
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
