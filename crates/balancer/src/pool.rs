@@ -21,6 +21,7 @@ use crate::tree::{AttemptId, ConnectionEvent, SubchannelId, SubchannelNode, Tree
 /// tolerate a PING every five minutes unless configured otherwise.
 const MAX_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
+#[derive(Default)]
 pub(crate) struct Pool {
     config: TreeConfig,
     backoff: Arc<BackoffConfig>,
@@ -64,18 +65,7 @@ impl Pool {
             config,
             backoff: Arc::new(config.backoff),
             keepalive_interval: config.keepalive_interval,
-            entries: BTreeMap::new(),
-            by_address: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            orphans: BTreeSet::new(),
-            starting: BTreeMap::new(),
-            next_subchannel: 0,
-            next_attempt: 0,
-            events: VecDeque::new(),
-            effects: VecDeque::new(),
-            lost: false,
-            past_calls: Arc::default(),
-            draining: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -26,7 +26,7 @@ const MAX_REMEMBERED_NACKS: usize = 64;
 const NACK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of one stream. It is dropped with the stream, because nonces are only valid on their own stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct AdsStream {
     id: StreamId,
     /// The time at which the stream became able to send.
@@ -42,7 +42,7 @@ pub(super) struct AdsStream {
     /// The nonce of the latest response of each type.
     nonces: BTreeMap<ResourceType, String>,
     /// The last NACKs, oldest first: the type, a hash of the version (which can be as long as a message), and when.
-    nacked: VecDeque<(ResourceType, u64, Time)>,
+    pub(super) nacked: VecDeque<(ResourceType, u64, Time)>,
     /// Delayed NACKs of versions that were NACKed recently, and the time at which they are due. At most one per type.
     braked: BTreeMap<ResourceType, (Time, Answer)>,
     reading: bool,
@@ -90,21 +90,7 @@ fn hash(version: &str) -> u64 {
 
 impl AdsStream {
     pub(super) fn new(id: StreamId) -> Self {
-        Self {
-            id,
-            up_since: None,
-            seen_response: false,
-            seen_garbage: false,
-            node_sent: false,
-            sending: None,
-            queue: VecDeque::new(),
-            asked: BTreeMap::new(),
-            nonces: BTreeMap::new(),
-            nacked: VecDeque::new(),
-            braked: BTreeMap::new(),
-            reading: false,
-            tokens: BTreeSet::new(),
-        }
+        Self { id, ..Self::default() }
     }
 
     pub(super) fn id(&self) -> StreamId {
@@ -191,11 +177,6 @@ impl AdsStream {
         }
         self.queue.retain(|pending| pending.resource_type != resource_type || pending.answer.is_some());
         self.queue.push_back(Pending { resource_type, answer: Some(answer) });
-    }
-
-    #[cfg(test)]
-    pub(super) fn remembered_nacks(&self) -> usize {
-        self.nacked.len()
     }
 
     /// The time at which the next delayed NACK is due.

@@ -19,7 +19,7 @@ const MAX_MERGED: usize = 1000;
 const MAX_NAME: usize = 256;
 
 /// The load on one locality of one cluster. Counters only grow; the reader remembers how much was reported.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LocalityLoad {
     started: AtomicU64,
     withdrawn: AtomicU64,
@@ -32,14 +32,7 @@ pub struct LocalityLoad {
 
 impl LocalityLoad {
     pub(super) fn new(selection: MetricSelection) -> Self {
-        Self {
-            started: AtomicU64::new(0),
-            withdrawn: AtomicU64::new(0),
-            succeeded: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            selection,
-            metrics: Mutex::default(),
-        }
+        Self { selection, ..Self::default() }
     }
 
     /// Counts a call that was sent.

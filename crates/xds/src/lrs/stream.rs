@@ -15,7 +15,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of one stream. It is dropped with the stream: the next one starts with the node and waits for the server's
 /// request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LrsStream {
     pub(super) id: StreamId,
     pub(super) up: bool,
@@ -45,15 +45,7 @@ pub(super) struct Taken {
 
 impl LrsStream {
     pub(super) fn new(id: StreamId) -> Self {
-        Self {
-            id,
-            up: false,
-            reading: false,
-            sending: None,
-            wishes: None,
-            next_report: None,
-            reported: false,
-        }
+        Self { id, ..Self::default() }
     }
 
     /// Applies a request of the server. A new interval starts now; new clusters are counted from the next report on.
