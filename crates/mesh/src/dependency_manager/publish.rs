@@ -153,13 +153,9 @@ impl DependencyManager {
             return;
         }
         let Routes { listener, route_config, virtual_host } = routes.clone();
-        self.publish(XdsConfig { listener, route_config, virtual_host, clusters }, wanted.clone(), routed);
-    }
-
-    fn publish(&mut self, config: XdsConfig, wanted: Wanted, routed: Arc<BTreeSet<Arc<str>>>) {
-        let config = Arc::new(config);
+        let config = Arc::new(XdsConfig { listener, route_config, virtual_host, clusters });
         self.update = Some(Ok(Arc::clone(&config)));
-        self.current = Current::Config(CurrentConfig { config, wanted, routed });
+        self.current = Current::Config(CurrentConfig { config, wanted: wanted.clone(), routed });
     }
 
     /// The clusters of the new configuration; `None` while a cluster of the routes is loading.

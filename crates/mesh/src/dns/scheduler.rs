@@ -62,7 +62,8 @@ impl DnsScheduler {
     /// Stops resolving the name.
     pub(crate) fn stop(&mut self, name: &DnsName) {
         if let Some(query) = self.names.remove(name).and_then(|schedule| schedule.query()) {
-            self.cancel(query);
+            self.queries.remove(&query);
+            self.outputs.push_back(DnsOutput::Cancel { query });
         }
     }
 
@@ -140,10 +141,5 @@ impl DnsScheduler {
         self.queries.insert(query, name.clone());
         self.outputs.push_back(DnsOutput::Query { query, name: name.clone() });
         query
-    }
-
-    fn cancel(&mut self, query: QueryId) {
-        self.queries.remove(&query);
-        self.outputs.push_back(DnsOutput::Cancel { query });
     }
 }
