@@ -1,8 +1,8 @@
 //! The types that replace those of the standard library in models.
 //!
-//! Limits of the models: types that loom does not know run as they are, as one indivisible [`Step`] (arc-swap, tokio's channels,
-//! `std::sync::Arc`, [`OnceLock`]); [`mpsc`] is a double, as weak as a channel can be; [`atomic`] are loom's, with fences
-//! that give SeqCst its meaning.
+//! Limits of the models: types that loom does not know run as they are, as one indivisible [`Step`] (arc-swap, tokio's
+//! channels, `std::sync::Arc`, [`OnceLock`]); [`mpsc`] is a double, as weak as a channel can be; [`atomic`] are loom's,
+//! with fences that give SeqCst its meaning.
 
 use std::fmt;
 use std::ops::Deref;
