@@ -112,6 +112,11 @@ impl XdsChannelBuilder {
     }
 
     /// Sets the feature gates; by default those of the environment.
+    ///
+    /// ```
+    /// let mut gates = proxyless::Gates::default();
+    /// gates.authority_rewrite = true;
+    /// ```
     pub fn gates(mut self, gates: Gates) -> Self {
         self.gates = Some(gates);
         self
@@ -120,6 +125,11 @@ impl XdsChannelBuilder {
     /// Sets the limits of responses from the management server; the defaults are far above the needs of any mesh.
     ///
     /// Channels with different limits do not share a client.
+    ///
+    /// ```
+    /// let mut limits = proxyless::Limits::default();
+    /// limits.message_bytes = 16 << 20;
+    /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

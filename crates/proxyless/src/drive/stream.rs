@@ -23,8 +23,8 @@ use crate::targets;
 
 /// The time that a stream waits for a place among those that the server allows.
 ///
-/// Whoever has waited in vain gets a connection of its own next time: of two streams (ADS and load reports) to a server
-/// that allows one, the other would keep the place for ever.
+/// A stream that has waited this long gets a connection of its own next time: of two streams (ADS and load reports) to a
+/// server that allows one, the other would keep the place for ever.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time to look for the status of an ended stream behind unread messages.

@@ -28,6 +28,7 @@ pub struct ServerConfig {
 
 /// The `server_features` that the client understands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ServerFeatures {
     /// `ignore_resource_deletion` (gRFC A53).
     pub ignore_resource_deletion: bool,
