@@ -154,9 +154,9 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Probes connections with HTTP/2 PINGs every `interval` while RPCs are in flight, and closes a connection that
-    /// does not answer within `timeout`. Off by default: servers may refuse frequent probes. On GOAWAY(too_many_pings)
-    /// the interval is doubled, up to ten minutes. Intervals below 10 s are clamped to 10 s (gRFC A8).
+    /// Probes connections with HTTP/2 PINGs every `interval` while RPCs are in flight, and closes a connection that does
+    /// not answer within `timeout`. Off by default: servers may refuse frequent probes. On GOAWAY(too_many_pings) the
+    /// interval is doubled, up to ten minutes. Intervals below 10 s are clamped to 10 s (gRFC A8).
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
         // A8: shorter intervals could overload a server with many clients.
         const SHORTEST: Duration = Duration::from_secs(10);

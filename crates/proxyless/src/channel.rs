@@ -113,6 +113,8 @@ impl XdsChannel {
     ///
     /// A policy that connects only for RPCs (ring_hash) stays IDLE until there is one, and this waits until then.
     ///
+    /// This is not `ServiceExt::ready` of tower, which completes at once: as a service the channel is always ready.
+    ///
     /// # Errors
     /// UNAVAILABLE if the channel will never be READY: it is [`ChannelState::Shutdown`].
     ///

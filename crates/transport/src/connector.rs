@@ -82,6 +82,7 @@ impl TcpConnector {
     }
 
     /// A18: the keepalive timeout also applies to the kernel.
+    #[doc(hidden)]
     #[must_use]
     pub fn for_options(options: &ConnectOptions) -> Self {
         match options.keepalive_interval {

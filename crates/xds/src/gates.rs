@@ -1,6 +1,13 @@
 //! Experimental behaviour that gRFCs put behind environment variables.
 
-/// The state of all feature gates. Read once from the environment, or set in code.
+/// The state of all feature gates. By default all are closed; a channel builder without gates uses those of the
+/// environment ([`Gates::from_env`]).
+///
+/// ```
+/// # use proxyless_xds::Gates;
+/// let mut gates = Gates::from_env();
+/// gates.data_error_handling = true;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gates {
@@ -27,8 +34,15 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// Reads the gates from environment variables; `variable` looks one up. Only `true` (in any case) opens a gate
-    /// (A75-14, A75-15).
+    /// Reads the gates from the environment variables of the fields. Only `true` (in any case) opens a gate (A75-14,
+    /// A75-15).
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// As [`Self::from_env`]; `variable` looks a variable up.
+    #[doc(hidden)]
     #[must_use]
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let open = |name| variable(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));

@@ -3,6 +3,12 @@
 /// Limits on what a management server may send. Anything above a limit is rejected, with an error that says so.
 ///
 /// The defaults are far above the needs of any mesh, and low enough that a faulty server cannot exhaust memory.
+///
+/// ```
+/// # use proxyless_xds::Limits;
+/// let mut limits = Limits::default();
+/// limits.message_bytes = 16 << 20;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

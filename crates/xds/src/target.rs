@@ -86,14 +86,6 @@ pub struct TargetError {
     kind: Kind,
 }
 
-impl TargetError {
-    /// Whether the target is invalid only because it has an authority.
-    #[must_use]
-    pub fn is_authority(&self) -> bool {
-        matches!(self.kind, Kind::Authority(_))
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Kind {
     #[error("not an xds URI; expected xds:///name")]
@@ -169,7 +161,7 @@ mod tests {
     fn a27_34_authority_is_a_clear_error() {
         for target in ["xds://traffic-director/svc", "xds://svc"] {
             let error = XdsTarget::parse(target).unwrap_err();
-            assert!(error.is_authority(), "{error}");
+            assert!(matches!(error.kind, Kind::Authority(_)), "{error}");
             assert!(error.to_string().contains("xds:///name"), "{error}");
         }
     }

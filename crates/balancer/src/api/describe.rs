@@ -103,12 +103,14 @@ pub struct EndpointView {
 
 impl PolicyView {
     /// A node with these children.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_children(children: Vec<ChildPolicyView>) -> Self {
         Self { children, ..Self::default() }
     }
 
     /// A node with one child.
+    #[doc(hidden)]
     #[must_use]
     pub fn above(child: Option<Self>) -> Self {
         Self::with_children(child.into_iter().map(|node| ChildPolicyView::new("", node)).collect())
@@ -125,6 +127,7 @@ impl PolicyView {
     }
 
     /// Keeps errors and notes only in the deepest node or endpoint that has them, since those above repeat them.
+    #[doc(hidden)]
     pub fn say_errors_once(&mut self) {
         self.say_once(&mut Vec::new());
     }
@@ -150,6 +153,7 @@ impl PolicyView {
 
 impl ChildPolicyView {
     /// A child without weight and role.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(name: impl Into<String>, node: PolicyView) -> Self {
         Self { name: name.into(), weight: None, role: None, node }
@@ -158,6 +162,7 @@ impl ChildPolicyView {
 
 impl EndpointView {
     /// A description of an endpoint without its connections.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(endpoint: &Endpoint, state: ConnectivityState) -> Self {
         Self {

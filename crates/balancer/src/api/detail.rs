@@ -25,12 +25,14 @@ pub struct Detail {
 
 impl Detail {
     /// A detail without fields.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(what: &str, of: impl Into<String>) -> Self {
         Self { what: what.to_owned(), of: of.into(), fields: Fields::default() }
     }
 
     /// Adds a field.
+    #[doc(hidden)]
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(name, value);
@@ -38,6 +40,7 @@ impl Detail {
     }
 
     /// Adds a duration in tenths of seconds. The name ends with the unit.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_seconds(self, name: &str, time: Duration) -> Self {
         self.with(name, (time.as_secs_f64() * 10.0).round() / 10.0)

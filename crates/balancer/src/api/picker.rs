@@ -21,9 +21,9 @@ pub trait Picker: Send + Sync {
 
 /// The input of a pick.
 pub struct PickArgs<'a> {
-    /// The method's path, `/package.Service/Method`.
+    /// The method's path, `/package.Service/Method`, for custom pickers.
     pub path: &'a str,
-    /// The request's headers.
+    /// The request's headers, for custom pickers.
     pub headers: &'a HeaderMap,
     /// Attributes of the RPC from routing and filters.
     pub attributes: CallAttributes,

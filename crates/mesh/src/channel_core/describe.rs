@@ -59,6 +59,7 @@ pub struct ClusterShare {
 
 impl TreeView {
     /// The view of a channel without a configuration, whose RPCs fail with `error`.
+    #[doc(hidden)]
     #[must_use]
     pub fn failing(listener: &str, error: String) -> Self {
         let state = ConnectivityState::TransientFailure;
