@@ -15,6 +15,7 @@ use proxyless_mesh::channel_core::{
 use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::dns::{DnsAnswer, DnsConfig, QueryId};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_mesh::security::ClusterTls;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::Gates;
 use proxyless_xds::client::{WatchEvent, WatchId};
@@ -107,6 +108,7 @@ impl World {
             dns: DnsConfig::default(),
             gates,
             circuits: CircuitRegistry::default(),
+            cluster_tls: ClusterTls::default(),
             idle_timeout: Some(Duration::from_secs(60)),
             seed: 1,
         };

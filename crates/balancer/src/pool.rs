@@ -12,10 +12,32 @@ use std::time::Duration;
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use crate::address::CompactAddress;
-use crate::api::{CallCounter, CallCounts, ConnectionSlot, HandleId, SubchannelEvent};
+use crate::api::{CallCounter, CallCounts, ConnectionSlot, HandleId, Security, SubchannelEvent};
 use crate::subchannel::{Effect, Phase, SubchannelCore};
 use crate::targets;
 use crate::tree::{AttemptId, ConnectionEvent, SubchannelId, SubchannelNode, TreeConfig, TreeEffect};
+
+/// The identity of a shared connection. Weight, locality, health and priority are not part of it, so changing them
+/// never reconnects.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolKey {
+    pub(crate) address: SocketAddr,
+    pub(crate) security: Option<Arc<Security>>,
+}
+
+/// A compact [`PoolKey`].
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct CompactKey {
+    address: CompactAddress,
+    /// The id of the security settings; 0 if there are none.
+    security: u64,
+}
+
+impl CompactKey {
+    fn new(address: SocketAddr, security: Option<&Security>) -> Self {
+        Self { address: address.into(), security: security.map_or(0, Security::id) }
+    }
+}
 
 /// The longest keepalive interval that servers can cause. One server must not end the probes of all others, and servers
 /// tolerate a PING every five minutes unless configured otherwise.
@@ -31,7 +53,7 @@ pub(crate) struct Pool {
     entries: BTreeMap<SubchannelId, Box<PoolEntry>>,
     /// Connections are shared by address. Weight, locality, health and priority are not part of the key, so changing
     /// them never reconnects.
-    by_address: BTreeMap<CompactAddress, SubchannelId>,
+    by_key: BTreeMap<CompactKey, SubchannelId>,
     deadlines: BTreeSet<(Time, SubchannelId)>,
     /// Entries that lost their last owner during this input.
     orphans: BTreeSet<SubchannelId>,
@@ -50,6 +72,7 @@ pub(crate) struct Pool {
 
 struct PoolEntry {
     core: SubchannelCore,
+    security: Option<Arc<Security>>,
     owners: Vec<HandleId>,
     deadline: Option<Time>,
 }
@@ -69,22 +92,20 @@ impl Pool {
         }
     }
 
-    /// Adds `owner` to the entry of this address. Unless the entry is IDLE, the owner's first event is queued.
-    pub(crate) fn acquire(
-        &mut self,
-        address: SocketAddr,
-        owner: HandleId,
-    ) -> (SubchannelId, Arc<ConnectionSlot>) {
+    /// Adds `owner` to the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
+    pub(crate) fn acquire(&mut self, key: PoolKey, owner: HandleId) -> (SubchannelId, Arc<ConnectionSlot>) {
+        let PoolKey { address, security } = key;
         let next = &mut self.next_subchannel;
-        let subchannel = *self.by_address.entry(address.into()).or_insert_with(|| {
-            *next += 1;
-            SubchannelId(*next - 1)
-        });
+        let subchannel =
+            *self.by_key.entry(CompactKey::new(address, security.as_deref())).or_insert_with(|| {
+                *next += 1;
+                SubchannelId(*next - 1)
+            });
         let entry = self.entries.entry(subchannel).or_insert_with(|| {
             let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
             let core = SubchannelCore::new(address, Arc::clone(&self.backoff), slot);
             // Usually there is one owner.
-            Box::new(PoolEntry { core, owners: Vec::with_capacity(1), deadline: None })
+            Box::new(PoolEntry { core, security, owners: Vec::with_capacity(1), deadline: None })
         });
         entry.owners.push(owner);
         if !matches!(entry.core.phase(), Phase::Idle { .. }) {
@@ -225,9 +246,15 @@ impl Pool {
         for (attempt, Start { subchannel, timeout }) in std::mem::take(&mut self.starting) {
             if let Some(entry) = self.entries.get(&subchannel) {
                 let (address, keepalive_interval) = (entry.core.address(), self.keepalive_interval);
-                let connect =
-                    TreeEffect::Connect { subchannel, attempt, address, timeout, keepalive_interval };
-                self.effects.push_back(connect);
+                let security = entry.security.clone();
+                self.effects.push_back(TreeEffect::Connect {
+                    subchannel,
+                    attempt,
+                    address,
+                    security,
+                    timeout,
+                    keepalive_interval,
+                });
             }
         }
     }
@@ -316,7 +343,7 @@ impl Pool {
     fn close(&mut self, subchannel: SubchannelId) {
         self.set_deadline(subchannel, None);
         let Some(entry) = self.entries.remove(&subchannel) else { return };
-        self.by_address.remove(&entry.core.address().into());
+        self.by_key.remove(&CompactKey::new(entry.core.address(), entry.security.as_deref()));
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
         match *entry.core.phase() {

@@ -380,7 +380,7 @@ impl Bench {
 
     fn drain(&mut self) {
         while let Some(effect) = self.tree.poll_effect() {
-            self.effects.push(effect);
+            self.effects.push(effect.clone());
             match effect {
                 TreeEffect::Connect { subchannel, attempt, address, .. } => {
                     self.connections.insert(subchannel, Connection { attempt, address, ready: false });

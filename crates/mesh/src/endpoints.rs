@@ -11,6 +11,8 @@ use proxyless_balancer::api::{Endpoint, Endpoints, Group, Locality};
 use proxyless_sans_io::Nearby;
 use proxyless_xds::resource::{ClusterLoadAssignment, LbEndpoint, LocalityEndpoints};
 
+use crate::security::ClusterSecurity;
+
 /// The form of a priority's endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
@@ -39,8 +41,9 @@ impl EndpointTable {
         assignment: &ClusterLoadAssignment,
         names: &[Arc<str>],
         grouping: Grouping,
+        security: &ClusterSecurity,
     ) -> Endpoints {
-        let known = Known::new(&self.last);
+        let known = Known::new(&self.last, security);
         let priorities = names.iter().zip(&assignment.priorities).map(|(name, localities)| {
             let endpoints = match grouping {
                 Grouping::Localities => known.by_locality(localities),
@@ -60,11 +63,13 @@ impl EndpointTable {
 struct Known<'a> {
     priorities: BTreeMap<&'a str, &'a Group>,
     localities: BTreeMap<&'a str, Vec<&'a Group>>,
+    /// That of the new endpoints.
+    security: &'a ClusterSecurity,
 }
 
 impl<'a> Known<'a> {
-    fn new(last: &'a Endpoints) -> Self {
-        let mut known = Self { priorities: BTreeMap::new(), localities: BTreeMap::new() };
+    fn new(last: &'a Endpoints, security: &'a ClusterSecurity) -> Self {
+        let mut known = Self { priorities: BTreeMap::new(), localities: BTreeMap::new(), security };
         for priority in last.groups() {
             known.priorities.insert(&priority.name, priority);
             for locality in priority.endpoints.groups() {
@@ -88,7 +93,7 @@ impl<'a> Known<'a> {
         let known = self.localities.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         let first = known.first();
         let locality = first.and_then(|first| first.locality.as_ref()).unwrap_or(&new.locality);
-        let same = |new: &LbEndpoint, known: &Endpoint| is_same(new, new.weight, known);
+        let same = |new: &LbEndpoint, known: &Endpoint| self.is_same(new, new.weight, known);
         let same_list = |known: &&&Group| {
             let known = known.endpoints.list();
             known.len() == new.endpoints.len()
@@ -103,7 +108,7 @@ impl<'a> Known<'a> {
                     let found = cursor.find(known, place, |known| same(endpoint, known));
                     found
                         .and_then(|at| known.get(at).cloned())
-                        .unwrap_or_else(|| Arc::new(convert(endpoint, endpoint.weight, locality)))
+                        .unwrap_or_else(|| Arc::new(self.convert(endpoint, endpoint.weight, locality)))
                 });
                 Endpoints::List(endpoints.collect())
             }
@@ -130,11 +135,11 @@ impl<'a> Known<'a> {
         let list = weighted().enumerate().map(|(at, (endpoint, weight, place))| {
             let weight = u32::try_from((weight >> shift).max(1)).unwrap_or(u32::MAX);
             let same = |known: &Arc<Endpoint>| {
-                is_same(endpoint, weight, known)
+                self.is_same(endpoint, weight, known)
                     && known.locality.as_ref().is_some_and(|known| known == place)
             };
             let found = cursor.find(known, at, same).and_then(|at| known.get(at).cloned());
-            found.unwrap_or_else(|| Arc::new(convert(endpoint, weight, place)))
+            found.unwrap_or_else(|| Arc::new(self.convert(endpoint, weight, place)))
         });
         let list = Endpoints::List(list.collect());
         match last {
@@ -142,30 +147,32 @@ impl<'a> Known<'a> {
             _ => list,
         }
     }
+
+    /// Whether converting the endpoint would give the known one, in the same locality.
+    fn is_same(&self, endpoint: &LbEndpoint, weight: u32, known: &Endpoint) -> bool {
+        known.addresses == endpoint.addresses
+            && known.weight == weight
+            && known.health == endpoint.health
+            && known.hostname == endpoint.hostname
+            && known.hash_key == endpoint.hash_key
+            && known.security == self.security.of(endpoint.hostname.as_ref())
+    }
+
+    fn convert(&self, endpoint: &LbEndpoint, weight: u32, locality: &Arc<Locality>) -> Endpoint {
+        Endpoint {
+            addresses: Arc::clone(&endpoint.addresses),
+            weight,
+            health: endpoint.health,
+            hostname: endpoint.hostname.clone(),
+            hash_key: endpoint.hash_key.clone(),
+            locality: Some(Arc::clone(locality)),
+            security: self.security.of(endpoint.hostname.as_ref()),
+        }
+    }
 }
 
 fn product(locality: &LocalityEndpoints, endpoint: &LbEndpoint) -> u64 {
     u64::from(locality.weight) * u64::from(endpoint.weight)
-}
-
-/// Whether converting the endpoint would give the known one, in the same locality.
-fn is_same(endpoint: &LbEndpoint, weight: u32, known: &Endpoint) -> bool {
-    known.addresses == endpoint.addresses
-        && known.weight == weight
-        && known.health == endpoint.health
-        && known.hostname == endpoint.hostname
-        && known.hash_key == endpoint.hash_key
-}
-
-fn convert(endpoint: &LbEndpoint, weight: u32, locality: &Arc<Locality>) -> Endpoint {
-    Endpoint {
-        addresses: Arc::clone(&endpoint.addresses),
-        weight,
-        health: endpoint.health,
-        hostname: endpoint.hostname.clone(),
-        hash_key: endpoint.hash_key.clone(),
-        locality: Some(Arc::clone(locality)),
-    }
 }
 
 /// A unique name of a locality.

@@ -4,6 +4,7 @@
 //!   A74), with [`graph`] flattening aggregate clusters (A37, A99).
 //! * [`dns`] schedules the resolution of LOGICAL_DNS clusters (A37).
 //! * [`route_table`] chooses the cluster of an RPC (A28, A31); a [`cluster_claim`] keeps that cluster alive.
+//! * [`security`] has the TLS settings of endpoints (A29).
 //! * [`policies`] are the load balancing policies that depend on xDS, fed with [`endpoints`]; [`channel_core`] runs
 //!   them.
 //!
@@ -25,6 +26,7 @@ pub mod graph;
 pub mod listing;
 pub mod policies;
 pub mod route_table;
+pub mod security;
 mod targets;
 pub mod virtual_host;
 pub mod xds_config;

@@ -14,6 +14,7 @@ use proxyless_balancer::tree::{ConnectionEvent, TreeConfig, TreeEffect};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_mesh::security::ClusterTls;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::Gates;
 use proxyless_xds::client::WatchEvent;
@@ -150,6 +151,7 @@ fn serving_channel() -> (ChannelCore, DataPlane, Vec<Arc<LoadStore>>) {
         dns: DnsConfig::default(),
         gates: Gates::default(),
         circuits: CircuitRegistry::default(),
+        cluster_tls: ClusterTls::default(),
         idle_timeout: None,
         seed: 1,
     };

@@ -23,6 +23,7 @@ fn cds(cluster: &str) -> CdsConfig {
         aggregate_backward_compat: false,
         sessions: Sessions::Used,
         loads: LoadRegistry::default(),
+        security: Default::default(),
         circuits: CircuitRegistry::default(),
     };
     CdsConfig { cluster: cluster.into(), lb_policy: None, settings: Arc::new(settings) }

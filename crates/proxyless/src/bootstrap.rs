@@ -18,7 +18,8 @@
 //! ```
 
 pub use proxyless_xds::bootstrap::{
-    Authority, Bootstrap, BootstrapBuilder, BootstrapError, BootstrapProblem, CertificateProvider,
-    ChannelCreds, ServerConfig, ServerFeatures, ServerTarget,
+    Authority, Bootstrap, BootstrapBuilder, BootstrapError, BootstrapOptions, BootstrapProblem, CallCreds,
+    CertificateFiles, CertificateProvider, ChannelCreds, IdentityFiles, RootsFile, ServerConfig,
+    ServerFeatures, ServerTarget,
 };
 pub use proxyless_xds::resource::Locality;

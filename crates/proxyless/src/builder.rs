@@ -12,7 +12,7 @@ use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
-use proxyless_xds::bootstrap::Bootstrap;
+use proxyless_xds::bootstrap::{Bootstrap, BootstrapOptions};
 use proxyless_xds::client::NackMode;
 use proxyless_xds::{Gates, Limits, XdsTarget};
 use tokio::runtime::Handle;
@@ -21,7 +21,9 @@ use crate::call::{CallSettings, PolicyRetries, RetryOptions};
 use crate::channel::{Shared, XdsChannel};
 use crate::client_pool::{ClientKey, ClientPool, ClientSharing, ClientSource};
 use crate::clock;
+use crate::credentials::XdsCredentials;
 use crate::dns::default_resolver;
+use crate::drive::security::ConnectionSecurity;
 use crate::drive::supervisor::{Parts, spawn};
 use crate::error::BuildError;
 use crate::snapshot::Published;
@@ -57,6 +59,7 @@ pub struct XdsChannelBuilder {
     connect_timeout: Duration,
     idle_timeout: Option<Duration>,
     connector: Option<Arc<dyn Connector>>,
+    credentials: XdsCredentials,
     dns: DnsConfig,
     /// `None`: the default resolver.
     resolver: Option<Arc<dyn Resolve>>,
@@ -79,6 +82,7 @@ impl XdsChannelBuilder {
             connect_timeout: TreeConfig::default().connect_timeout,
             idle_timeout: Some(Duration::from_secs(30 * 60)),
             connector: None,
+            credentials: XdsCredentials::default(),
             dns: DnsConfig::default(),
             resolver: None,
             retries: RetryOptions::default(),
@@ -187,9 +191,30 @@ impl XdsChannelBuilder {
 
     /// Sets the connector that opens byte streams to backends; plain TCP by default, which closes a connection when
     /// sent data stays unacknowledged for the keepalive timeout (gRFC A18), or without keepalive for 20 seconds.
-    /// [`TcpConnector::user_timeout`] changes that time.
+    /// [`TcpConnector::user_timeout`] changes that time. TLS runs on top of it, unless the
+    /// [credentials](Self::credentials) are plaintext.
     pub fn connector(mut self, connector: impl Connector + 'static) -> Self {
         self.connector = Some(Arc::new(connector));
+        self
+    }
+
+    /// Sets who decides how connections to backends are secured (gRFC A29): by default the control plane, with TLS for
+    /// the clusters that have TLS settings and plaintext for all others.
+    ///
+    /// With the default, a control plane that takes the TLS settings of a cluster away makes its connections plaintext.
+    /// A program that must never send plaintext says so:
+    ///
+    /// ```no_run
+    /// # use proxyless::{Fallback, XdsChannel, XdsCredentials};
+    /// let channel = XdsChannel::builder("xds:///greeter.example")
+    ///     .credentials(XdsCredentials::Xds(Fallback::None))
+    ///     .build();
+    /// ```
+    ///
+    /// New settings open new connections; those with the old ones take no new RPCs and close when their RPCs have ended.
+    /// RPCs wait for the new connections. Files that are rotated count for new connections only.
+    pub fn credentials(mut self, credentials: XdsCredentials) -> Self {
+        self.credentials = credentials;
         self
     }
 
@@ -282,22 +307,24 @@ impl XdsChannelBuilder {
     pub fn build(self) -> Result<XdsChannel, BuildError> {
         let name = Arc::clone(XdsTarget::parse(&self.target)?.name());
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let gates = self.gates.unwrap_or_else(|| Gates::from_variables(|name| std::env::var(name).ok()));
         let bootstrap = match self.bootstrap {
             Some(ref bootstrap) => bootstrap.clone(),
-            None => Bootstrap::from_env()?,
+            None => Bootstrap::from_env_with(&BootstrapOptions::default().with_gates(gates))?,
         };
         let target: Arc<str> = Arc::from(self.target.as_str());
-        let gates = self.gates.unwrap_or_else(|| Gates::from_variables(|name| std::env::var(name).ok()));
         let published = Arc::new(Published::new());
         let (server, node) = (Arc::from(bootstrap.server().uri.as_str()), Arc::from(bootstrap.node_id()));
+        let clients = self.client_source(&target, bootstrap, gates);
+        let security = self.connection_security(&name, &clients);
         let commands = spawn(
             Parts {
                 id: clock::next_id(),
                 target: Arc::clone(&target),
                 config: self.channel_config(&name, gates),
                 published: Arc::clone(&published),
-                clients: self.client_source(&target, bootstrap, gates),
-                connector: self.backend_connector(),
+                clients,
+                security,
                 options: self.connection.clone(),
                 resolver: self.resolver.unwrap_or_else(default_resolver),
             },
@@ -311,7 +338,12 @@ impl XdsChannelBuilder {
             published,
             channel_id: clock::seed(),
             commands,
-            calls: CallSettings::new(runtime, self.retries, self.connection.max_header_list_size),
+            calls: CallSettings::new(
+                runtime,
+                self.retries,
+                self.connection.max_header_list_size,
+                &self.credentials,
+            ),
         }))
     }
 
@@ -328,6 +360,7 @@ impl XdsChannelBuilder {
             dns: self.dns.clone(),
             gates,
             circuits: CircuitRegistry::global(),
+            cluster_tls: self.credentials.cluster_tls(),
             idle_timeout: self.idle_timeout,
             // Each driver has its own.
             seed: 0,
@@ -345,6 +378,15 @@ impl XdsChannelBuilder {
                 limits: self.limits,
                 resource_timeout: self.resource_timeout,
             },
+        }
+    }
+
+    fn connection_security(&self, name: &Arc<str>, clients: &ClientSource) -> ConnectionSecurity {
+        ConnectionSecurity {
+            credentials: self.credentials.clone(),
+            target_name: Arc::clone(name),
+            tls: clients.pool.tls(&clients.key.bootstrap),
+            connector: self.backend_connector(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
+use proxyless_tls::ClientTls;
 use proxyless_transport::Connector;
 use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::{NackMode, XdsCoreConfig};
@@ -16,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::clock;
 use crate::drive::channel;
+use crate::drive::security::MaybeTls;
 use crate::drive::xds::XdsClient;
 use crate::inspect::{ChannelView, ClientView, ResourceView, UpdatesView};
 
@@ -45,6 +47,8 @@ struct Listed {
     /// Set in simulations: clients run in the runtimes that start them, and connect through this.
     connector: Option<Arc<dyn Connector>>,
     clients: Mutex<Vec<Entry>>,
+    /// The TLS of each bootstrap in use.
+    tls: Mutex<Vec<(Arc<Bootstrap>, Weak<ClientTls>)>>,
     channels: Mutex<Vec<WeakUnboundedSender<channel::Command>>>,
 }
 
@@ -140,6 +144,19 @@ impl ClientPool {
         channels.push(commands.downgrade());
     }
 
+    /// The TLS of all channels and clients with this bootstrap: they share certificate files and sessions.
+    pub(crate) fn tls(&self, bootstrap: &Arc<Bootstrap>) -> MaybeTls {
+        let mut known = self.0.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(_, tls)| tls.strong_count() > 0);
+        let same = known.iter().find(|(other, _)| other == bootstrap);
+        if let Some(tls) = same.and_then(|(_, tls)| tls.upgrade()) {
+            return Ok(tls);
+        }
+        let tls = Arc::new(ClientTls::new(bootstrap).map_err(|error| Arc::from(error.to_string()))?);
+        known.push((Arc::clone(bootstrap), Arc::downgrade(&tls)));
+        Ok(tls)
+    }
+
     fn client(&self, key: &ClientKey, process: u32) -> io::Result<Arc<XdsClient>> {
         let mut entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // Channels may still hold a client that panicked, or that was left behind by a fork.
@@ -149,7 +166,7 @@ impl ClientPool {
         if let Some(client) = known {
             return Ok(client);
         }
-        let client = key.start(self.0.connector.clone())?;
+        let client = key.start(self.0.connector.clone(), self.tls(&key.bootstrap))?;
         entries.push(Entry { key: key.clone(), client: Arc::downgrade(&client), process });
         Ok(client)
     }
@@ -187,15 +204,17 @@ impl fmt::Debug for ClientPool {
 }
 
 impl ClientKey {
-    fn start(&self, connector: Option<Arc<dyn Connector>>) -> io::Result<Arc<XdsClient>> {
+    fn start(&self, connector: Option<Arc<dyn Connector>>, tls: MaybeTls) -> io::Result<Arc<XdsClient>> {
         let mut config = XdsCoreConfig::new(&self.bootstrap, self.gates, clock::seed());
         config.nack_mode = self.nack_mode;
         config.limits = self.limits;
+        // A29: validated whatever the credentials of the channels are.
+        config.certificate_providers = Some(Arc::new(self.bootstrap.certificate_provider_names()));
         if let Some(timeout) = self.resource_timeout {
             config.resource_timeout = timeout;
         }
         let lrs_config = LrsCoreConfig::new(&self.bootstrap, clock::seed());
-        XdsClient::start(config, lrs_config, self.bootstrap.server().target.clone(), connector)
+        XdsClient::start(config, lrs_config, self.bootstrap.server(), connector, tls)
     }
 }
 

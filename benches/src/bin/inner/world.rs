@@ -9,6 +9,7 @@ use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeCon
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_mesh::security::ClusterTls;
 use proxyless_sans_io::Time;
 use proxyless_xds::StreamId;
 use proxyless_xds::bootstrap::ServerFeatures;
@@ -226,6 +227,7 @@ fn channel_config() -> ChannelConfig {
         dns: DnsConfig::default(),
         gates: Gates::default(),
         circuits: CircuitRegistry::default(),
+        cluster_tls: ClusterTls::default(),
         idle_timeout: None,
         seed: 1,
     }

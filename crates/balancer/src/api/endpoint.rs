@@ -8,6 +8,8 @@ use std::sync::{Arc, LazyLock};
 
 use proxyless_sans_io::values::{EndpointHealth, Locality};
 
+use super::Security;
+
 /// One endpoint: a backend that may have several addresses (gRFC A61).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -23,6 +25,8 @@ pub struct Endpoint {
     pub hash_key: Option<Arc<str>>,
     /// The locality, for load reports.
     pub locality: Option<Arc<Locality>>,
+    /// How its connections are secured (gRFC A29), if the configuration says so.
+    pub security: Option<Arc<Security>>,
 }
 
 impl Endpoint {
@@ -36,6 +40,7 @@ impl Endpoint {
             hostname: None,
             hash_key: None,
             locality: None,
+            security: None,
         }
     }
 }

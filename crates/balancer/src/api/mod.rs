@@ -29,6 +29,7 @@ mod pick_error;
 mod picker;
 mod policy;
 pub mod seconds;
+mod security;
 mod signal;
 mod state;
 mod stripes;
@@ -58,6 +59,7 @@ pub use picker::{
 };
 pub use policy::{Policy, SubchannelEvent, TreeEvent, Update};
 pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointHealth, Locality};
+pub use security::Security;
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;
 #[cfg(proxyless_loom)]

@@ -2,12 +2,12 @@ use super::*;
 
 fn pool() -> (Pool, SubchannelId, Rng) {
     let mut pool = Pool::new(TreeConfig::default());
-    let (subchannel, _) = pool.acquire(address(), HandleId(1));
+    let (subchannel, _) = pool.acquire(key(), HandleId(1));
     (pool, subchannel, Rng::new(1))
 }
 
-fn address() -> SocketAddr {
-    "127.0.0.1:1".parse().unwrap()
+fn key() -> PoolKey {
+    PoolKey { address: "127.0.0.1:1".parse().unwrap(), security: None }
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn an_entry_that_changes_owners_within_an_input_stays() {
     pool.finish(Time::ZERO);
     assert!(matches!(pool.poll_effect(), Some(TreeEffect::Connect { .. })));
     pool.release(subchannel, HandleId(1));
-    assert_eq!(pool.acquire(address(), HandleId(2)).0, subchannel);
+    assert_eq!(pool.acquire(key(), HandleId(2)).0, subchannel);
     pool.finish(Time::ZERO);
     assert_eq!(pool.poll_effect(), None);
 }
@@ -35,7 +35,8 @@ fn an_entry_that_changes_owners_within_an_input_stays() {
 #[test]
 fn attempts_begin_in_the_order_of_the_wishes() {
     let (mut pool, first, mut rng) = pool();
-    let (second, _) = pool.acquire("127.0.0.1:2".parse().unwrap(), HandleId(2));
+    let (second, _) =
+        pool.acquire(PoolKey { address: "127.0.0.1:2".parse().unwrap(), security: None }, HandleId(2));
     pool.connect(Time::ZERO, second, &mut rng);
     pool.connect(Time::ZERO, first, &mut rng);
     pool.connect(Time::ZERO, second, &mut rng);
@@ -56,7 +57,7 @@ fn a_loss_at_once_is_remembered_without_owners_until_its_backoff_is_over() {
     // As pick_first does after a lost connection.
     pool.release(subchannel, HandleId(1));
     pool.finish(Time::ZERO);
-    assert_eq!(pool.acquire(address(), HandleId(2)).0, subchannel);
+    assert_eq!(pool.acquire(key(), HandleId(2)).0, subchannel);
     assert_eq!(pool.next_deadline(), None);
     pool.release(subchannel, HandleId(2));
     pool.finish(Time::ZERO);
@@ -77,7 +78,7 @@ fn an_attempt_that_is_given_up_takes_no_failure_back() {
     pool.connect(Time::ZERO, subchannel, &mut rng);
     pool.release(subchannel, HandleId(1));
     pool.finish(Time::ZERO);
-    assert_eq!(pool.acquire(address(), HandleId(2)).0, subchannel, "its past is not forgotten");
+    assert_eq!(pool.acquire(key(), HandleId(2)).0, subchannel, "its past is not forgotten");
     pool.connect(Time::ZERO, subchannel, &mut rng);
     pool.finish(Time::ZERO);
     pool.answer(Time::ZERO, subchannel, AttemptId(2), ConnectionEvent::Ready(Arc::new(())));
@@ -99,7 +100,7 @@ fn an_attempt_that_is_given_up_takes_no_failure_back() {
 fn keepalive_after(seconds: u64, times: u64, end: &ConnectionEvent) -> u64 {
     let keepalive_interval = Some(Duration::from_secs(seconds));
     let mut pool = Pool::new(TreeConfig { keepalive_interval, ..TreeConfig::default() });
-    let (subchannel, _) = pool.acquire(address(), HandleId(1));
+    let (subchannel, _) = pool.acquire(key(), HandleId(1));
     let mut rng = Rng::new(1);
     // Each connection lasts long enough to be followed by the next one at once.
     let mut now = Time::ZERO;

@@ -11,7 +11,7 @@ use crate::api::{
     Child, ConnectivityState, Cx, HandleId, PickTarget, Picker, PolicyEvent, Releases, SharedTreePath,
     Signal, SignalQueue, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Wake,
 };
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolKey};
 
 /// The maximum number of recorded events.
 const KEPT_EVENTS: usize = 64;
@@ -176,7 +176,8 @@ impl Cx for Core {
     fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
         let SubchannelSpec { address, endpoint, trackers, path } = spec;
         let id = self.new_id();
-        let (subchannel, slot) = self.pool.acquire(address, id);
+        let (subchannel, slot) =
+            self.pool.acquire(PoolKey { address, security: endpoint.security.clone() }, id);
         self.hold(id, HeldKind::Subchannel { subchannel }, &path);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
         SubchannelHandle::new(id, target, Arc::clone(&self.releases))

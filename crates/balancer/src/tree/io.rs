@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proxyless_sans_io::BackoffConfig;
 
-use crate::api::{CallCounts, ConnectivityState};
+use crate::api::{CallCounts, ConnectivityState, Security};
 
 /// The connection settings of a tree.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,7 +70,7 @@ impl fmt::Debug for ConnectionEvent {
 }
 
 /// An action for the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeEffect {
     /// Connect, and answer with [`ConnectionEvent`]s of this subchannel and attempt.
     Connect {
@@ -80,6 +80,8 @@ pub enum TreeEffect {
         attempt: AttemptId,
         /// The address to connect to.
         address: SocketAddr,
+        /// How the connection is secured, if the configuration says so.
+        security: Option<Arc<Security>>,
         /// The time limit, after which the driver answers `Failed`.
         timeout: Duration,
         /// The interval of keepalive PINGs; `None`: no keepalive.

@@ -31,7 +31,7 @@ async fn main() -> ExitCode {
 async fn run(flags: ClientFlags) -> Result<(), Box<dyn Error>> {
     let mut channels = Vec::new();
     for _ in 0..flags.num_channels {
-        channels.push(XdsChannel::new(&flags.server)?);
+        channels.push(XdsChannel::builder(&flags.server).credentials(flags.credentials()).build()?);
     }
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, flags.stats_port))
         .await

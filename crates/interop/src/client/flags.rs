@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser};
+use proxyless::{Fallback, XdsCredentials};
 
 use super::rpc::Payload;
 use super::traffic::Tolerance;
@@ -48,9 +49,9 @@ pub struct ClientFlags {
     /// Bytes of payload to request in each UnaryCall response
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
     pub response_payload_size: i32,
-    /// Use xDS credentials (not supported yet)
+    /// Use xDS credentials with plaintext as fallback, instead of plaintext credentials
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
-        action = ArgAction::Set, value_parser = OnlyFalse)]
+        action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub secure_mode: bool,
     /// Use CSM observability (not supported)
     #[arg(long, alias = "enable-csm-observability", default_value = "false", default_missing_value = "true",
@@ -59,6 +60,12 @@ pub struct ClientFlags {
 }
 
 impl ClientFlags {
+    /// The credentials of the channels.
+    #[must_use]
+    pub fn credentials(&self) -> XdsCredentials {
+        if self.secure_mode { XdsCredentials::Xds(Fallback::Plaintext) } else { XdsCredentials::Plaintext }
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         // `positive` allows only values that fit.
         Duration::try_from_secs_f64(self.rpc_timeout_sec).unwrap_or(Duration::MAX)

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use clap::Parser;
+use proxyless::{Fallback, XdsCredentials};
 use proxyless_testkit::Backend;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
@@ -90,14 +91,16 @@ fn flags_come_in_both_forms() {
     assert_eq!((parsed.qps, parsed.num_channels), (2.5, 3));
     assert!(parsed.fail_on_failed_rpcs && parsed.print_response);
     let parsed = flags(&["--fail_on_failed_rpcs", "false", "--secure_mode=false"]);
-    assert!(!parsed.fail_on_failed_rpcs && !parsed.secure_mode);
+    assert!(!parsed.fail_on_failed_rpcs);
+    assert_eq!(parsed.credentials(), XdsCredentials::Plaintext);
+    let secure = XdsCredentials::Xds(Fallback::Plaintext);
+    assert_eq!(flags(&["--secure_mode=true"]).credentials(), secure);
     assert_eq!((parsed.rpc_timeout_sec, parsed.rpc.as_str()), (20.0, "UnaryCall"));
 }
 
 #[test]
 fn bad_flags_are_named() {
     assert!(refusal(&["--nonsense=1"]).contains("--nonsense"));
-    assert!(refusal(&["--secure_mode=true"]).contains("--secure_mode=true is not supported"));
     assert!(refusal(&["--enable-csm-observability=true"]).contains("not supported"));
     assert!(refusal(&["--qps=0"]).contains("positive"));
     assert!(refusal(&["--rpc_timeout_sec=soon"]).contains("--rpc_timeout_sec"));

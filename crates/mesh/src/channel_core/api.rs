@@ -14,6 +14,7 @@ use proxyless_xds::resource::ResourceType;
 use crate::dns::{DnsAnswer, DnsConfig, QueryId};
 use crate::policies::cluster_impl::CircuitRegistry;
 use crate::route_table::RouteTable;
+use crate::security::ClusterTls;
 
 /// The configuration of a channel.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct ChannelConfig {
     pub gates: Gates,
     /// The counters of circuit breaking.
     pub circuits: CircuitRegistry,
+    /// Whether the TLS settings of clusters are used.
+    pub cluster_tls: ClusterTls,
     /// The time without use after which the channel goes IDLE; `None`: never.
     pub idle_timeout: Option<Duration>,
     /// The seed of all randomness.

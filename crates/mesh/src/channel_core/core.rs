@@ -20,6 +20,7 @@ use crate::policies::cds::CdsSettings;
 use crate::policies::cluster_impl::{LoadChange, LoadRegistry};
 use crate::policies::override_host::Sessions;
 use crate::route_table::RouteTable;
+use crate::security::SecurityRegistry;
 use crate::targets;
 use crate::xds_config::XdsConfig;
 
@@ -73,6 +74,7 @@ impl ChannelCore {
             sessions: Sessions::Unused,
             circuits: config.circuits,
             loads: LoadRegistry::default(),
+            security: SecurityRegistry::new(config.cluster_tls),
         };
         Self {
             listener_name: Arc::clone(&config.listener_name),

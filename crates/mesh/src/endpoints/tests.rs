@@ -4,13 +4,19 @@ use proxyless_balancer::api::EndpointHealth;
 
 use super::*;
 use crate::policies::fixtures::{assignment, lb_endpoint, locality};
+use crate::security::SecurityRegistry;
 
 fn names(n: usize) -> Vec<Arc<str>> {
     (0..n).map(|i| format!("p{i}").into()).collect()
 }
 
+/// The security of a cluster without TLS settings.
+fn plaintext() -> ClusterSecurity {
+    SecurityRegistry::default().of_cluster(None)
+}
+
 fn build(table: &mut EndpointTable, assignment: &ClusterLoadAssignment) -> Endpoints {
-    table.update(assignment, &names(assignment.priorities.len()), Grouping::Localities)
+    table.update(assignment, &names(assignment.priorities.len()), Grouping::Localities, &plaintext())
 }
 
 #[test]
@@ -70,7 +76,7 @@ fn an_equal_assignment_is_the_same_in_memory() {
 fn an_empty_priority_is_not_what_was_flat_before() {
     let mut table = EndpointTable::default();
     let flat = assignment(vec![vec![locality("a", 1, [1])]]);
-    table.update(&flat, &names(1), Grouping::Flat);
+    table.update(&flat, &names(1), Grouping::Flat, &plaintext());
     let built = build(&mut table, &assignment(vec![vec![], vec![locality("b", 1, [2])]]));
     let mut found = Vec::new();
     built.flatten(&mut |endpoint| found.push(endpoint.addresses[0]));
@@ -97,7 +103,7 @@ fn a55_draining_endpoints_are_kept_with_their_health() {
     draining.endpoints[0].health = EndpointHealth::Draining;
     for grouping in [Grouping::Localities, Grouping::Flat] {
         let assignment = assignment(vec![vec![draining.clone()]]);
-        let built = EndpointTable::default().update(&assignment, &names(1), grouping);
+        let built = EndpointTable::default().update(&assignment, &names(1), grouping, &plaintext());
         let mut health = Vec::new();
         built.flatten(&mut |endpoint| health.push(endpoint.health));
         assert_eq!(health, [EndpointHealth::Draining, EndpointHealth::Healthy]);
@@ -112,7 +118,12 @@ fn a42_flat_weights_are_locality_weight_times_endpoint_weight() {
     one.endpoints = vec![weighted(1, 2), weighted(2, 1)];
     let mut two = locality("2", 2, []);
     two.endpoints = vec![weighted(3, 3), weighted(4, 1)];
-    let built = EndpointTable::default().update(&assignment(vec![vec![one, two]]), &names(1), Grouping::Flat);
+    let built = EndpointTable::default().update(
+        &assignment(vec![vec![one, two]]),
+        &names(1),
+        Grouping::Flat,
+        &plaintext(),
+    );
     let weights: Vec<_> = built.groups()[0].endpoints.list().iter().map(|endpoint| endpoint.weight).collect();
     assert_eq!(weights, [6, 3, 6, 2]);
 }
@@ -123,8 +134,12 @@ fn a42_huge_products_are_scaled_together() {
     huge.endpoints = vec![LbEndpoint { weight: u32::MAX, ..lb_endpoint(1) }];
     let mut small = locality("2", u32::MAX / 2, []);
     small.endpoints = vec![LbEndpoint { weight: u32::MAX, ..lb_endpoint(2) }, lb_endpoint(3)];
-    let built =
-        EndpointTable::default().update(&assignment(vec![vec![huge, small]]), &names(1), Grouping::Flat);
+    let built = EndpointTable::default().update(
+        &assignment(vec![vec![huge, small]]),
+        &names(1),
+        Grouping::Flat,
+        &plaintext(),
+    );
     let weights: Vec<_> =
         built.groups()[0].endpoints.list().iter().map(|endpoint| f64::from(endpoint.weight)).collect();
     assert!((weights[0] / weights[1] - 2.0).abs() < 1e-6, "{weights:?}");

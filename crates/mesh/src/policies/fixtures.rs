@@ -15,6 +15,7 @@ use proxyless_xds::resource::{
 use super::cds::CdsSettings;
 use super::cluster_impl::{CircuitRegistry, LoadRegistry};
 use super::override_host::Sessions;
+use crate::security::SecurityRegistry;
 use crate::xds_config::{ClusterConfig, ClusterState, EndpointsState, XdsConfig};
 
 pub(crate) fn lb_endpoint(n: u16) -> LbEndpoint {
@@ -130,5 +131,6 @@ pub(crate) fn settings() -> CdsSettings {
         sessions: Sessions::Used,
         circuits: CircuitRegistry::default(),
         loads: LoadRegistry::default(),
+        security: SecurityRegistry::default(),
     }
 }

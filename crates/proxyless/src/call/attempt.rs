@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::uri::Scheme;
+use http::{HeaderMap, Request, Response};
 use http_body::Body as _;
 use proxyless_balancer::api::{ActualHost, CallTicket, Code, Pick};
 use proxyless_transport::{Body, ReservedStream, SendError, grpc};
@@ -76,7 +77,7 @@ impl Call<'_> {
             Ok(open) => open,
             Err(outcome) => return self.count_unsent(outcome),
         };
-        let request = self.request(body, pick.authority.as_ref(), &attempts.retries);
+        let request = self.request(body, &pick, &attempts.retries);
         // From here on the call is tracked.
         let sent = Sent { ticket: CallTicket::start(pick), actual };
         let answered = self.deadline.bound(pin!(stream.send(request)), &self.shared.calls.runtime).await;
@@ -141,14 +142,12 @@ impl Call<'_> {
     }
 
     /// The request of one attempt.
-    fn request(
-        &self,
-        body: RequestBody,
-        rewritten: Option<&HeaderValue>,
-        retries: &Retries<'_>,
-    ) -> Request<RequestBody> {
+    fn request(&self, body: RequestBody, pick: &Pick, retries: &Retries<'_>) -> Request<RequestBody> {
+        let rewritten = pick.authority.as_ref();
         let authority = requests::authority(self.head, rewritten, self.shared.authority.as_ref());
-        let mut request = requests::build(self.head, authority, body);
+        let secured = pick.target.endpoint.security.is_some();
+        let scheme = if secured { Scheme::HTTPS } else { self.shared.calls.fallback_scheme.clone() };
+        let mut request = requests::build(self.head, scheme, authority, body);
         self.deadline.write(request.headers_mut());
         retries.write(request.headers_mut());
         request

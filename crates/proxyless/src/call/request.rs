@@ -14,11 +14,16 @@ pub(super) fn complete(headers: &mut HeaderMap) {
 }
 
 /// The request of one attempt, with the authority from [`authority`].
-pub(super) fn build(head: &request::Parts, authority: Authority, body: RequestBody) -> Request<RequestBody> {
+pub(super) fn build(
+    head: &request::Parts,
+    scheme: Scheme,
+    authority: Authority,
+    body: RequestBody,
+) -> Request<RequestBody> {
     let mut request = Request::new(body);
     *request.method_mut() = http::Method::POST;
     *request.version_mut() = Version::HTTP_2;
-    *request.uri_mut() = uri(head, authority);
+    *request.uri_mut() = uri(head, scheme, authority);
     request.headers_mut().clone_from(&head.headers);
     request
 }
@@ -36,10 +41,10 @@ pub(super) fn authority(
     set.unwrap_or_else(|| Authority::from_static("localhost"))
 }
 
-fn uri(head: &request::Parts, authority: Authority) -> Uri {
+fn uri(head: &request::Parts, scheme: Scheme, authority: Authority) -> Uri {
     let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let mut parts = http::uri::Parts::default();
-    parts.scheme = Some(Scheme::HTTP);
+    parts.scheme = Some(scheme);
     parts.authority = Some(authority);
     parts.path_and_query = Some(path);
     // Scheme, authority and path always form a URI.

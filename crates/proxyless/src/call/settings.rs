@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use http::uri::Scheme;
 use tokio::runtime::Handle;
 
 use super::replay::DEFAULT_LIMIT;
 use super::throttle::RetryThrottle;
+use crate::credentials::{Fallback, XdsCredentials};
 
 /// The settings shared by all RPCs of a channel.
 pub(crate) struct CallSettings {
@@ -17,6 +19,8 @@ pub(crate) struct CallSettings {
     pub(crate) throttle: Option<Arc<RetryThrottle>>,
     /// The limit on header lists, for errors.
     pub(crate) max_header_list_size: u32,
+    /// The scheme of requests to endpoints without TLS settings.
+    pub(crate) fallback_scheme: Scheme,
 }
 
 /// Whether the retry policies of routes are used (gRFC A44).
@@ -43,9 +47,25 @@ impl Default for RetryOptions {
 }
 
 impl CallSettings {
-    pub(crate) fn new(runtime: Handle, retries: RetryOptions, max_header_list_size: u32) -> Self {
+    pub(crate) fn new(
+        runtime: Handle,
+        retries: RetryOptions,
+        max_header_list_size: u32,
+        credentials: &XdsCredentials,
+    ) -> Self {
+        let fallback_scheme = match credentials {
+            XdsCredentials::Xds(Fallback::Tls(_)) => Scheme::HTTPS,
+            _ => Scheme::HTTP,
+        };
         let RetryOptions { policy_retries, buffer, throttling } = retries;
         let throttle = throttling.map(|(tokens, ratio)| Arc::new(RetryThrottle::new(tokens, ratio)));
-        Self { runtime, policy_retries, retry_buffer: buffer, throttle, max_header_list_size }
+        Self {
+            runtime,
+            policy_retries,
+            retry_buffer: buffer,
+            throttle,
+            max_header_list_size,
+            fallback_scheme,
+        }
     }
 }

@@ -238,10 +238,11 @@ impl ChannelDriver {
 
     fn apply_to_connection(&mut self, effect: TreeEffect) {
         match effect {
-            TreeEffect::Connect { subchannel, attempt, address, timeout, keepalive_interval } => {
+            TreeEffect::Connect { subchannel, attempt, address, security, timeout, keepalive_interval } => {
                 self.parts.published.connecting.began((subchannel, attempt), address);
                 self.history.trace.connecting(subchannel, address);
-                self.connections.connect(subchannel, attempt, address, timeout, keepalive_interval);
+                let security = security.as_deref();
+                self.connections.connect(subchannel, attempt, address, security, timeout, keepalive_interval);
             }
             TreeEffect::CancelConnect { subchannel, attempt } => {
                 self.parts.published.connecting.ended(&(subchannel, attempt));

@@ -5,15 +5,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proxyless_balancer::api::Security;
 use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId};
 use proxyless_transport::panics::catch;
-use proxyless_transport::{Address, ConnectOptions, Connection, Connector, Lost};
+use proxyless_transport::{Address, ConnectOptions, Connection, Lost};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tracing::debug;
 
 use super::descriptors::Descriptors;
 use super::panics;
+use super::security::ConnectionSecurity;
 use crate::call::RequestBody;
 use crate::targets;
 
@@ -72,7 +74,7 @@ impl Drop for Updates {
 
 /// The connections of one channel, by the core's ids.
 pub(crate) struct Connections {
-    connector: Arc<dyn Connector>,
+    security: ConnectionSecurity,
     options: ConnectOptions,
     updates: UnboundedSender<ConnectionUpdate>,
     live: BTreeMap<(SubchannelId, AttemptId), Live>,
@@ -96,11 +98,11 @@ impl Drop for Live {
 
 impl Connections {
     pub(crate) fn new(
-        connector: Arc<dyn Connector>,
+        security: ConnectionSecurity,
         options: ConnectOptions,
         updates: UnboundedSender<ConnectionUpdate>,
     ) -> Self {
-        Self { connector, options, updates, live: BTreeMap::new(), descriptors: Arc::default() }
+        Self { security, options, updates, live: BTreeMap::new(), descriptors: Arc::default() }
     }
 
     pub(crate) fn connect(
@@ -108,31 +110,35 @@ impl Connections {
         connection: SubchannelId,
         attempt: AttemptId,
         address: SocketAddr,
+        security: Option<&Security>,
         timeout: Duration,
         keepalive_interval: Option<Duration>,
     ) {
         let mut updates =
             Updates { driver: self.updates.clone(), connection, attempt, address, ended: false };
-        let (connector, descriptors) = (Arc::clone(&self.connector), Arc::clone(&self.descriptors));
+        let (connector, descriptors) = (self.security.connector(security), Arc::clone(&self.descriptors));
         let options = ConnectOptions { connect_timeout: timeout, keepalive_interval, ..self.options.clone() };
         let task = tokio::spawn(async move {
             let address = Address::Tcp(address);
             // The connector may be the program's own.
-            let connected = catch(proxyless_transport::connect(&*connector, &address, &options)).await;
+            let connected = proxyless_transport::connect(connector.connector(), &address, &options);
+            let connected = catch(connected).await;
             let live = match connected {
                 Ok(Ok(live)) => Arc::new(live),
                 Ok(Err(error)) => {
-                    debug!(target: targets::SUBCHANNEL, %address, %error, "connection attempt failed");
+                    let reason = connector.reason(&error);
+                    debug!(target: targets::SUBCHANNEL, %address, reason, "connection attempt failed");
                     if error.is_out_of_descriptors() {
                         descriptors.ran_out(&error);
                     }
-                    return updates.ended(ConnectionEvent::Failed(error.reason()));
+                    return updates.ended(ConnectionEvent::Failed(reason));
                 }
                 Err(panicked) => {
                     updates.ended(ConnectionEvent::Failed(format!("the connector panicked: {panicked}")));
                     return panics::log(&format_args!("connection to {address}"), &panicked);
                 }
             };
+            drop(connector);
             debug!(target: targets::SUBCHANNEL, %address, "connected");
             updates.send(Kind::Ready(Arc::clone(&live)));
             let lost = live.left_open().await;
@@ -185,12 +191,13 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use proxyless_balancer::tree::SubchannelId;
-    use proxyless_transport::{BoxedIo, Connecting};
+    use proxyless_transport::{BoxedIo, Connecting, Connector};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
     use tokio::time::Instant;
 
     use super::*;
+    use crate::credentials::XdsCredentials;
 
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const PING: u8 = 6;
@@ -224,7 +231,13 @@ mod tests {
         let (updates, incoming) = unbounded_channel();
         let (pipes, servers) = unbounded_channel();
         let options = ConnectOptions { keepalive_while_idle: true, ..ConnectOptions::default() };
-        (Connections::new(Arc::new(Pipes(pipes)), options, updates), incoming, servers)
+        let security = ConnectionSecurity {
+            credentials: XdsCredentials::Plaintext,
+            target_name: "".into(),
+            tls: Err("".into()),
+            connector: Arc::new(Pipes(pipes)),
+        };
+        (Connections::new(security, options, updates), incoming, servers)
     }
 
     async fn connect(
@@ -233,7 +246,7 @@ mod tests {
         keepalive_interval: Option<Duration>,
     ) -> DuplexStream {
         let (address, timeout) = ("192.0.2.1:80".parse().unwrap(), Duration::from_secs(20));
-        connections.connect(SubchannelId(1), AttemptId(1), address, timeout, keepalive_interval);
+        connections.connect(SubchannelId(1), AttemptId(1), address, None, timeout, keepalive_interval);
         let mut server = servers.recv().await.unwrap();
         server.write_all(&SETTINGS).await.unwrap();
         server

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use http::{Request, Version};
 use proxyless_mesh::listing::listing;
+use proxyless_tls::{JwtTokenFile, TlsSettings};
 use proxyless_transport::{Address, ConnectOptions, Connection, Connector, TcpConnector, connect_any, dns};
-use proxyless_xds::bootstrap::ServerTarget;
+use proxyless_xds::bootstrap::{CallCreds, ChannelCreds, ServerConfig, ServerTarget};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tracing::debug;
 
+use super::security::{MaybeTls, Refused, secure};
 use super::stream::RequestStream;
 use crate::targets;
 use crate::user_agent;
@@ -30,12 +32,20 @@ pub(crate) struct ManagementServer {
     target: Arc<ServerTarget>,
     options: ConnectOptions,
     connector: Arc<dyn Connector>,
+    transport: Transport,
+    tokens: Arc<[JwtTokenFile]>,
     connection: Arc<Mutex<Option<Arc<Connection<RequestStream>>>>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Plaintext,
+    Tls,
 }
 
 impl ManagementServer {
     /// Connects by TCP or Unix domain socket if there is no connector.
-    pub(crate) fn new(target: ServerTarget, connector: Option<Arc<dyn Connector>>) -> Self {
+    pub(crate) fn new(server: &ServerConfig, connector: Option<Arc<dyn Connector>>, tls: MaybeTls) -> Self {
         let options = ConnectOptions {
             keepalive_interval: Some(KEEPALIVE_INTERVAL),
             keepalive_while_idle: true,
@@ -43,7 +53,30 @@ impl ManagementServer {
             ..ConnectOptions::default()
         };
         let connector = connector.unwrap_or_else(|| Arc::new(TcpConnector::for_options(&options)));
-        Self { target: Arc::new(target), options, connector, connection: Arc::default() }
+        let (connector, transport): (Arc<dyn Connector>, _) = match &server.channel_creds {
+            ChannelCreds::Insecure => (connector, Transport::Plaintext),
+            ChannelCreds::Tls(files) => {
+                let (settings, host) = (TlsSettings::Server(files.clone()), server.target.authority());
+                let connector: Arc<dyn Connector> = match tls {
+                    Ok(tls) => Arc::new(secure(&connector, &tls, settings, Some(&host))),
+                    Err(why) => Arc::new(Refused::new(&why)),
+                };
+                (connector, Transport::Tls)
+            }
+            _ => (Arc::new(Refused::new("its channel_creds are not supported")), Transport::Tls),
+        };
+        let tokens = server.call_creds.iter().filter_map(|creds| match creds {
+            CallCreds::JwtTokenFile(file) => Some(JwtTokenFile::new(file.clone())),
+            _ => None,
+        });
+        Self {
+            target: Arc::new(server.target.clone()),
+            options,
+            connector,
+            transport,
+            tokens: tokens.collect(),
+            connection: Arc::default(),
+        }
     }
 
     /// The live connection, or a new one.
@@ -78,12 +111,19 @@ impl ManagementServer {
     }
 
     /// A gRPC request to the server.
-    pub(crate) fn request(&self, method: &str, body: RequestStream) -> Request<RequestStream> {
+    ///
+    /// # Errors
+    /// If a token is missing, or must not be sent.
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        body: RequestStream,
+    ) -> Result<Request<RequestStream>, String> {
         let mut request = Request::new(body);
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = Version::HTTP_2;
         let uri = http::Uri::builder()
-            .scheme("http")
+            .scheme(if self.transport == Transport::Tls { "https" } else { "http" })
             .authority(self.target.authority())
             .path_and_query(method)
             .build();
@@ -93,7 +133,18 @@ impl ManagementServer {
         headers.insert("content-type", http::HeaderValue::from_static("application/grpc"));
         headers.insert("te", http::HeaderValue::from_static("trailers"));
         headers.insert("user-agent", user_agent::header(None));
-        request
+        for token in self.tokens.iter() {
+            // A97: a token is never sent without TLS.
+            if self.transport != Transport::Tls {
+                return Err("call_creds are not sent without TLS: channel_creds must be tls".to_owned());
+            }
+            let token = token.token().await.map_err(|error| error.to_string())?;
+            let mut value = http::HeaderValue::try_from(token.authorization())
+                .map_err(|_| "the token is not a valid header".to_owned())?;
+            value.set_sensitive(true);
+            headers.append("authorization", value);
+        }
+        Ok(request)
     }
 
     async fn addresses(&self) -> Result<Vec<Address>, String> {

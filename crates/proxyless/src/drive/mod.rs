@@ -10,6 +10,7 @@ mod lrs;
 pub(crate) mod management_server;
 mod panics;
 mod restarts;
+pub(crate) mod security;
 pub(crate) mod stream;
 mod subscription;
 pub(crate) mod supervisor;

@@ -171,7 +171,10 @@ async fn run(
         Ok(connection) => connection,
         Err(reason) => return reason.into(),
     };
-    let request = server.request(method, body);
+    let request = match server.request(method, body).await {
+        Ok(request) => request,
+        Err(reason) => return reason.into(),
+    };
     // Up means that requests can be sent, so not before the server allows the stream.
     let reserved = match timeout(PLACE_TIMEOUT, connection.reserve()).await {
         Ok(Ok(reserved)) => reserved,

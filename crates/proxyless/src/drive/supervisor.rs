@@ -11,9 +11,9 @@ use std::time::Duration;
 use proxyless_balancer::api::{CallCounts, ConnectivityState, PickError};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, TreeView};
 use proxyless_sans_io::Time;
+use proxyless_transport::ConnectOptions;
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::panics::{Panicked, catch, contain};
-use proxyless_transport::{ConnectOptions, Connector};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep};
@@ -23,6 +23,7 @@ use super::connection::Connections;
 use super::describe::Ids;
 use super::dns::Lookups;
 use super::restarts::Restarts;
+use super::security::ConnectionSecurity;
 use super::subscription::Subscription;
 use super::trace::Trace;
 use super::{describe, panics};
@@ -38,7 +39,7 @@ pub(crate) struct Parts {
     pub(crate) config: ChannelConfig,
     pub(crate) published: Arc<Published>,
     pub(crate) clients: ClientSource,
-    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) security: ConnectionSecurity,
     pub(crate) options: ConnectOptions,
     pub(crate) resolver: Arc<dyn Resolve>,
 }
@@ -201,7 +202,7 @@ impl Parts {
             wake,
             subscription,
             xds_events,
-            connections: Connections::new(Arc::clone(&self.connector), self.options.clone(), updates),
+            connections: Connections::new(self.security.clone(), self.options.clone(), updates),
             connection_updates,
             dns: Lookups::new(Arc::clone(&self.resolver)),
             history,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proxyless_transport::Connector;
 use proxyless_transport::panics::{catch, contain};
-use proxyless_xds::bootstrap::ServerTarget;
+use proxyless_xds::bootstrap::ServerConfig;
 use proxyless_xds::client::{
     Effect, Input, ReadToken, ResourceDump, UpdateCounts, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore,
     XdsCoreConfig,
@@ -24,6 +24,7 @@ use tracing::{debug, info};
 
 use super::lrs::LoadReports;
 use super::panics;
+use super::security::MaybeTls;
 use super::stream::{StreamEvent, StreamEventKind, Streams};
 use crate::clock;
 use crate::drive::management_server::ManagementServer;
@@ -94,15 +95,16 @@ impl XdsClient {
     pub(crate) fn start(
         config: XdsCoreConfig,
         lrs_config: LrsCoreConfig,
-        server: ServerTarget,
+        server: &ServerConfig,
         connector: Option<Arc<dyn Connector>>,
+        tls: MaybeTls,
     ) -> std::io::Result<Arc<Self>> {
         let (commands, inbox) = unbounded_channel();
         // The driver's own sender is weak, so that the inbox closes with the last handle.
         let weak = commands.downgrade();
         let (server_uri, node) = (Arc::clone(&config.server_uri), config.node.clone());
         let in_runtime = connector.is_some();
-        let server = ManagementServer::new(server, connector);
+        let server = ManagementServer::new(server, connector, tls);
         let run = async move {
             info!(target: targets::XDS_CLIENT, server = %config.server_uri, node = %config.node_id, "started");
             let driver = Driver::new(config, lrs_config, server, weak);

@@ -12,6 +12,7 @@ use proxyless_balancer::tree::TreeConfig;
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, DataPlane};
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_mesh::security::ClusterTls;
 use proxyless_sans_io::{BackoffConfig, Time};
 use proxyless_xds::client::{ResourceErrorKind, WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
@@ -109,6 +110,7 @@ impl SimChannel {
             dns: dns(),
             gates: gates(settings),
             circuits,
+            cluster_tls: ClusterTls::default(),
             idle_timeout: settings.idle_timeout,
             seed,
         };

@@ -126,6 +126,7 @@ impl World {
                 address,
                 timeout,
                 keepalive_interval,
+                ..
             }) => {
                 let told = channel.told.contains(&address);
                 Violation::unless(told, "connection attempts go to configured endpoints", || {

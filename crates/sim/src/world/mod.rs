@@ -406,13 +406,12 @@ pub(crate) fn gates(settings: &Settings) -> Gates {
 
 fn xds_config(settings: &Settings, seed: u64) -> XdsCoreConfig {
     let slow_timer = settings.data_errors && settings.transient_timer;
+    let mut features = ServerFeatures::default();
+    features.fail_on_data_errors = settings.data_errors;
+    features.resource_timer_is_transient_error = settings.transient_timer;
     XdsCoreConfig {
         server_uri: "sim:///server".into(),
-        features: ServerFeatures {
-            fail_on_data_errors: settings.data_errors,
-            resource_timer_is_transient_error: settings.transient_timer,
-            ..ServerFeatures::default()
-        },
+        features,
         node: encode::node(),
         node_id: "sim".into(),
         nack_mode: if settings.whole_response_nacks {

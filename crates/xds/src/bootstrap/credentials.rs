@@ -59,9 +59,9 @@ pub(super) fn channel_creds(
     let why = match types.as_slice() {
         [] => format!("none given; supported: {supported}"),
         types => {
-            // A27-20: the error says that these types are not supported yet.
-            let later = types.iter().any(|kind| ["tls", "google_default"].contains(kind));
-            let later = if later { " (tls and google_default are not supported yet)" } else { "" };
+            // A27-20: the error says that this type is not supported yet.
+            let later = types.contains(&"google_default");
+            let later = if later { " (google_default is not supported yet)" } else { "" };
             format!("none of the types {types:?} is supported; supported: {supported}{later}")
         }
     };

@@ -2,9 +2,8 @@
 
 use crate::Gates;
 
-/// The credentials and experimental features that the client supports. By default there are none beyond gRFC A27's
-/// `insecure`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The credentials and experimental features that the client supports. By default those are `insecure` and `tls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BootstrapOptions {
     /// Feature gates.
@@ -15,7 +14,20 @@ pub struct BootstrapOptions {
     pub google_default: bool,
 }
 
+impl Default for BootstrapOptions {
+    fn default() -> Self {
+        Self { gates: Gates::default(), tls: true, google_default: false }
+    }
+}
+
 impl BootstrapOptions {
+    /// Sets the feature gates.
+    #[must_use]
+    pub fn with_gates(mut self, gates: Gates) -> Self {
+        self.gates = gates;
+        self
+    }
+
     /// The supported types of `channel_creds`.
     pub(super) fn channel_creds(&self) -> Vec<&'static str> {
         let all = [("insecure", true), ("tls", self.tls), ("google_default", self.google_default)];

@@ -160,11 +160,13 @@ impl PickFirst {
         let mut old: BTreeMap<_, _> = old.into_iter().map(|c| (c.subchannel.target().address, c)).collect();
         self.list
             .iter()
-            .map(|address| match old.remove(&address.address) {
-                Some(Candidate { subchannel, state, .. }) => {
-                    Candidate::new(renew(subchannel, address, cx), state)
+            .map(|address| {
+                match old.remove(&address.address).filter(|old| same_connection(&old.subchannel, address)) {
+                    Some(Candidate { subchannel, state, .. }) => {
+                        Candidate::new(renew(subchannel, address, cx), state)
+                    }
+                    None => Candidate::new(create(address, cx), ConnectivityState::Idle),
                 }
-                None => Candidate::new(create(address, cx), ConnectivityState::Idle),
             })
             .collect()
     }
@@ -207,7 +209,7 @@ impl PickFirst {
     /// Handles an update while connected.
     fn reselect(&mut self, subchannel: SubchannelHandle, health: ConnectivityState, cx: &mut dyn Cx) {
         let target = Arc::clone(subchannel.target());
-        if let Some(address) = self.list.iter().find(|address| address.address == target.address) {
+        if let Some(address) = self.list.iter().find(|address| same_connection(&subchannel, address)) {
             let subchannel = renew(subchannel, address, cx);
             let renewed = !Arc::ptr_eq(subchannel.target(), &target);
             self.phase = Phase::Selected { subchannel, health };
@@ -291,6 +293,12 @@ impl PickFirst {
 
 fn create(address: &Address, cx: &mut dyn Cx) -> SubchannelHandle {
     cx.create_subchannel(SubchannelSpec::new(address.address, Arc::clone(&address.endpoint)))
+}
+
+/// Whether the address can use the connection of a subchannel. A29: not if it is secured differently.
+fn same_connection(subchannel: &SubchannelHandle, address: &Address) -> bool {
+    let target = subchannel.target();
+    target.address == address.address && target.endpoint.security == address.endpoint.security
 }
 
 /// The same subchannel, or one with a new target if the parts of the endpoint that calls use changed. The connection

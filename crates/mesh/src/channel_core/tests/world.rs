@@ -24,6 +24,7 @@ use crate::channel_core::{Activity, ChannelConfig, ChannelCore, ChannelEffect, C
 use crate::cluster_claim::ClusterClaim;
 use crate::dns::{DnsAnswer, DnsConfig, QueryId};
 use crate::policies::cluster_impl::CircuitRegistry;
+use crate::security::ClusterTls;
 
 /// What a backend does with a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +124,7 @@ impl World {
             dns,
             gates: Gates::default(),
             circuits: circuits.clone(),
+            cluster_tls: ClusterTls::default(),
             idle_timeout,
             seed: 1,
         };

@@ -10,6 +10,7 @@ use proxyless_xds::resource::LbPolicy;
 use super::policy::Cds;
 use crate::policies::cluster_impl::{CircuitRegistry, LoadRegistry};
 use crate::policies::override_host::Sessions;
+use crate::security::SecurityRegistry;
 
 pub(super) const NAME: &str = "cds_experimental";
 
@@ -37,6 +38,8 @@ pub struct CdsSettings {
     pub circuits: CircuitRegistry,
     /// The registry of load report counters.
     pub loads: LoadRegistry,
+    /// The TLS settings in use.
+    pub security: SecurityRegistry,
 }
 
 policy_config!(CdsConfig, NAME, Layered::<Cds>::default(), |config| {

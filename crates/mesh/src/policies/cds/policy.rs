@@ -133,9 +133,11 @@ impl Cds {
             }
         };
         let names = self.names.update(&priorities.priorities);
+        // A29: each leaf has its own TLS settings.
+        let security = leaf.config.settings.security.of_cluster(leaf.cluster().tls.as_ref());
         let update = Update {
             config: leaf_tree(&leaf, drops, &names, &policy_config),
-            endpoints: self.endpoints.update(priorities, &names, lb_policy::grouping(policy)),
+            endpoints: self.endpoints.update(priorities, &names, lb_policy::grouping(policy), &security),
             resolution_note: leaf.note.clone(),
             // No policy below needs it, and it changes with every other cluster.
             shared: None,

@@ -69,9 +69,18 @@ impl Live {
 
     /// Sets or removes the subchannel of the address. Returns true if a pick waits for this.
     pub(super) fn set_target(&self, target: Option<&Arc<PickTarget>>) -> bool {
-        self.target.store(target.cloned());
+        let old = self.target.swap(target.cloned());
         match (target, self.state()) {
             (Some(_), None) => self.set_state(Some(ConnectivityState::Idle)),
+            // A29: of another connection, because it is secured differently.
+            (Some(new), Some(_)) if old.is_some_and(|old| !Arc::ptr_eq(&old.slot, &new.slot)) => {
+                let connected = new.slot.is_connected();
+                self.set_state(Some(if connected {
+                    ConnectivityState::Ready
+                } else {
+                    ConnectivityState::Idle
+                }))
+            }
             (None, Some(_)) => self.set_state(None),
             _ => false,
         }

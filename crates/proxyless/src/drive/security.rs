@@ -1,0 +1,135 @@
+//! How each connection attempt of a channel is secured.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use proxyless_balancer::api::Security;
+use proxyless_mesh::security::EndpointTls;
+use proxyless_tls::{ClientTls, SecureConnector, TlsSettings};
+use proxyless_transport::{Address, ConnectError, Connecting, Connector};
+
+use crate::credentials::{Fallback, XdsCredentials};
+
+/// The TLS of a client; the reason if there is none.
+pub(crate) type MaybeTls = Result<Arc<ClientTls>, Arc<str>>;
+
+/// Secures the connections of one channel.
+#[derive(Clone)]
+pub(crate) struct ConnectionSecurity {
+    pub(crate) credentials: XdsCredentials,
+    /// The name of the target, which the servers of the TLS fallback must have.
+    pub(crate) target_name: Arc<str>,
+    pub(crate) tls: MaybeTls,
+    /// Opens the byte streams.
+    pub(crate) connector: Arc<dyn Connector>,
+}
+
+/// The connector of one attempt.
+pub(super) enum AttemptConnector {
+    Plaintext(Arc<dyn Connector>),
+    Tls { connector: SecureConnector, identity: bool },
+    Refused(Refused),
+}
+
+impl ConnectionSecurity {
+    /// The connector for an endpoint with this security.
+    pub(super) fn connector(&self, security: Option<&Security>) -> AttemptConnector {
+        let (settings, hostname) = match (security, &self.credentials) {
+            (Some(security), _) => match security.settings::<EndpointTls>() {
+                Some(EndpointTls { tls, hostname }) => {
+                    (TlsSettings::Upstream(Arc::clone(tls)), hostname.as_deref())
+                }
+                // Never less than what was asked for.
+                None => {
+                    return AttemptConnector::refused("the security settings of the endpoint are unknown");
+                }
+            },
+            (None, XdsCredentials::Plaintext | XdsCredentials::Xds(Fallback::Plaintext)) => {
+                return AttemptConnector::Plaintext(Arc::clone(&self.connector));
+            }
+            (None, XdsCredentials::Xds(Fallback::Tls(files))) => {
+                (TlsSettings::Server(files.clone()), Some(&*self.target_name))
+            }
+            (None, XdsCredentials::Xds(Fallback::None)) => {
+                return AttemptConnector::refused(
+                    "its cluster has no TLS settings, and the channel's credentials have no fallback",
+                );
+            }
+        };
+        match &self.tls {
+            Ok(tls) => {
+                let identity = match &settings {
+                    TlsSettings::Upstream(tls) => tls.identity.is_some(),
+                    TlsSettings::Server(files) => files.identity.is_some(),
+                };
+                let connector = secure(&self.connector, tls, settings, hostname);
+                AttemptConnector::Tls { connector, identity }
+            }
+            Err(why) => AttemptConnector::refused(why),
+        }
+    }
+}
+
+/// Secures the byte streams of a connector.
+pub(super) fn secure(
+    connector: &Arc<dyn Connector>,
+    tls: &Arc<ClientTls>,
+    settings: TlsSettings,
+    hostname: Option<&str>,
+) -> SecureConnector {
+    let server_name = settings.server_name(hostname).map(Arc::from);
+    SecureConnector::new(Arc::clone(connector), Arc::clone(tls), settings, server_name)
+}
+
+impl AttemptConnector {
+    fn refused(why: &str) -> Self {
+        Self::Refused(Refused(why.into()))
+    }
+
+    pub(super) fn connector(&self) -> &dyn Connector {
+        match self {
+            Self::Plaintext(connector) => &**connector,
+            Self::Tls { connector, .. } => connector,
+            Self::Refused(refused) => refused,
+        }
+    }
+
+    /// The reason of a failed attempt.
+    pub(super) fn reason(&self, error: &ConnectError) -> String {
+        let reason = error.reason();
+        match self {
+            // TLS 1.3: a server refuses a client after the handshake of the client has ended.
+            Self::Tls { connector, identity: false }
+                if connector.info().is_some() && !matches!(error, ConnectError::Io { .. }) =>
+            {
+                format!(
+                    "{reason} (the TLS handshake succeeded: the server may require a certificate of the client, \
+                     but the TLS settings have none)"
+                )
+            }
+            _ => reason,
+        }
+    }
+}
+
+/// A connector that refuses every attempt.
+pub(super) struct Refused(Arc<str>);
+
+impl Refused {
+    pub(super) fn new(why: &str) -> Self {
+        Self(why.into())
+    }
+}
+
+impl Connector for Refused {
+    fn connect<'a>(&'a self, _: &'a Address) -> Connecting<'a> {
+        Box::pin(async move { Err(io::Error::other(&*self.0)) })
+    }
+}
+
+impl fmt::Debug for ConnectionSecurity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionSecurity").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
