@@ -118,7 +118,9 @@ fn a27_16_the_first_supported_credentials_win() {
     let list = json!([{"type": "x"}, {"type": "google_default"}, {"type": "tls"}, {"type": "insecure"}]);
     assert_eq!(found(list.clone(), &all()), ChannelCreds::GoogleDefault);
     assert_eq!(found(list.clone(), &BootstrapOptions { google_default: false, ..all() }), tls);
-    assert_eq!(found(list, &BootstrapOptions::default()), ChannelCreds::Insecure);
+    assert_eq!(found(list.clone(), &BootstrapOptions::default()), tls);
+    let insecure = BootstrapOptions { tls: false, google_default: false, ..all() };
+    assert_eq!(found(list, &insecure), ChannelCreds::Insecure);
     // Entries after it are not used, so that only their syntax counts.
     let broken = json!({"type": "tls", "config": {"certificate_file": "/cert"}});
     assert_eq!(found(json!([{"type": "insecure"}, broken]), &all()), ChannelCreds::Insecure);
