@@ -28,7 +28,7 @@ pub(crate) struct ConnectionSecurity {
 /// The connector of one attempt.
 pub(super) enum AttemptConnector {
     Plaintext(Arc<dyn Connector>),
-    Tls { connector: SecureConnector, identity: bool },
+    Tls { connector: Box<SecureConnector>, identity: bool },
     Refused(Refused),
 }
 
@@ -63,7 +63,7 @@ impl ConnectionSecurity {
                     TlsSettings::Upstream(tls) => tls.identity.is_some(),
                     TlsSettings::Server(files) => files.identity.is_some(),
                 };
-                let connector = secure(&self.connector, tls, settings, hostname);
+                let connector = Box::new(secure(&self.connector, tls, settings, hostname));
                 AttemptConnector::Tls { connector, identity }
             }
             Err(why) => AttemptConnector::refused(why),
@@ -90,7 +90,7 @@ impl AttemptConnector {
     pub(super) fn connector(&self) -> &dyn Connector {
         match self {
             Self::Plaintext(connector) => &**connector,
-            Self::Tls { connector, .. } => connector,
+            Self::Tls { connector, .. } => &**connector,
             Self::Refused(refused) => refused,
         }
     }

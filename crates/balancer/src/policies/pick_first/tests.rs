@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::PickFirstConfig;
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
-use crate::api::{Endpoint, Endpoints, Update};
+use crate::api::{Endpoint, Endpoints, Security, Update};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
 use crate::tree::{Publication, TreeEffect};
 
@@ -246,6 +246,30 @@ fn update_of_the_host_name_reaches_calls_and_keeps_the_connection() {
     // Events of the new handle arrive.
     bench.close(address(1));
     assert_eq!(bench.state(), Idle);
+}
+
+#[test]
+fn a29_other_security_means_another_connection_and_calls_wait_for_it() {
+    let mut bench = bench([1]);
+    bench.ready(address(1));
+    bench.take_effects();
+    let secured = |id| Endpoint { security: Some(Arc::new(Security::new(id, ()))), ..endpoint(1) };
+    bench.update(config(), Endpoints::of([secured(1)]));
+    assert_eq!(bench.pick(), Picked::Queue);
+    bench.exit_idle();
+    let effects = bench.take_effects();
+    let [TreeEffect::Connect { address: to, security: Some(security), .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((*to, security.id()), (address(1), 1));
+    assert_eq!(bench.pick(), Picked::Queue, "the old connection takes no more calls");
+    // Settings that change during an attempt replace it.
+    bench.update(config(), Endpoints::of([secured(2)]));
+    let effects = bench.take_effects();
+    let of_two = |effect: &TreeEffect| matches!(effect, TreeEffect::Connect { security: Some(to), .. } if to.id() == 2);
+    assert!(effects.iter().any(of_two), "{effects:?}");
+    let cancelled = |effect: &TreeEffect| matches!(effect, TreeEffect::CancelConnect { .. });
+    assert!(effects.iter().any(cancelled), "{effects:?}");
 }
 
 #[test]
