@@ -133,7 +133,8 @@ async fn a29_an_rpc_over_mtls_and_changed_settings_lose_none() -> TestResult {
     plane.set(tls_cluster(Some(SPIFFE_ID)));
     let channel = tls_channel(&plane, &folder, XdsCredentials::default());
     assert_eq!(ask(&channel).await?, "a");
-    // New settings mean new connections, and files are read again for these: a certificate of the client that rotates.
+    // New settings mean new connections. The files change at the same time, but are read once a second only: how many of
+    // the certificates are used is not checked.
     let traffic = Load::start(&channel, 2);
     for round in 0..6 {
         folder.write_identity(&ca.issue(Leaf::new(&format!("client {round}"))))?;
