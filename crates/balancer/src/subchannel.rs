@@ -148,7 +148,7 @@ impl SubchannelCore {
                     Effect::Changed
                 }
                 Phase::Ready { attempt: current, since, retry_at } if current == attempt => {
-                    tracing::debug!(target: "subchannel", address = %self.address, why, "connection lost");
+                    tracing::debug!(target: targets::SUBCHANNEL, address = %self.address, why, "connection lost");
                     self.slot.store(None);
                     let next = self.after_loss(now, since, retry_at, &why);
                     self.enter(next);

@@ -115,7 +115,8 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Sets the feature gates; by default those of the environment.
+    /// Sets the feature gates; by default those of the environment ([`Gates::from_env`]), whereas all gates of
+    /// [`Gates::default`] are closed.
     ///
     /// ```
     /// let mut gates = proxyless::Gates::default();
@@ -307,7 +308,7 @@ impl XdsChannelBuilder {
     pub fn build(self) -> Result<XdsChannel, BuildError> {
         let name = Arc::clone(XdsTarget::parse(&self.target)?.name());
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-        let gates = self.gates.unwrap_or_else(|| Gates::from_variables(|name| std::env::var(name).ok()));
+        let gates = self.gates.unwrap_or_else(Gates::from_env);
         let bootstrap = match self.bootstrap {
             Some(ref bootstrap) => bootstrap.clone(),
             None => Bootstrap::from_env_with(&BootstrapOptions::default().with_gates(gates))?,

@@ -43,7 +43,7 @@ impl ManagedClusters {
             while last.next_if(|last| last.id < id).is_some() {}
             let last = last.next_if(|last| last.id == id && last.name == *name);
             let config = last.filter(|_| same_settings).map(|last| Arc::clone(&last.config));
-            let slice = last.filter(|_| !stale.contains(name)).and_then(|last| last.view.clone());
+            let slice = last.filter(|_| !stale.contains(name)).and_then(|last| last.slice.clone());
             ManagedCluster {
                 id,
                 name: Arc::clone(name),
@@ -51,7 +51,7 @@ impl ManagedClusters {
                     let (cluster, settings) = (Arc::clone(name), Arc::clone(settings));
                     Arc::new(CdsConfig { cluster, lb_policy: None, settings })
                 }),
-                view: Some(slice.unwrap_or_else(|| Arc::new(ClusterSlice::new(xds, name)))),
+                slice: Some(slice.unwrap_or_else(|| Arc::new(ClusterSlice::new(xds, name)))),
             }
         });
         self.config = Arc::new(ClusterManagerConfig { clusters: managed.collect() });
@@ -84,7 +84,7 @@ mod tests {
             .zip(&managed.config.clusters)
             .map(|(before, after)| {
                 assert!(Arc::ptr_eq(&before.config, &after.config));
-                Arc::ptr_eq(before.view.as_ref().unwrap(), after.view.as_ref().unwrap())
+                Arc::ptr_eq(before.slice.as_ref().unwrap(), after.slice.as_ref().unwrap())
             })
             .collect();
         assert_eq!(same, [false, true, false], "the leaf and what is above it");

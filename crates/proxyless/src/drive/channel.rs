@@ -257,8 +257,8 @@ impl ChannelDriver {
     /// The xDS client has panicked. Its resources stay in use until a new one delivers others.
     fn leave_client(&mut self) {
         let pause = self.subscription.leave_panicked();
-        tracing::error!(target: targets::CHANNEL, target_uri = %self.parts.target, ?pause,
-            "the xDS client panicked; another one follows after a pause");
+        tracing::error!(target: targets::CHANNEL, target_uri = %self.parts.target,
+            "the xDS client panicked; restarting it after {pause:?}");
         self.history.trace.client_panicked();
     }
 

@@ -24,7 +24,7 @@ pub(crate) type DataConnection = Connection<RequestBody>;
 
 /// An event of a connection, from its task.
 pub(crate) struct ConnectionUpdate {
-    connection: SubchannelId,
+    subchannel: SubchannelId,
     attempt: AttemptId,
     address: SocketAddr,
     kind: Kind,
@@ -44,7 +44,7 @@ enum Kind {
 /// Sends the updates of one attempt; in any case its end, even if the user's connector panics.
 struct Updates {
     driver: UnboundedSender<ConnectionUpdate>,
-    connection: SubchannelId,
+    subchannel: SubchannelId,
     attempt: AttemptId,
     address: SocketAddr,
     ended: bool,
@@ -52,9 +52,9 @@ struct Updates {
 
 impl Updates {
     fn send(&self, kind: Kind) {
-        let Self { connection, attempt, address, .. } = *self;
+        let Self { subchannel, attempt, address, .. } = *self;
         // The channel's driver ends before its connections only when everything is being dropped.
-        let _ = self.driver.send(ConnectionUpdate { connection, attempt, address, kind });
+        let _ = self.driver.send(ConnectionUpdate { subchannel, attempt, address, kind });
     }
 
     fn ended(&mut self, event: ConnectionEvent) {
@@ -107,7 +107,7 @@ impl Connections {
 
     pub(crate) fn connect(
         &mut self,
-        connection: SubchannelId,
+        subchannel: SubchannelId,
         attempt: AttemptId,
         address: SocketAddr,
         security: Option<&Security>,
@@ -115,7 +115,7 @@ impl Connections {
         keepalive_interval: Option<Duration>,
     ) {
         let mut updates =
-            Updates { driver: self.updates.clone(), connection, attempt, address, ended: false };
+            Updates { driver: self.updates.clone(), subchannel, attempt, address, ended: false };
         let (connector, descriptors) = (self.security.connector(security), Arc::clone(&self.descriptors));
         let options = ConnectOptions { connect_timeout: timeout, keepalive_interval, ..self.options.clone() };
         let task = tokio::spawn(async move {
@@ -152,17 +152,17 @@ impl Connections {
                 Lost::Closed(reason) => ConnectionEvent::Closed(reason),
             });
         });
-        self.live.insert((connection, attempt), Live { task: task.abort_handle(), connection: None });
+        self.live.insert((subchannel, attempt), Live { task: task.abort_handle(), connection: None });
     }
 
     /// Cancels the attempt, or starts no new calls on its connection; those in flight finish.
-    pub(crate) fn close(&mut self, connection: SubchannelId, attempt: AttemptId) {
-        self.live.remove(&(connection, attempt));
+    pub(crate) fn close(&mut self, subchannel: SubchannelId, attempt: AttemptId) {
+        self.live.remove(&(subchannel, attempt));
     }
 
     /// The number of calls on a live connection.
-    pub(crate) fn streams(&self, connection: SubchannelId, attempt: AttemptId) -> Option<u64> {
-        let live = self.live.get(&(connection, attempt))?.connection.as_ref()?;
+    pub(crate) fn streams(&self, subchannel: SubchannelId, attempt: AttemptId) -> Option<u64> {
+        let live = self.live.get(&(subchannel, attempt))?.connection.as_ref()?;
         u64::try_from(live.streams()).ok()
     }
 
@@ -171,8 +171,8 @@ impl Connections {
         &mut self,
         update: ConnectionUpdate,
     ) -> Option<(SubchannelId, AttemptId, ConnectionEvent)> {
-        let ConnectionUpdate { connection, attempt, kind, .. } = update;
-        let key = (connection, attempt);
+        let ConnectionUpdate { subchannel, attempt, kind, .. } = update;
+        let key = (subchannel, attempt);
         let event = match kind {
             Kind::Ready(live) => {
                 self.live.get_mut(&key)?.connection = Some(Arc::clone(&live));
@@ -184,7 +184,7 @@ impl Connections {
                 event
             }
         };
-        Some((connection, attempt, event))
+        Some((subchannel, attempt, event))
     }
 }
 

@@ -22,16 +22,16 @@ pub(super) struct Ids {
 impl Ids {
     fn forget(&mut self, live: &[SubchannelNode]) {
         let attempts: BTreeMap<_, _> = live.iter().map(|node| (node.subchannel, node.attempt)).collect();
-        self.connections.retain(|connection, _| attempts.contains_key(connection));
-        self.sockets.retain(|(connection, attempt), _| attempts.get(connection) == Some(&Some(*attempt)));
+        self.connections.retain(|subchannel, _| attempts.contains_key(subchannel));
+        self.sockets.retain(|(subchannel, attempt), _| attempts.get(subchannel) == Some(&Some(*attempt)));
     }
 
-    fn connection(&mut self, connection: SubchannelId) -> u64 {
-        *self.connections.entry(connection).or_insert_with(clock::next_id)
+    fn connection(&mut self, subchannel: SubchannelId) -> u64 {
+        *self.connections.entry(subchannel).or_insert_with(clock::next_id)
     }
 
-    fn socket(&mut self, connection: SubchannelId, attempt: AttemptId) -> u64 {
-        *self.sockets.entry((connection, attempt)).or_insert_with(clock::next_id)
+    fn socket(&mut self, subchannel: SubchannelId, attempt: AttemptId) -> u64 {
+        *self.sockets.entry((subchannel, attempt)).or_insert_with(clock::next_id)
     }
 }
 
@@ -44,7 +44,7 @@ impl ChannelDriver {
         let connections: Vec<_> =
             nodes.into_iter().map(|node| connection(&self.connections, node, ids)).collect();
         let tree = self.core.describe(clock::now());
-        view(&self.parts, history, tree, connections, |connection| ids.connections.get(&connection).copied())
+        view(&self.parts, history, tree, connections, |subchannel| ids.connections.get(&subchannel).copied())
     }
 }
 

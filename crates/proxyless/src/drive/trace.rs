@@ -96,13 +96,13 @@ impl Trace {
         self.queries.remove(&query);
     }
 
-    pub(super) fn connecting(&mut self, connection: SubchannelId, address: SocketAddr) {
-        self.push(Entry::Connection(connection, address, Happened::Connecting));
+    pub(super) fn connecting(&mut self, subchannel: SubchannelId, address: SocketAddr) {
+        self.push(Entry::Connection(subchannel, address, Happened::Connecting));
     }
 
     pub(super) fn connection(
         &mut self,
-        connection: SubchannelId,
+        subchannel: SubchannelId,
         address: SocketAddr,
         event: &ConnectionEvent,
     ) {
@@ -114,7 +114,7 @@ impl Trace {
             }
             ConnectionEvent::Closed(why) => Happened::Lost(why.to_string()),
         };
-        self.push(Entry::Connection(connection, address, what));
+        self.push(Entry::Connection(subchannel, address, what));
     }
 
     pub(super) fn policy(&mut self, event: PolicyEvent) {
@@ -173,13 +173,13 @@ impl Trace {
         self.total
     }
 
-    /// The events as text; `id` returns the id of a connection.
+    /// The events as text; `id` returns the id of a subchannel.
     pub(super) fn events(&self, mut id: impl FnMut(SubchannelId) -> Option<u64>) -> Vec<Event> {
         let mut connected = BTreeSet::new();
         let event = |(time, entry): &(Time, Entry)| {
-            let (severity, connection, what) = entry.describe(&mut connected);
-            let connection = connection.and_then(&mut id);
-            Event { time: clock::wall_time(*time), severity, what, subchannel: connection }
+            let (severity, subchannel, what) = entry.describe(&mut connected);
+            let subchannel = subchannel.and_then(&mut id);
+            Event { time: clock::wall_time(*time), severity, what, subchannel }
         };
         self.entries.iter().map(event).collect()
     }
@@ -217,13 +217,13 @@ impl Entry {
             Self::Resolved((host, port), Err(why)) => {
                 (Severity::Warning, None, format!("{host}:{port}: {why}"))
             }
-            Self::Connection(connection, address, what) => {
+            Self::Connection(subchannel, address, what) => {
                 let (severity, what) = match what {
-                    Happened::Connecting if connected.contains(connection) => {
+                    Happened::Connecting if connected.contains(subchannel) => {
                         (Severity::Info, "reconnecting".into())
                     }
                     Happened::Connecting => (Severity::Info, "connecting".into()),
-                    Happened::Connected if connected.insert(*connection) => {
+                    Happened::Connected if connected.insert(*subchannel) => {
                         (Severity::Info, "connected".into())
                     }
                     Happened::Connected => (Severity::Info, "reconnected".into()),
@@ -231,7 +231,7 @@ impl Entry {
                     Happened::GoingAway(why) => (Severity::Info, format!("going away: {why}")),
                     Happened::Lost(why) => (Severity::Warning, format!("connection lost: {why}")),
                 };
-                (severity, Some(*connection), format!("{address}: {what}"))
+                (severity, Some(*subchannel), format!("{address}: {what}"))
             }
             Self::ClientPanicked => {
                 let what = "the xDS client panicked; its resources stay in use until another one answers";
@@ -260,7 +260,7 @@ mod tests {
         for i in 0..KEPT as u64 + 10 {
             trace.connecting(SubchannelId(i), "127.0.0.1:1".parse().unwrap());
         }
-        let events = trace.events(|connection| Some(connection.0));
+        let events = trace.events(|subchannel| Some(subchannel.0));
         assert_eq!((events.len(), trace.total()), (KEPT, KEPT as u64 + 10));
         assert_eq!((events[0].subchannel, events[KEPT - 1].subchannel), (Some(10), Some(KEPT as u64 + 9)));
     }
@@ -289,7 +289,7 @@ mod tests {
         trace.panicked(&proxyless_transport::panics::contain(|| panic!("oh")).unwrap_err());
         trace.restarted(1);
         connect(&mut trace);
-        let events = trace.events(|connection| Some(connection.0));
+        let events = trace.events(|subchannel| Some(subchannel.0));
         let events: Vec<_> = events.iter().map(|event| (event.subchannel, event.what.as_str())).collect();
         let expected = [
             (None, "127.0.0.1:1: connecting"),

@@ -1,3 +1,5 @@
+//! The cds policy: turns the cluster of an update into the configuration and the endpoints of its child.
+
 use std::sync::{Arc, LazyLock};
 
 use proxyless_balancer::api::{

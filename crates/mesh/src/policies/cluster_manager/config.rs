@@ -27,27 +27,27 @@ pub struct ManagedCluster {
     /// The configuration of the child.
     pub config: Arc<dyn PolicyConfig>,
     /// The cluster's part of the channel's configuration.
-    pub view: Option<Arc<ClusterSlice>>,
+    pub slice: Option<Arc<ClusterSlice>>,
 }
 
 impl ManagedCluster {
     /// Whether both are the same in memory, so that there is nothing to do.
     pub(super) fn ptr_eq(&self, other: &Self) -> bool {
-        self.has_same_key(other) && Arc::ptr_eq(&self.config, &other.config) && self.has_same_view(other)
+        self.has_same_key(other) && Arc::ptr_eq(&self.config, &other.config) && self.has_same_slice(other)
     }
 
     pub(super) fn has_same_key(&self, other: &Self) -> bool {
         self.id == other.id && (Arc::ptr_eq(&self.name, &other.name) || self.name == other.name)
     }
 
-    fn has_same_view(&self, other: &Self) -> bool {
-        self.view.as_ref().map(Arc::as_ptr) == other.view.as_ref().map(Arc::as_ptr)
+    fn has_same_slice(&self, other: &Self) -> bool {
+        self.slice.as_ref().map(Arc::as_ptr) == other.slice.as_ref().map(Arc::as_ptr)
     }
 }
 
 impl PartialEq for ManagedCluster {
     fn eq(&self, other: &Self) -> bool {
-        self.has_same_key(other) && self.has_same_view(other) && *self.config == *other.config
+        self.has_same_key(other) && self.has_same_slice(other) && *self.config == *other.config
     }
 }
 

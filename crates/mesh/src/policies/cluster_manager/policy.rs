@@ -80,7 +80,7 @@ impl Policy for ClusterManager {
                 config: Arc::clone(&cluster.config),
                 endpoints: Endpoints::none(),
                 resolution_note: update.resolution_note.clone(),
-                shared: cluster.view.clone().map(|slice| slice as Arc<_>),
+                shared: cluster.slice.clone().map(|slice| slice as Arc<_>),
             };
             if let Err(error) = child.update(&update, cx) {
                 errors.push(format!("cluster {}: {error}", cluster.name));

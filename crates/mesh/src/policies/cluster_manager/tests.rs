@@ -45,7 +45,7 @@ fn config(clusters: &[(u32, &'static str, ConnectivityState)]) -> Arc<ClusterMan
         id,
         name: name.into(),
         config: Arc::new(Stub { name, state }),
-        view: None,
+        slice: None,
     });
     Arc::new(ClusterManagerConfig { clusters: clusters.collect() })
 }
