@@ -82,7 +82,8 @@ fn frame(data: &[u8]) -> Option<Frame<'_>> {
     Some(Frame {
         kind,
         flags,
-        stream: u32::from_be_bytes([s0, s1, s2, s3]),
+        // The reserved bit is ignored.
+        stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]),
         payload: rest.get(..length),
         rest: rest.get(length..).unwrap_or_default(),
     })

@@ -40,8 +40,9 @@ struct Held {
 }
 
 impl Held {
-    fn has_error(&self) -> bool {
-        matches!(self.changed, Some(WatchEvent::Changed(Err(_))))
+    /// Whether the server has said that the resource is not usable.
+    fn is_lost(&self) -> bool {
+        matches!(&self.changed, Some(WatchEvent::Changed(Err(error))) if !error.kind.is_about_server())
     }
 }
 
@@ -57,7 +58,7 @@ impl Delivery {
             let held = slow.held.entry(watch.watch).or_default();
             match &event {
                 // An unreachable server takes back nothing of what it said about the resource.
-                WatchEvent::Changed(Err(error)) if error.kind.is_about_server() && held.has_error() => {}
+                WatchEvent::Changed(Err(error)) if error.kind.is_about_server() && held.is_lost() => {}
                 WatchEvent::Changed(_) => *held = Held { changed: Some(event), ambient: None },
                 WatchEvent::Ambient(_) => held.ambient = Some(event),
             }
