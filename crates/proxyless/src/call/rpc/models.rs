@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::super::settings::{CallSettings, RetryOptions};
 use super::*;
+use crate::credentials::XdsCredentials;
 use crate::drive::channel::Command;
 use crate::snapshot::{End, Published};
 
@@ -35,7 +36,7 @@ fn channel() -> (Arc<Shared>, UnboundedReceiver<Command>) {
         published: Arc::new(Published::new()),
         channel_id: 0,
         commands,
-        calls: CallSettings::new(runtime(), RetryOptions::default(), 16 << 10),
+        calls: CallSettings::new(runtime(), RetryOptions::default(), 16 << 10, &XdsCredentials::default()),
     };
     (Arc::new(shared), inbox)
 }
