@@ -107,12 +107,18 @@
 //! | feature | default | |
 //! |---|---|---|
 //! | `dns` | yes | the system's DNS resolves the host names of LOGICAL_DNS clusters, see [`dns`] |
+//! | `tls-ring` | yes | the cryptography of TLS is ring, unless the program has installed a provider of rustls |
+//! | `tls-aws-lc` | no | the same with aws-lc |
+//!
+//! # Security
+//! By default connections use TLS where the control plane asks for it, and plaintext elsewhere;
+//! [`XdsChannelBuilder::credentials`] changes that (gRFC A29).
 //!
 //! # Public dependencies
 //! Types of these crates are part of the API: `tonic` 0.14 (`Status`, `body::Body`), `http` 1, `http-body` 1,
 //! `tower-service` 0.3, `tokio` 1 (`sync::watch`, `io`, and the runtime that channels run in), `bytes` 1, `serde` 1 and
-//! `serde_json` 1 (in [`inspect`] and [`bootstrap`]). The crates `proxyless-xds`, `-mesh`, `-balancer`, `-transport`
-//! and `-sans-io` are implementation details: use their types through this crate.
+//! `serde_json` 1 (in [`inspect`] and [`bootstrap`]). The crates `proxyless-xds`, `-mesh`, `-balancer`, `-transport`,
+//! `-tls` and `-sans-io` are implementation details: use their types through this crate.
 //!
 //! # Panics, forks, suspension
 //! **A panic ends one task.** A bug in proxyless, or a panic in the program's own parts of it (a [`connect::Connector`]
