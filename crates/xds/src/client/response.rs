@@ -28,14 +28,14 @@ pub(super) struct Verdict {
 /// One resource.
 #[derive(Debug)]
 pub(super) struct Judged {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ResourceOutcome,
     /// As received; empty if it was not.
     pub(super) raw: Any,
 }
 
 /// The outcome for one resource.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum ResourceOutcome {
     /// The bytes equal the cached ones.
     Unchanged,
     /// A wrapper without a resource: the server still has what it sent before (the time to live starts again).
@@ -77,8 +77,10 @@ impl Judge<'_> {
                     let why = "must have a name and a status other than OK";
                     verdict.faults.push(format_args!("resource_errors[{i}]: {why}"));
                 } else {
-                    let outcome =
-                        Outcome::Reported { code: Code::from_i32(status.code), message: status.message };
+                    let outcome = ResourceOutcome::Reported {
+                        code: Code::from_i32(status.code),
+                        message: status.message,
+                    };
                     let reported = Judged { outcome, raw: Any::default() };
                     verdict.outcomes.entry(name.into()).or_insert(reported);
                 }
@@ -92,17 +94,17 @@ impl Judge<'_> {
 
     fn resource(&self, i: usize, any: Any, verdict: &mut Verdict) {
         let (name, outcome) = match self.cached.and_then(|cached| cached.name_of(&any)) {
-            Some(name) => (name, Outcome::Unchanged),
+            Some(name) => (name, ResourceOutcome::Unchanged),
             None => {
                 let known = |name: &str| self.cached.and_then(|cached| cached.resource(name));
                 let update = decode_update(self.resource_type, &any.type_url, &any.value, self.cx, &known);
                 match update {
-                    Update::Heartbeat(name) => (name.into(), Outcome::Heartbeat),
+                    Update::Heartbeat(name) => (name.into(), ResourceOutcome::Heartbeat),
                     Update::Resource(decoded) => {
                         let outcome = match decoded.resource {
-                            Ok(resource) => Outcome::Valid(resource),
+                            Ok(resource) => ResourceOutcome::Valid(resource),
                             Err(violations) => {
-                                Outcome::Invalid(cut(violations.to_string(), MAX_ERROR_BYTES).into())
+                                ResourceOutcome::Invalid(cut(violations.to_string(), MAX_ERROR_BYTES).into())
                             }
                         };
                         match decoded.name {
@@ -115,16 +117,16 @@ impl Judge<'_> {
         };
         match verdict.outcomes.get_mut(&name) {
             // A heartbeat adds nothing to the resource itself.
-            Some(_) if matches!(outcome, Outcome::Heartbeat) => {}
+            Some(_) if matches!(outcome, ResourceOutcome::Heartbeat) => {}
             // A duplicate is harmless, and if invalid it is listed once.
             Some(first) if first.raw == any => {}
-            Some(first) if !matches!(first.outcome, Outcome::Heartbeat) => {
+            Some(first) if !matches!(first.outcome, ResourceOutcome::Heartbeat) => {
                 let why = "occurs twice in the response, with different content";
                 verdict.faults.push(format_args!("resource {i} ({name}): {why}"));
-                first.outcome = Outcome::Invalid(why.into());
+                first.outcome = ResourceOutcome::Invalid(why.into());
             }
             _ => {
-                if let Outcome::Invalid(why) = &outcome {
+                if let ResourceOutcome::Invalid(why) = &outcome {
                     verdict.faults.push(format_args!("resource {i} ({name}): {why}"));
                 }
                 let outcome = self.worth_keeping(&name, outcome);
@@ -134,11 +136,11 @@ impl Judge<'_> {
     }
 
     /// Drops the parts of an outcome that matter only for requested resources.
-    fn worth_keeping(&self, name: &str, outcome: Outcome) -> Outcome {
+    fn worth_keeping(&self, name: &str, outcome: ResourceOutcome) -> ResourceOutcome {
         let asked = self.cached.is_some_and(|cached| cached.contains(name));
         match outcome {
-            Outcome::Valid(_) if !asked => Outcome::Unasked,
-            Outcome::Invalid(_) if !asked => Outcome::Invalid(Arc::default()),
+            ResourceOutcome::Valid(_) if !asked => ResourceOutcome::Unasked,
+            ResourceOutcome::Invalid(_) if !asked => ResourceOutcome::Invalid(Arc::default()),
             outcome => outcome,
         }
     }
@@ -153,8 +155,8 @@ impl Verdict {
     }
 
     /// Records a resource without a readable name.
-    fn unnamed(&mut self, i: usize, outcome: Outcome) {
-        let why = if let Outcome::Invalid(why) = &outcome { why } else { "has no name" };
+    fn unnamed(&mut self, i: usize, outcome: ResourceOutcome) {
+        let why = if let ResourceOutcome::Invalid(why) = &outcome { why } else { "has no name" };
         self.faults.push(format_args!("resource {i}: {why}"));
         self.unnamed = true;
         self.absence_is_deletion = false;
@@ -166,8 +168,11 @@ impl Verdict {
         let why = format!("the whole response is rejected: {}", self.faults.text());
         let why = Arc::<str>::from(cut(why, MAX_ERROR_BYTES));
         for Judged { outcome, .. } in self.outcomes.values_mut() {
-            if matches!(outcome, Outcome::Unchanged | Outcome::Valid(_) | Outcome::Unasked) {
-                *outcome = Outcome::Invalid(Arc::clone(&why));
+            if matches!(
+                outcome,
+                ResourceOutcome::Unchanged | ResourceOutcome::Valid(_) | ResourceOutcome::Unasked
+            ) {
+                *outcome = ResourceOutcome::Invalid(Arc::clone(&why));
             }
         }
         self.absence_is_deletion = false;

@@ -7,13 +7,13 @@ use prost::Message as _;
 use proxyless_sans_io::Time;
 use proxyless_sans_io::values::Code;
 
-use super::ads_stream::{AdsStream, Answer, Rejected};
+use super::ads_stream::{Acknowledgement, AdsStream, Rejected};
 use super::api::ResourceErrorKind;
 use super::core::{Cause, Rejection, XdsCore, shown};
 use super::faults::MAX_ERROR_BYTES;
 use super::messages::{DiscoveryResponse, ResponseHead};
 use super::resource_state::{Received, Standing};
-use super::response::{Judge, Judged, Outcome, Verdict};
+use super::response::{Judge, Judged, ResourceOutcome, Verdict};
 use crate::resource::{DecodeContext, Resource, ResourceType, cut, has_more_resources};
 use crate::targets;
 
@@ -99,7 +99,10 @@ impl XdsCore {
         let Verdict { outcomes, faults, unnamed, absence_is_deletion } = verdict;
 
         let good = |judged: &&Judged| {
-            matches!(judged.outcome, Outcome::Unchanged | Outcome::Valid(_) | Outcome::Unasked)
+            matches!(
+                judged.outcome,
+                ResourceOutcome::Unchanged | ResourceOutcome::Valid(_) | ResourceOutcome::Unasked
+            )
         };
         let counts = self.updates.entry(resource_type).or_default();
         counts.valid += outcomes.values().filter(good).count() as u64;
@@ -116,7 +119,7 @@ impl XdsCore {
             // A27-64, A27-73, A27-83: resources that were not requested are ignored.
             let Some(state) = self.cache.get_mut(resource_type, &name) else { continue };
             // Fast path: of a thousand resources typically one has changed.
-            let unchanged = matches!(judged.outcome, Outcome::Unchanged);
+            let unchanged = matches!(judged.outcome, ResourceOutcome::Unchanged);
             if !unchanged || !state.confirm_settled(from) {
                 self.apply(resource_type, &name, judged, from);
                 touched.push(name);
@@ -146,11 +149,11 @@ impl XdsCore {
     fn apply(&mut self, of: ResourceType, name: &Arc<str>, judged: Judged, from: Received<'_>) {
         let Judged { outcome, raw } = judged;
         // A heartbeat of a missing resource does not end the wait for it.
-        if !matches!(outcome, Outcome::Heartbeat) {
+        if !matches!(outcome, ResourceOutcome::Heartbeat) {
             self.cache.seen(of, name);
         }
         let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
-        if was_deleted && matches!(outcome, Outcome::Unchanged | Outcome::Valid(_)) {
+        if was_deleted && matches!(outcome, ResourceOutcome::Unchanged | ResourceOutcome::Valid(_)) {
             // A53: the end of an ignored deletion is logged, too.
             tracing::info!(
                 target: targets::XDS_CLIENT, server = %self.config.server_uri, %name, version = &*shown(from.version),
@@ -158,25 +161,25 @@ impl XdsCore {
             );
         }
         match outcome {
-            Outcome::Unchanged => {
+            ResourceOutcome::Unchanged => {
                 if let Some(state) = self.cache.get_mut(of, name) {
                     state.confirm(from);
                 }
             }
-            Outcome::Heartbeat | Outcome::Unasked => {}
-            Outcome::Valid(resource) => {
+            ResourceOutcome::Heartbeat | ResourceOutcome::Unasked => {}
+            ResourceOutcome::Valid(resource) => {
                 self.warn_of_unapplied(of, name, &resource);
                 self.cache.store(of, name, (resource, raw), from);
             }
             // A88: an invalid update leaves the last valid one in use, unless the server's feature says otherwise.
-            Outcome::Invalid(why) => {
+            ResourceOutcome::Invalid(why) => {
                 if self.fails_on_data_errors() {
                     self.cache.drop_data(of, name);
                 }
                 let kind = ResourceErrorKind::Invalid { version: shown(from.version), why };
                 self.set_error(of, name, kind, from);
             }
-            Outcome::Reported { code, message } => {
+            ResourceOutcome::Reported { code, message } => {
                 if self.fails_on_data_errors() && DATA_ERROR_CODES.contains(&code) {
                     self.cache.drop_data(of, name);
                 }
@@ -280,7 +283,7 @@ impl XdsCore {
         }
         let version = self.versions.get(&resource_type).cloned().unwrap_or_default();
         if let Some(stream) = &mut self.stream {
-            stream.answer(now, resource_type, Answer { version, nonce, rejected });
+            stream.answer(now, resource_type, Acknowledgement { version, nonce, rejected });
         }
     }
 }
