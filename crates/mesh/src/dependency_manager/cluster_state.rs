@@ -7,7 +7,7 @@ use proxyless_xds::resource::{
     Cluster, ClusterKind, ClusterLoadAssignment, EndpointHealth, MILLION, ResourceType,
 };
 
-use super::resources::{Answer, Wanted};
+use super::resources::{ResourceResult, Wanted};
 use super::{DependencyManager, DnsName, notes};
 use crate::graph::{LeafData, Node};
 use crate::xds_config::{ClusterConfig, ClusterState, EndpointsState, XdsConfig};
@@ -115,8 +115,8 @@ impl DependencyManager {
         if self.is_unreachable(&source) && self.serves(name) {
             return None;
         }
-        let (answer, trouble) = self.endpoints(&source);
-        let (endpoints, own) = match answer? {
+        let (result, trouble) = self.endpoints(&source);
+        let (endpoints, own) = match result? {
             Ok(assignment) => {
                 let odd = match (&source, &trouble) {
                     (Source::Eds(eds), None) => notes::about_assignment(eds, assignment),
@@ -146,7 +146,7 @@ impl DependencyManager {
         by_eds
     }
 
-    /// Whether the only answer about the endpoints is that the control plane is unreachable.
+    /// Whether the only result about the endpoints is that the control plane is unreachable.
     fn is_unreachable(&self, source: &Source) -> bool {
         match source {
             Source::Eds(name) => self.resources.is_unreachable(ResourceType::ClusterLoadAssignment, name),
@@ -154,15 +154,18 @@ impl DependencyManager {
         }
     }
 
-    fn endpoints(&self, source: &Source) -> (Option<Answer<&Arc<ClusterLoadAssignment>>>, Option<&Arc<str>>) {
+    fn endpoints(
+        &self,
+        source: &Source,
+    ) -> (Option<ResourceResult<&Arc<ClusterLoadAssignment>>>, Option<&Arc<str>>) {
         match source {
             Source::Eds(name) => {
                 let ambient = self.resources.ambient(ResourceType::ClusterLoadAssignment, name);
                 (self.resources.endpoints(name), ambient)
             }
             Source::Dns(name) => {
-                let (answer, note) = self.dns.state(name);
-                (answer.map(|answer| answer.as_ref().map_err(Arc::clone)), note)
+                let (result, note) = self.dns.state(name);
+                (result.map(|result| result.as_ref().map_err(Arc::clone)), note)
             }
         }
     }

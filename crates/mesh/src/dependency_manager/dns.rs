@@ -9,7 +9,7 @@ use proxyless_xds::resource::{
     ClusterLoadAssignment, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,
 };
 
-use super::resources::Answer;
+use super::resources::ResourceResult;
 
 /// The name that a LOGICAL_DNS cluster resolves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +36,7 @@ pub(super) struct DnsNames(BTreeMap<DnsName, Resolved>);
 #[derive(Debug, Default)]
 struct Resolved {
     /// `None` until the first result.
-    answer: Option<Answer<Arc<ClusterLoadAssignment>>>,
+    result: Option<ResourceResult<Arc<ClusterLoadAssignment>>>,
     /// The error of the latest attempt.
     note: Option<Arc<str>>,
 }
@@ -67,8 +67,8 @@ impl DnsNames {
     pub(super) fn state(
         &self,
         name: &DnsName,
-    ) -> (Option<&Answer<Arc<ClusterLoadAssignment>>>, Option<&Arc<str>>) {
-        self.0.get(name).map_or((None, None), |resolved| (resolved.answer.as_ref(), resolved.note.as_ref()))
+    ) -> (Option<&ResourceResult<Arc<ClusterLoadAssignment>>>, Option<&Arc<str>>) {
+        self.0.get(name).map_or((None, None), |resolved| (resolved.result.as_ref(), resolved.note.as_ref()))
     }
 
     /// Handles a result; returns true if anything changed.
@@ -82,19 +82,19 @@ impl DnsNames {
             Ok(addresses) => {
                 // Servers rotate their answers: a different order of the same addresses is not a change.
                 let same =
-                    matches!(&resolved.answer, Some(Ok(old)) if set(addresses_of(old)) == set(&addresses));
+                    matches!(&resolved.result, Some(Ok(old)) if set(addresses_of(old)) == set(&addresses));
                 if !same {
-                    resolved.answer = Some(Ok(Arc::new(assignment(name, addresses))));
+                    resolved.result = Some(Ok(Arc::new(assignment(name, addresses))));
                 }
                 resolved.note.take().is_some() || !same
             }
             Err(why) => {
                 let why: Arc<str> = format!("DNS resolution of {name} failed: {why}").into();
-                match &resolved.answer {
+                match &resolved.result {
                     // A37-39: earlier addresses stay in use.
                     Some(Ok(_)) => resolved.note.replace(Arc::clone(&why)) != Some(why),
                     // A37-37: nothing was resolved before.
-                    _ => resolved.answer.replace(Err(Arc::clone(&why))) != Some(Err(why)),
+                    _ => resolved.result.replace(Err(Arc::clone(&why))) != Some(Err(why)),
                 }
             }
         }

@@ -13,7 +13,7 @@ use super::DnsName;
 use super::cluster_state::decides;
 
 /// The resource, or the error.
-pub(super) type Answer<T> = Result<T, Arc<str>>;
+pub(super) type ResourceResult<T> = Result<T, Arc<str>>;
 
 /// A type and a name.
 pub(super) type Key = (ResourceType, Arc<str>);
@@ -48,8 +48,8 @@ pub(super) struct Resources {
 struct Watched {
     id: WatchId,
     /// `None` until the first event.
-    answer: Option<Answer<Resource>>,
-    /// Whether `answer` is only that the control plane is unreachable, which says nothing about the resource.
+    result: Option<ResourceResult<Resource>>,
+    /// Whether `result` is only that the control plane is unreachable, which says nothing about the resource.
     unreachable: bool,
     /// A problem that leaves the resource in use.
     ambient: Option<Arc<str>>,
@@ -74,7 +74,7 @@ impl Resources {
         let mut news = News::Some;
         match event {
             WatchEvent::Changed(changed) => {
-                if let (Some(Ok(old)), Ok(new)) = (&watched.answer, &changed)
+                if let (Some(Ok(old)), Ok(new)) = (&watched.result, &changed)
                     && let (Resource::ClusterLoadAssignment(old), Resource::ClusterLoadAssignment(new)) =
                         (old, new)
                     && decides(old) == decides(new)
@@ -82,13 +82,13 @@ impl Resources {
                     news = News::Endpoints(Arc::clone(&key.1));
                 }
                 match changed {
-                    Ok(resource) => (watched.answer, watched.unreachable) = (Some(Ok(resource)), false),
+                    Ok(resource) => (watched.result, watched.unreachable) = (Some(Ok(resource)), false),
                     Err(error) => watched.fail(&error),
                 }
                 watched.ambient = None;
             }
             WatchEvent::Ambient(None) => watched.ambient = None,
-            WatchEvent::Ambient(Some(error)) => match &watched.answer {
+            WatchEvent::Ambient(Some(error)) => match &watched.result {
                 // A37-21: the earlier value stays in use.
                 Some(Ok(_)) => watched.ambient = Some(text(&error)),
                 // A37-20: there is no earlier value.
@@ -105,7 +105,7 @@ impl Resources {
         }
         let id = WatchId(self.next_id);
         self.next_id += 1;
-        self.watched.insert(key.clone(), Watched { id, answer: None, unreachable: false, ambient: None });
+        self.watched.insert(key.clone(), Watched { id, result: None, unreachable: false, ambient: None });
         self.keys.insert(id, key.clone());
         Some(id)
     }
@@ -126,36 +126,36 @@ impl Resources {
         ended
     }
 
-    pub(super) fn listener(&self, name: &Arc<str>) -> Option<Answer<&Arc<Listener>>> {
-        self.answer(ResourceType::Listener, name, |resource| match resource {
+    pub(super) fn listener(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<Listener>>> {
+        self.result(ResourceType::Listener, name, |resource| match resource {
             Resource::Listener(listener) => Some(listener),
             _ => None,
         })
     }
 
-    pub(super) fn route_config(&self, name: &Arc<str>) -> Option<Answer<&Arc<RouteConfiguration>>> {
-        self.answer(ResourceType::RouteConfiguration, name, |resource| match resource {
+    pub(super) fn route_config(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<RouteConfiguration>>> {
+        self.result(ResourceType::RouteConfiguration, name, |resource| match resource {
             Resource::RouteConfiguration(routes) => Some(routes),
             _ => None,
         })
     }
 
-    pub(super) fn cluster(&self, name: &Arc<str>) -> Option<Answer<&Arc<Cluster>>> {
-        self.answer(ResourceType::Cluster, name, |resource| match resource {
+    pub(super) fn cluster(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<Cluster>>> {
+        self.result(ResourceType::Cluster, name, |resource| match resource {
             Resource::Cluster(cluster) => Some(cluster),
             _ => None,
         })
     }
 
-    pub(super) fn endpoints(&self, name: &Arc<str>) -> Option<Answer<&Arc<ClusterLoadAssignment>>> {
-        self.answer(ResourceType::ClusterLoadAssignment, name, |resource| match resource {
+    pub(super) fn endpoints(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<ClusterLoadAssignment>>> {
+        self.result(ResourceType::ClusterLoadAssignment, name, |resource| match resource {
             Resource::ClusterLoadAssignment(assignment) => Some(assignment),
             _ => None,
         })
     }
 
-    pub(super) fn aggregate(&self, name: &Arc<str>) -> Option<Answer<&Arc<AggregateClusterConfig>>> {
-        self.answer(ResourceType::AggregateClusterConfig, name, |resource| match resource {
+    pub(super) fn aggregate(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<AggregateClusterConfig>>> {
+        self.result(ResourceType::AggregateClusterConfig, name, |resource| match resource {
             Resource::AggregateClusterConfig(children) => Some(children),
             _ => None,
         })
@@ -166,20 +166,20 @@ impl Resources {
         self.watched.get(&(resource_type, Arc::clone(name)))?.ambient.as_ref()
     }
 
-    /// Whether the only answer about a resource is that the control plane is unreachable.
+    /// Whether the only result about a resource is that the control plane is unreachable.
     pub(super) fn is_unreachable(&self, resource_type: ResourceType, name: &Arc<str>) -> bool {
         let watched = self.watched.get(&(resource_type, Arc::clone(name)));
         watched.is_some_and(|watched| watched.unreachable)
     }
 
-    fn answer<'a, T>(
+    fn result<'a, T>(
         &'a self,
         resource_type: ResourceType,
         name: &Arc<str>,
         cast: impl Fn(&'a Resource) -> Option<&'a T>,
-    ) -> Option<Answer<&'a T>> {
-        let answer = self.watched.get(&(resource_type, Arc::clone(name)))?.answer.as_ref()?;
-        Some(match answer {
+    ) -> Option<ResourceResult<&'a T>> {
+        let result = self.watched.get(&(resource_type, Arc::clone(name)))?.result.as_ref()?;
+        Some(match result {
             // The client delivers each watch its own type; anything else would be a bug, but not a reason to panic.
             Ok(resource) => cast(resource).ok_or_else(|| {
                 format!(
@@ -199,11 +199,11 @@ impl Watched {
     fn fail(&mut self, error: &ResourceError) {
         let unreachable = error.kind.is_about_server();
         // An unreachable server does not invalidate what it said before.
-        if unreachable && !self.unreachable && matches!(self.answer, Some(Err(_))) {
+        if unreachable && !self.unreachable && matches!(self.result, Some(Err(_))) {
             return;
         }
         self.unreachable = unreachable;
-        self.answer = Some(Err(text(error)));
+        self.result = Some(Err(text(error)));
     }
 }
 
