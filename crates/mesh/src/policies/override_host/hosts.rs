@@ -13,7 +13,7 @@ use proxyless_sans_io::Time;
 use proxyless_xds::resource::OverrideHostStatus;
 
 use super::config::Sessions;
-use super::live::Live;
+use super::host_state::HostState;
 use super::picker::{HostTable, Row};
 
 /// All addresses.
@@ -40,7 +40,7 @@ struct Host {
     lent: Vec<HandleId>,
     /// The policy's own subchannel; only while the child has none.
     own: Option<SubchannelHandle>,
-    live: Arc<Live>,
+    shared: Arc<HostState>,
 }
 
 impl Hosts {
@@ -59,8 +59,8 @@ impl Hosts {
             for (subchannel, state) in self.lent.iter() {
                 let host = self.by_address.entry(subchannel.target().address).or_default();
                 host.lent.push(subchannel.id());
-                host.live.set_target(Some(subchannel.target()));
-                host.live.set_state(Some(*state));
+                host.shared.set_target(Some(subchannel.target()));
+                host.shared.set_state(Some(*state));
             }
         }
         true
@@ -109,7 +109,7 @@ impl Hosts {
                 address,
                 addresses: Arc::clone(&host.endpoint.as_ref()?.addresses),
                 usable: host.usable,
-                live: Arc::clone(&host.live),
+                shared: Arc::clone(&host.shared),
             })
         };
         let rows = self.by_address.iter().filter_map(row).collect();
@@ -125,7 +125,7 @@ impl Hosts {
         let owned = self.owned.get(&event.subchannel).copied();
         if let Some(host) = lent.or(owned).and_then(|address| self.by_address.get(&address)) {
             if event.state == ConnectivityState::TransientFailure {
-                host.live.failed(self.failures.next());
+                host.shared.failed(self.failures.next());
             }
             // Connectivity, not health: a session survives an ejection.
             host.set_state(event.state, cx);
@@ -152,15 +152,15 @@ impl Hosts {
     /// A75-49, A75-51: a pick waits for this address.
     pub(super) fn connect(&mut self, address: SocketAddr, cx: &mut dyn Cx) {
         let Some(host) = self.by_address.get(&address) else { return };
-        host.live.take_request();
-        match host.live.state() {
+        host.shared.take_request();
+        match host.shared.state() {
             // A75-35: neither the child nor a session has a subchannel: the policy creates its own.
             None if host.usable && host.endpoint.is_some() => {
-                host.live.used(cx.now());
+                host.shared.used(cx.now());
                 self.own(address, cx);
             }
             // A75-25: the attempt gets a whole idle_timeout: without a use, a sweep could give it up at once.
-            Some(ConnectivityState::Idle) => host.live.used(cx.now()),
+            Some(ConnectivityState::Idle) => host.shared.used(cx.now()),
             _ => return,
         }
         let Some(host) = self.by_address.get(&address) else { return };
@@ -209,7 +209,7 @@ impl Hosts {
             // A75-52: an abandoned attempt counts as failed for the RPCs waiting for it; otherwise it would be retried
             // and abandoned repeatedly.
             if let Some(host) = self.by_address.get(&address) {
-                host.live.failed(self.failures.next());
+                host.shared.failed(self.failures.next());
             }
             self.let_go(address, cx);
         }
@@ -218,7 +218,7 @@ impl Hosts {
     /// A75-39: the expiry of the next of the policy's own subchannels, if any.
     pub(super) fn next_expiry(&self) -> Option<Time> {
         let expiry =
-            |address| self.by_address.get(address)?.live.last_used().map(|at| at + self.idle_timeout);
+            |address| self.by_address.get(address)?.shared.last_used().map(|at| at + self.idle_timeout);
         self.owned.values().filter_map(expiry).min()
     }
 
@@ -260,14 +260,14 @@ impl Hosts {
 impl Host {
     /// Sets the subchannel of the address. RPCs that wait for it pick again.
     fn set_target(&self, target: Option<&Arc<PickTarget>>, cx: &mut dyn Cx) {
-        if self.live.set_target(target) {
+        if self.shared.set_target(target) {
             cx.bump();
         }
     }
 
     /// Sets the state of the subchannel. RPCs that wait for it pick again.
     fn set_state(&self, state: ConnectivityState, cx: &mut dyn Cx) {
-        if self.live.set_state(Some(state)) {
+        if self.shared.set_state(Some(state)) {
             cx.bump();
         }
     }
@@ -278,7 +278,7 @@ impl Host {
     }
 
     fn describe(&self, address: SocketAddr, idle_timeout: Duration, now: Time) -> Detail {
-        let state = self.live.state().map_or("no subchannel".to_owned(), |state| state.to_string());
+        let state = self.shared.state().map_or("no subchannel".to_owned(), |state| state.to_string());
         let health =
             self.endpoint.as_ref().map_or("not listed".to_owned(), |endpoint| endpoint.health.to_string());
         let mut detail =
@@ -286,7 +286,7 @@ impl Host {
         if !self.usable {
             detail = detail.with("usable", false);
         }
-        if let Some(last_used) = self.live.last_used() {
+        if let Some(last_used) = self.shared.last_used() {
             detail = detail.with_seconds("last_used_seconds_ago", now.since(last_used));
             // A75-25: only subchannels that the child does not hold expire.
             if self.own.is_some() {
@@ -299,5 +299,5 @@ impl Host {
 
 /// Whether a session used the host within idle_timeout.
 fn is_live(host: &Host, idle_timeout: Duration, now: Time) -> bool {
-    host.live.last_used().is_some_and(|last_used| last_used + idle_timeout > now)
+    host.shared.last_used().is_some_and(|last_used| last_used + idle_timeout > now)
 }

@@ -11,8 +11,8 @@
 
 mod config;
 mod draining;
+mod host_state;
 mod hosts;
-mod live;
 mod picker;
 mod policy;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use proxyless_balancer::api::{
 use proxyless_sans_io::sync::atomic::{Ordering, fence};
 use proxyless_sans_io::sync::mpsc::Sender;
 
-use super::live::Live;
+use super::host_state::HostState;
 
 /// Sends RPCs of sessions to their endpoints, and passes all others to the child's picker.
 pub(super) struct OverrideHostPicker {
@@ -35,7 +35,7 @@ pub(super) struct Row {
     pub(super) addresses: Arc<[SocketAddr]>,
     /// Whether its health allows sessions.
     pub(super) usable: bool,
-    pub(super) live: Arc<Live>,
+    pub(super) shared: Arc<HostState>,
 }
 
 /// A75-55: the connection requests of picks to the policy.
@@ -45,7 +45,7 @@ pub(super) struct ConnectRequests {
 }
 
 /// The result of evaluating the cookie.
-enum Choice<'a> {
+enum HostChoice<'a> {
     Ready(&'a Row, Arc<PickTarget>),
     /// Connect it, or create a subchannel for it, and wait.
     Connect(&'a Row),
@@ -58,7 +58,7 @@ impl Picker for OverrideHostPicker {
         // A75-43, A75-37: without a session the child picks, and nothing is recorded.
         let Some(session) = &mut args.attributes.override_host else { return self.child.pick(args) };
         match self.hosts.choose_or_wait(session) {
-            Choice::Child => self.pick_of_child(args),
+            HostChoice::Child => self.pick_of_child(args),
             other => self.answer(other, args),
         }
     }
@@ -66,18 +66,18 @@ impl Picker for OverrideHostPicker {
 
 impl OverrideHostPicker {
     /// The result for a choice that is not the child's.
-    fn answer(&self, choice: Choice<'_>, args: &mut PickArgs<'_>) -> PickResult {
+    fn answer(&self, choice: HostChoice<'_>, args: &mut PickArgs<'_>) -> PickResult {
         match choice {
-            Choice::Ready(row, target) => {
+            HostChoice::Ready(row, target) => {
                 // A75-48: the filter gets the whole address list.
                 row.note_use(args);
                 PickResult::Complete(Pick::new(target))
             }
-            Choice::Connect(row) => {
+            HostChoice::Connect(row) => {
                 self.requests.send(row);
                 PickResult::Queue
             }
-            Choice::Wait | Choice::Child => PickResult::Queue,
+            HostChoice::Wait | HostChoice::Child => PickResult::Queue,
         }
     }
 
@@ -95,7 +95,7 @@ impl OverrideHostPicker {
             PickResult::Queue | PickResult::Fail(_) => {
                 if let Some(session) = &mut args.attributes.override_host {
                     match self.hosts.await_change(session) {
-                        Choice::Child => {}
+                        HostChoice::Child => {}
                         other => return self.answer(other, args),
                     }
                 }
@@ -108,40 +108,40 @@ impl OverrideHostPicker {
 
 impl HostTable {
     /// Like [`Self::choose`], but an RPC that waits is sure to be woken.
-    fn choose_or_wait(&self, session: &mut OverrideHost) -> Choice<'_> {
+    fn choose_or_wait(&self, session: &mut OverrideHost) -> HostChoice<'_> {
         let since = session.waiting.as_ref().and_then(|waiting| waiting.since(&self.failures));
         let choice = self.choose(&session.cookie_addresses, since.unwrap_or(u64::MAX));
-        if matches!(choice, Choice::Ready(..) | Choice::Child) {
+        if matches!(choice, HostChoice::Ready(..) | HostChoice::Child) {
             return choice;
         }
         self.await_change(session)
     }
 
     /// Registers the RPC to be woken when one of its hosts changes, then chooses again: an earlier change woke nobody.
-    fn await_change(&self, session: &mut OverrideHost) -> Choice<'_> {
+    fn await_change(&self, session: &mut OverrideHost) -> HostChoice<'_> {
         let since = session.waiting.as_ref().and_then(|waiting| waiting.since(&self.failures));
         let since = since.unwrap_or_else(|| {
             let waiting = session.waiting.insert(HostWait::begin(&self.failures));
             waiting.since(&self.failures).unwrap_or(u64::MAX)
         });
-        self.usable(&session.cookie_addresses).for_each(|row| row.live.await_change());
+        self.usable(&session.cookie_addresses).for_each(|row| row.shared.await_change());
         self.choose(&session.cookie_addresses, since)
     }
 
     /// A75's pseudo-code, in order, for an RPC that has seen the failures up to number `since`.
-    fn choose(&self, cookie: &[SocketAddr], since: u64) -> Choice<'_> {
+    fn choose(&self, cookie: &[SocketAddr], since: u64) -> HostChoice<'_> {
         let (mut idle, mut connecting, mut without_subchannel) = (None, false, None);
         // A75-44: in cookie order.
         for row in self.usable(cookie) {
-            match row.live.state() {
-                Some(ConnectivityState::Ready) => match row.live.target() {
+            match row.shared.state() {
+                Some(ConnectivityState::Ready) => match row.shared.target() {
                     // A75-47: the first READY one, even after others.
-                    Some(target) => return Choice::Ready(row, target),
+                    Some(target) => return HostChoice::Ready(row, target),
                     None => without_subchannel = without_subchannel.or(Some(row)),
                 },
                 // A75-52: the attempt that the RPC waited for has failed. An attempt may last longer than its backoff,
                 // so the next one may have started before the RPC could see TRANSIENT_FAILURE.
-                _ if row.live.has_failed_since(since) => {}
+                _ if row.shared.has_failed_since(since) => {}
                 Some(ConnectivityState::Idle) => idle = idle.or(Some(row)),
                 Some(ConnectivityState::Connecting) => connecting = true,
                 // A75-52: skipped.
@@ -151,12 +151,12 @@ impl HostTable {
         }
         match (idle, connecting, without_subchannel) {
             // A75-49: none is READY: connect the first IDLE one and wait.
-            (Some(row), ..) => Choice::Connect(row),
+            (Some(row), ..) => HostChoice::Connect(row),
             // A75-50: wait for those that are CONNECTING.
-            (None, true, _) => Choice::Wait,
+            (None, true, _) => HostChoice::Wait,
             // A75-51: request a subchannel for the first that has none.
-            (None, false, Some(row)) => Choice::Connect(row),
-            (None, false, None) => Choice::Child,
+            (None, false, Some(row)) => HostChoice::Connect(row),
+            (None, false, None) => HostChoice::Child,
         }
     }
 
@@ -175,7 +175,7 @@ impl Row {
     /// A75-36: records the use of the address by a session.
     fn note_use(&self, args: &mut PickArgs<'_>) {
         let Some(session) = &mut args.attributes.override_host else { return };
-        self.live.used(session.now);
+        self.shared.used(session.now);
         session.actual = Some(ActualHost { address: self.address, addresses: Arc::clone(&self.addresses) });
     }
 }
@@ -184,7 +184,7 @@ impl ConnectRequests {
     /// Sends a request to the policy, unless one is pending.
     pub(super) fn send(&self, row: &Row) {
         // The receiver is dropped only with the policy, and then this picker is superseded.
-        if row.live.request() && self.queue.send(row.address).is_ok() {
+        if row.shared.request() && self.queue.send(row.address).is_ok() {
             // Pairs with the fence in the policy: either the policy finds the request in the queue, or the signal is
             // raised.
             fence(Ordering::SeqCst);

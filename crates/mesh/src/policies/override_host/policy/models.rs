@@ -5,7 +5,7 @@ use proxyless_sans_io::sync::atomic::AtomicUsize;
 use proxyless_sans_io::sync::check;
 use proxyless_sans_io::sync::loom::thread;
 
-use super::super::live::Live;
+use super::super::host_state::HostState;
 use super::super::picker::Row;
 use super::*;
 
@@ -17,7 +17,12 @@ impl Wake for NoWake {
 
 fn row(port: u16) -> Arc<Row> {
     let address = SocketAddr::from(([10, 0, 0, 1], port));
-    Arc::new(Row { address, addresses: Arc::new([address]), usable: true, live: Arc::<Live>::default() })
+    Arc::new(Row {
+        address,
+        addresses: Arc::new([address]),
+        usable: true,
+        shared: Arc::<HostState>::default(),
+    })
 }
 
 /// Numbers moments. Relaxed: it orders nothing for the others.
@@ -46,7 +51,7 @@ fn no_request_is_lost(hosts: [Arc<Row>; 2]) {
             for address in control.take_requests() {
                 // As `Hosts::connect` does: then it looks at the state.
                 let host = hosts.iter().find(|host| host.address == address).unwrap();
-                host.live.take_request();
+                host.shared.take_request();
                 acted.push((address, clock.next()));
             }
         }

@@ -8,8 +8,8 @@ use proxyless_balancer::api::{ConnectivityState, PickTarget};
 use proxyless_sans_io::Time;
 use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// The live state of one address.
-pub(super) struct Live {
+/// The state of one address.
+pub(super) struct HostState {
     state: AtomicU8,
     target: ArcSwapOption<PickTarget>,
     /// In whole seconds since the epoch, rounded up; [`NEVER`] if no session has used it.
@@ -25,7 +25,7 @@ pub(super) struct Live {
 const NO_SUBCHANNEL: u8 = u8::MAX;
 const NEVER: u64 = u64::MAX;
 
-impl Default for Live {
+impl Default for HostState {
     fn default() -> Self {
         Self {
             state: AtomicU8::new(NO_SUBCHANNEL),
@@ -38,7 +38,7 @@ impl Default for Live {
     }
 }
 
-impl Live {
+impl HostState {
     /// The state of the subchannel; `None` if there is none.
     pub(super) fn state(&self) -> Option<ConnectivityState> {
         use ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
@@ -142,25 +142,25 @@ mod tests {
 
     #[test]
     fn a75_24_last_use_is_kept_to_the_second_and_never_early() {
-        let live = Live::default();
-        assert_eq!(live.last_used(), None);
+        let host = HostState::default();
+        assert_eq!(host.last_used(), None);
         let at = |millis| Time::from_epoch(Duration::from_millis(millis));
-        live.used(at(0));
-        assert_eq!(live.last_used(), Some(at(0)));
-        live.used(at(1));
-        assert_eq!(live.last_used(), Some(at(1000)));
-        live.used(at(1000));
-        assert_eq!(live.last_used(), Some(at(1000)));
+        host.used(at(0));
+        assert_eq!(host.last_used(), Some(at(0)));
+        host.used(at(1));
+        assert_eq!(host.last_used(), Some(at(1000)));
+        host.used(at(1000));
+        assert_eq!(host.last_used(), Some(at(1000)));
     }
 
     #[test]
     fn a_change_wakes_those_who_wait_once() {
-        let live = Live::default();
+        let host = HostState::default();
         let idle = Some(ConnectivityState::Idle);
-        assert!(!live.set_state(idle), "nobody waits");
-        live.await_change();
-        assert!(!live.set_state(idle), "no change");
-        assert!(live.set_state(Some(ConnectivityState::Connecting)));
-        assert!(!live.set_state(idle), "nobody waits any more");
+        assert!(!host.set_state(idle), "nobody waits");
+        host.await_change();
+        assert!(!host.set_state(idle), "no change");
+        assert!(host.set_state(Some(ConnectivityState::Connecting)));
+        assert!(!host.set_state(idle), "nobody waits any more");
     }
 }

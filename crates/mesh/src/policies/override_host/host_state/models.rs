@@ -9,16 +9,16 @@ use super::*;
 #[test]
 fn a_pick_that_waits_is_woken_or_sees_the_new_state() {
     check(4, || {
-        let live = Arc::new(Live::default());
-        live.set_state(Some(ConnectivityState::Connecting));
+        let host = Arc::new(HostState::default());
+        host.set_state(Some(ConnectivityState::Connecting));
         let pick = {
-            let live = Arc::clone(&live);
+            let host = Arc::clone(&host);
             thread::spawn(move || {
-                live.await_change();
-                live.state()
+                host.await_change();
+                host.state()
             })
         };
-        let woken = live.set_state(Some(ConnectivityState::Ready));
+        let woken = host.set_state(Some(ConnectivityState::Ready));
         let seen = pick.join().unwrap();
         assert!(woken || seen == Some(ConnectivityState::Ready), "a lost wake-up");
     });
@@ -28,20 +28,20 @@ fn a_pick_that_waits_is_woken_or_sees_the_new_state() {
 #[test]
 fn a75_52_a_pick_that_waits_learns_of_the_failure_or_is_woken() {
     check(4, || {
-        let live = Arc::new(Live::default());
-        live.set_state(Some(ConnectivityState::Connecting));
+        let host = Arc::new(HostState::default());
+        host.set_state(Some(ConnectivityState::Connecting));
         let pick = {
-            let live = Arc::clone(&live);
+            let host = Arc::clone(&host);
             thread::spawn(move || {
-                live.await_change();
-                let state = live.state();
-                (state, live.has_failed_since(0))
+                host.await_change();
+                let state = host.state();
+                (state, host.has_failed_since(0))
             })
         };
-        live.failed(1);
-        let mut woken = live.set_state(Some(ConnectivityState::TransientFailure));
+        host.failed(1);
+        let mut woken = host.set_state(Some(ConnectivityState::TransientFailure));
         // The next attempt begins before the pick could see the end of the first.
-        woken |= live.set_state(Some(ConnectivityState::Connecting));
+        woken |= host.set_state(Some(ConnectivityState::Connecting));
         let (state, failed) = pick.join().unwrap();
         assert!(woken || failed, "saw {state:?} and nothing else");
     });
