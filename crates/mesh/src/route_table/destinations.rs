@@ -14,13 +14,13 @@ use crate::cluster_claim::ClusterClaim;
 /// The destinations of a route.
 #[derive(Debug)]
 pub(super) struct Destinations {
-    choice: Choice,
+    split: TrafficSplit,
     /// All clusters in the route, including those of weight zero.
     all: Box<[Arc<ClusterClaim>]>,
 }
 
 #[derive(Debug)]
-enum Choice {
+enum TrafficSplit {
     One(Destination),
     /// Each destination with its cumulative weight; without those of weight zero.
     Weighted {
@@ -57,7 +57,7 @@ impl Destinations {
                 let session = session(source.filters, &[source.route, of_host]);
                 let cluster = claims.claim(name);
                 let all = Box::new([Arc::clone(&cluster)]);
-                return Some(Self { choice: Choice::One(Destination { cluster, session }), all });
+                return Some(Self { split: TrafficSplit::One(Destination { cluster, session }), all });
             }
             ClusterSpecifier::Weighted(weighted) => weighted,
         };
@@ -73,19 +73,19 @@ impl Destinations {
             }
         }
         let (_, last) = upto.pop()?;
-        let choice = if upto.is_empty() {
-            Choice::One(last)
+        let split = if upto.is_empty() {
+            TrafficSplit::One(last)
         } else {
-            Choice::Weighted { upto: upto.into(), last, total }
+            TrafficSplit::Weighted { upto: upto.into(), last, total }
         };
-        Some(Self { choice, all: all.into() })
+        Some(Self { split, all: all.into() })
     }
 
     /// A31: by weight alone, whatever the states of the clusters.
     pub(super) fn choose(&self, rng: &mut Rng) -> &Destination {
-        match &self.choice {
-            Choice::One(destination) => destination,
-            Choice::Weighted { upto, last, total } => {
+        match &self.split {
+            TrafficSplit::One(destination) => destination,
+            TrafficSplit::Weighted { upto, last, total } => {
                 let point = rng.below(*total);
                 let index = upto.partition_point(|(end, _)| *end <= point);
                 upto.get(index).map_or(last, |(_, destination)| destination)

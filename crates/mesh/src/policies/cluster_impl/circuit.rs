@@ -13,7 +13,7 @@ use proxyless_sans_io::sync::{Mutex, MutexGuard};
 ///
 /// Locked only when a configuration changes or a counter is dropped, never by a pick.
 #[derive(Clone, Default)]
-pub struct CircuitRegistry(Arc<Mutex<BTreeMap<CircuitKey, Weak<Places>>>>);
+pub struct CircuitRegistry(Arc<Mutex<BTreeMap<CircuitKey, Weak<PermitCounter>>>>);
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct CircuitKey {
@@ -34,8 +34,8 @@ impl CircuitRegistry {
     pub fn in_flight(&self, cluster: &str, eds_service_name: Option<&str>) -> u32 {
         let key =
             CircuitKey { cluster: Arc::from(cluster), eds_service_name: eds_service_name.map(Arc::from) };
-        let places = self.lock().get(&key).and_then(Weak::upgrade);
-        places.map_or(0, |places| places.in_flight())
+        let permits = self.lock().get(&key).and_then(Weak::upgrade);
+        permits.map_or(0, |permits| permits.in_flight())
     }
 
     /// The number of counters.
@@ -54,20 +54,20 @@ impl CircuitRegistry {
     pub(super) fn circuit(&self, cluster: &Arc<str>, eds_service_name: Option<&Arc<str>>) -> Circuit {
         let key = CircuitKey { cluster: Arc::clone(cluster), eds_service_name: eds_service_name.cloned() };
         let mut circuits = self.lock();
-        if let Some(places) = circuits.get(&key).and_then(Weak::upgrade) {
-            return Circuit::new(&places);
+        if let Some(permits) = circuits.get(&key).and_then(Weak::upgrade) {
+            return Circuit::new(&permits);
         }
-        let places = Arc::new(Places {
+        let permits = Arc::new(PermitCounter {
             taken: Padded::default(),
             spare: Striped::default(),
             key: key.clone(),
             registry: Arc::downgrade(&self.0),
         });
-        circuits.insert(key, Arc::downgrade(&places));
-        Circuit::new(&places)
+        circuits.insert(key, Arc::downgrade(&permits));
+        Circuit::new(&permits)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<CircuitKey, Weak<Places>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<CircuitKey, Weak<PermitCounter>>> {
         // The map is consistent whenever the lock is free, even if a holder panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,19 +90,21 @@ impl fmt::Debug for CircuitRegistry {
 pub(super) struct Circuit(Striped<Arc<Stripe>>);
 
 impl Circuit {
-    fn new(places: &Arc<Places>) -> Self {
-        Self(Striped::from_fn(|stripe| Arc::new(Stripe { line: Padded(stripe), places: Arc::clone(places) })))
+    fn new(permits: &Arc<PermitCounter>) -> Self {
+        Self(Striped::from_fn(|stripe| {
+            Arc::new(Stripe { line: Padded(stripe), permits: Arc::clone(permits) })
+        }))
     }
 
-    /// The number of places in use.
+    /// The number of permits in use.
     pub(super) fn in_flight(&self) -> u32 {
-        self.0.own().places.in_flight()
+        self.0.own().permits.in_flight()
     }
 
-    /// Takes a place, unless `max` are taken. Never exceeds the limit, even under contention.
+    /// Takes a permit, unless `max` are taken. Never exceeds the limit, even under contention.
     pub(super) fn enter(&self, max: u32) -> Option<PickPermit> {
         let stripe = self.0.own();
-        let entered = stripe.places.enter(stripe.line.0, max);
+        let entered = stripe.permits.enter(stripe.line.0, max);
         entered.then(|| PickPermit::new(Arc::clone(stripe) as Arc<dyn PermitSource>))
     }
 }
@@ -110,31 +112,31 @@ impl Circuit {
 /// The source of the permits of a stripe, with its reference count on a separate cache line.
 struct Stripe {
     line: Padded<usize>,
-    places: Arc<Places>,
+    permits: Arc<PermitCounter>,
 }
 
 impl PermitSource for Stripe {
     fn release(&self) {
-        self.places.leave(self.line.0);
+        self.permits.leave(self.line.0);
     }
 }
 
-/// The maximum number of spare places of a stripe.
+/// The maximum number of spare permits of a stripe.
 const KEPT: u32 = if cfg!(proxyless_loom) { 1 } else { 16 };
 
 /// The counter of one cluster. Lives as long as a picker or an RPC holds it, so policy churn does not reset it.
 ///
-/// A place is in use, spare in one stripe, or free, and each transition is one atomic step, so that a place in
-/// transition is never seen as taken. All steps have a total order (SeqCst), which [`Places::find`] relies on.
-struct Places {
-    /// The number of places in use and spare.
+/// A permit is in use, spare in one stripe, or free, and each transition is one atomic step, so that a permit in
+/// transition is never seen as taken. All steps have a total order (SeqCst), which [`PermitCounter::find`] relies on.
+struct PermitCounter {
+    /// The number of permits in use and spare.
     taken: Padded<AtomicU32>,
     spare: Striped<Padded<Spare>>,
     key: CircuitKey,
-    registry: Weak<Mutex<BTreeMap<CircuitKey, Weak<Places>>>>,
+    registry: Weak<Mutex<BTreeMap<CircuitKey, Weak<PermitCounter>>>>,
 }
 
-impl Places {
+impl PermitCounter {
     fn in_flight(&self) -> u32 {
         let taken = self.taken.0.load(Ordering::SeqCst);
         self.spare.iter().fold(taken, |left, spare| left.saturating_sub(spare.0.count()))
@@ -153,18 +155,18 @@ impl Places {
         }
     }
 
-    /// Takes a spare place of a stripe. Fails if the limit has fallen below the number taken: then not all may be used.
+    /// Takes a spare permit of a stripe. Fails if the limit has fallen below the number taken: then not all may be used.
     fn take_spare(&self, stripe: usize, max: u32) -> bool {
         self.taken.0.load(Ordering::SeqCst) <= max && self.spare.at(stripe).0.take()
     }
 
-    /// Takes a free place.
+    /// Takes a free permit.
     fn take(&self, max: u32) -> bool {
         let more = |taken: u32| taken.checked_add(1).filter(|&taken| taken <= max);
         self.taken.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Takes a spare place of any stripe, or a free one. A32: fails only if there was a moment without either.
+    /// Takes a spare permit of any stripe, or a free one. A32: fails only if there was a moment without either.
     fn find(&self, max: u32) -> bool {
         loop {
             let before = self.spare_added();
@@ -172,7 +174,7 @@ impl Places {
             if (0..STRIPES).any(|stripe| self.take_spare(stripe, max)) || self.take(max) {
                 return true;
             }
-            // Each stripe was seen without a spare place after the first read of the additions. If nothing was added
+            // Each stripe was seen without a spare permit after the first read of the additions. If nothing was added
             // until the second read, no stripe had one when `take` found the limit reached.
             if self.spare_added() == before {
                 return false;
@@ -180,7 +182,7 @@ impl Places {
         }
     }
 
-    /// A reduced limit applies to the places in use, not to spare ones.
+    /// A reduced limit applies to the permits in use, not to spare ones.
     fn give_back_beyond(&self, max: u32) {
         for Padded(spare) in self.spare.iter() {
             while self.taken.0.load(Ordering::SeqCst) > max && spare.take() {
@@ -194,7 +196,7 @@ impl Places {
     }
 }
 
-/// The number of spare places in the lower 32 bits, and the number of additions so far in the upper ones.
+/// The number of spare permits in the lower 32 bits, and the number of additions so far in the upper ones.
 #[derive(Default)]
 struct Spare(AtomicU64);
 
@@ -214,19 +216,19 @@ impl Spare {
         self.0.fetch_add(Self::ADDED + 1, Ordering::SeqCst);
     }
 
-    /// Takes a place, if there is one.
+    /// Takes a permit, if there is one.
     fn take(&self) -> bool {
         let less = |word: u64| (word as u32 > 0).then(|| word - 1);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
     }
 }
 
-impl Drop for Places {
+impl Drop for PermitCounter {
     fn drop(&mut self) {
         let Some(registry) = self.registry.upgrade() else { return };
         let mut circuits = registry.lock().unwrap_or_else(PoisonError::into_inner);
         // A new counter may have been inserted between the last release and this lock.
-        if circuits.get(&self.key).is_some_and(|places| places.strong_count() == 0) {
+        if circuits.get(&self.key).is_some_and(|permits| permits.strong_count() == 0) {
             circuits.remove(&self.key);
         }
     }

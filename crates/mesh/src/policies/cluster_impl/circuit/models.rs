@@ -25,7 +25,7 @@ impl InUse {
     }
 }
 
-/// Has both stripes keep a spare place: two are taken, none is in use.
+/// Has both stripes keep a spare permit: two are taken, none is in use.
 fn keep_spares(circuit: &Circuit) {
     let permits = [0, 1].map(|stripe| {
         use_stripe(stripe);
@@ -68,7 +68,7 @@ fn a32_a_limit_that_fell_counts_spare_places() {
     limit_holds(2, 1, [0, 1]);
 }
 
-/// A place that moves between stripes while an RPC looks for one is not overlooked.
+/// A permit that moves between stripes while an RPC looks for one is not overlooked.
 #[test]
 fn a32_no_rpc_is_refused_while_there_is_a_place() {
     check(3, || {
