@@ -146,12 +146,12 @@ pub trait CallTracker: Send + Sync {
     fn started(&self);
 
     /// The call ended. Called exactly once for each `started`, unless `withdrawn` is.
-    fn finished(&self, outcome: &Outcome);
+    fn finished(&self, outcome: &CallOutcome);
 
     /// No server has started to process the call: it is as if it had never started. Called instead of `finished`.
     fn withdrawn(&self);
 
-    /// Whether the tracker uses [`Outcome::metrics`]; otherwise the backend's report is not decoded.
+    /// Whether the tracker uses [`CallOutcome::metrics`]; otherwise the backend's report is not decoded.
     fn wants_metrics(&self) -> bool {
         false
     }
@@ -159,7 +159,7 @@ pub trait CallTracker: Send + Sync {
 
 /// The outcome of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct CallOutcome {
     /// The status, from the trailers or the lack of them.
     pub code: Code,
     /// Whether the caller cancelled the call.
@@ -206,7 +206,7 @@ impl CallTicket {
 
     /// The call ended with this status and these backend metrics.
     pub fn finish_with(mut self, code: Code, metrics: Option<BackendMetrics>) {
-        self.tell(&Outcome { code, cancelled: false, metrics });
+        self.tell(&CallOutcome { code, cancelled: false, metrics });
     }
 
     /// The call did not reach a server that would process it, and will be sent again: it is not counted.
@@ -215,7 +215,7 @@ impl CallTicket {
         self.trackers().for_each(|tracker| tracker.withdrawn());
     }
 
-    fn tell(&mut self, outcome: &Outcome) {
+    fn tell(&mut self, outcome: &CallOutcome) {
         if !std::mem::replace(&mut self.told, true) {
             let calls = self.target.slot.calls();
             if outcome.code == Code::Ok {
@@ -234,7 +234,7 @@ impl CallTicket {
 
 impl Drop for CallTicket {
     fn drop(&mut self) {
-        self.tell(&Outcome { code: Code::Cancelled, cancelled: true, metrics: None });
+        self.tell(&CallOutcome { code: Code::Cancelled, cancelled: true, metrics: None });
     }
 }
 
@@ -271,7 +271,7 @@ mod tests {
             self.note("started");
         }
 
-        fn finished(&self, outcome: &Outcome) {
+        fn finished(&self, outcome: &CallOutcome) {
             let cancelled = if outcome.cancelled { " cancelled" } else { "" };
             self.note(format!("{:?}{cancelled}", outcome.code));
         }

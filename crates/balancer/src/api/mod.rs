@@ -35,7 +35,7 @@ mod state;
 mod stripes;
 mod tree_path;
 
-pub use call::{CallTicket, CallTracker, ConnectionSlot, Outcome, PickTarget, TrackerSlot, Trackers};
+pub use call::{CallOutcome, CallTicket, CallTracker, ConnectionSlot, PickTarget, TrackerSlot, Trackers};
 pub(crate) use child::ChildIndices;
 pub use child::{Child, ChildCx, ChildIndex, ChildOutput, Reresolution};
 pub use children::{ChildEntry, Children};

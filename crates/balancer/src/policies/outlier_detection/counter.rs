@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use proxyless_sans_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::api::{CallCounts, CallTracker, Code, Outcome};
+use crate::api::{CallCounts, CallOutcome, CallTracker, Code};
 
 /// A50: two buckets; one counts while the other is evaluated.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl AddressTracker {
 impl CallTracker for AddressTracker {
     fn started(&self) {}
 
-    fn finished(&self, outcome: &Outcome) {
+    fn finished(&self, outcome: &CallOutcome) {
         // Any status but OK is a failure, including cancellation after sending.
         if let Some(counter) = &*self.0.load() {
             counter.count(outcome.code);

@@ -20,7 +20,7 @@ pub enum PriorityState {
 
 /// The result of the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum PriorityChoice {
     /// There are no priorities: fail.
     Nothing,
     /// Create the child of this priority, update it, and choose again.
@@ -50,14 +50,14 @@ pub enum Lower {
 
 /// Chooses a priority. Deterministic.
 #[must_use]
-pub fn choose(priorities: &[PriorityState]) -> Choice {
+pub fn choose(priorities: &[PriorityState]) -> PriorityChoice {
     for (priority, child) in priorities.iter().enumerate() {
         match *child {
             // A56: children are created lazily, when the choice reaches them.
-            PriorityState::Absent => return Choice::Create(priority),
+            PriorityState::Absent => return PriorityChoice::Create(priority),
             // A56: the first child that is READY or IDLE serves, and those below it are deactivated.
             PriorityState::Present { state: ConnectivityState::Ready | ConnectivityState::Idle, .. } => {
-                return Choice::Use {
+                return PriorityChoice::Use {
                     priority,
                     serving: priority,
                     reached: priority,
@@ -67,18 +67,18 @@ pub fn choose(priorities: &[PriorityState]) -> Choice {
             // A56: the choice waits for a child whose failover timer runs; nothing below it is created or deactivated.
             PriorityState::Present { failover_pending: true, .. } => {
                 let serving = carried_over_below(priorities, priority).unwrap_or(priority);
-                return Choice::Use { priority, serving, reached: priority, lower: Lower::Kept };
+                return PriorityChoice::Use { priority, serving, reached: priority, lower: Lower::Kept };
             }
             PriorityState::Present { .. } => {}
         }
     }
-    let Some(last) = priorities.len().checked_sub(1) else { return Choice::Nothing };
+    let Some(last) = priorities.len().checked_sub(1) else { return PriorityChoice::Nothing };
     // A56: if none is usable, waits for the first that is connecting; if none is, uses the last one's failure.
     let connecting = |child: &PriorityState| {
         matches!(child, PriorityState::Present { state: ConnectivityState::Connecting, .. })
     };
     let priority = priorities.iter().position(connecting).unwrap_or(last);
-    Choice::Use { priority, serving: priority, reached: last, lower: Lower::Kept }
+    PriorityChoice::Use { priority, serving: priority, reached: last, lower: Lower::Kept }
 }
 
 /// The READY child that served before an update put another one above it. It serves until the one above is READY,

@@ -11,6 +11,6 @@ mod serving;
 mod tests;
 mod timers;
 
-pub use choice::{Choice, Lower, PriorityState, choose};
+pub use choice::{Lower, PriorityChoice, PriorityState, choose};
 pub use config::{DEFAULT_FAILOVER_TIMEOUT, Labels, PriorityChild, PriorityConfig, RETENTION};
 pub use policy::Priority;

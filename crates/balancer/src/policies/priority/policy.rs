@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
-use super::choice::{Choice, Lower, PriorityState, choose};
+use super::choice::{Lower, PriorityChoice, PriorityState, choose};
 use super::config::{PriorityChild, PriorityConfig, RETENTION};
 use super::serving::Serving;
 use super::timers::{ChildTimers, Expired, TimerStarter};
@@ -163,13 +163,13 @@ impl Priority {
     fn choose(&mut self, errors: &mut Vec<String>, cx: &mut dyn Cx) {
         loop {
             match choose(&self.states()) {
-                Choice::Nothing => {
+                PriorityChoice::Nothing => {
                     self.chosen = None;
                     // A56: an empty list of priorities is a failure.
                     return self.fail("priority policy has empty priority list", cx);
                 }
-                Choice::Create(priority) => errors.extend(self.create(priority, cx)),
-                Choice::Use { priority, serving, reached, lower } => {
+                PriorityChoice::Create(priority) => errors.extend(self.create(priority, cx)),
+                PriorityChoice::Use { priority, serving, reached, lower } => {
                     self.activate(reached, lower, cx);
                     return self.set_current(priority, serving, cx);
                 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::choice::{Choice, Lower, PriorityState, choose};
+use super::choice::{Lower, PriorityChoice, PriorityState, choose};
 use super::{Labels, Priority, PriorityChild, PriorityConfig, RETENTION};
 use crate::api::ConnectivityState::{self, Connecting, Idle, Ready, TransientFailure};
 use crate::api::{Endpoints, Group, Update};
@@ -450,24 +450,27 @@ fn a56_choice_follows_the_algorithm_in_every_case() {
                 let connecting =
                     |child: &PriorityState| matches!(child, PriorityState::Present { state: Connecting, .. });
                 let expected = match stop {
-                    Some(at) if case[at] == PriorityState::Absent => Choice::Create(at),
-                    Some(at) if usable(&case[at]) => {
-                        Choice::Use { priority: at, serving: at, reached: at, lower: Lower::Deactivated }
-                    }
+                    Some(at) if case[at] == PriorityState::Absent => PriorityChoice::Create(at),
+                    Some(at) if usable(&case[at]) => PriorityChoice::Use {
+                        priority: at,
+                        serving: at,
+                        reached: at,
+                        lower: Lower::Deactivated,
+                    },
                     Some(at) => {
                         let serving = carried(at + 1).unwrap_or(at);
-                        Choice::Use { priority: at, serving, reached: at, lower: Lower::Kept }
+                        PriorityChoice::Use { priority: at, serving, reached: at, lower: Lower::Kept }
                     }
                     None => {
                         let at = case.iter().position(connecting).unwrap_or(2);
-                        Choice::Use { priority: at, serving: at, reached: 2, lower: Lower::Kept }
+                        PriorityChoice::Use { priority: at, serving: at, reached: 2, lower: Lower::Kept }
                     }
                 };
                 assert_eq!(choose(&case), expected, "{case:?}");
             }
         }
     }
-    assert_eq!(choose(&[]), Choice::Nothing);
+    assert_eq!(choose(&[]), PriorityChoice::Nothing);
 }
 
 #[test]

@@ -17,13 +17,13 @@ pub(super) struct Member {
 
 /// The entries, ordered by hash.
 pub(super) struct Ring {
-    places: Box<[Place]>,
+    entries: Box<[RingEntry]>,
     members: Vec<Member>,
     config: RingHashConfig,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct RingEntry {
     hash: u64,
     /// The index of the member.
     member: u32,
@@ -32,7 +32,7 @@ struct Place {
 impl Ring {
     /// Builds the ring. The same members give the same ring in every client.
     pub(super) fn new(members: Vec<Member>, config: &RingHashConfig) -> Self {
-        let mut places = Vec::new();
+        let mut entries = Vec::new();
         let total: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
         let share = |member: &Member| f64::from(member.weight) / total as f64;
         let smallest = members.iter().map(share).fold(1.0, f64::min);
@@ -53,13 +53,13 @@ impl Ring {
                 text.truncate(prefix);
                 // Writing to a String cannot fail.
                 let _ = write!(text, "{count}");
-                places.push(Place { hash: xxh64(text.as_bytes(), 0), member: index });
+                entries.push(RingEntry { hash: xxh64(text.as_bytes(), 0), member: index });
                 count += 1;
                 placed += 1.0;
             }
         }
-        places.sort_unstable_by_key(|place| (place.hash, place.member));
-        Self { places: places.into(), members, config: config.clone() }
+        entries.sort_unstable_by_key(|entry| (entry.hash, entry.member));
+        Self { entries: entries.into(), members, config: config.clone() }
     }
 
     /// Whether these members and this configuration give this ring.
@@ -69,8 +69,8 @@ impl Ring {
 
     /// The members from the entry for a hash onwards, once around; members occur repeatedly.
     pub(super) fn walk(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
-        let first = self.places.partition_point(|place| place.hash < hash);
-        let (before, from) = self.places.split_at(first);
-        from.iter().chain(before).map(|place| place.member as usize)
+        let first = self.entries.partition_point(|entry| entry.hash < hash);
+        let (before, from) = self.entries.split_at(first);
+        from.iter().chain(before).map(|entry| entry.member as usize)
     }
 }

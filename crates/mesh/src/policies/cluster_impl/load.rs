@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use proxyless_balancer::api::{CallTracker, Code, Detail, Locality, Outcome, SubchannelSpec, TrackerSlot};
+use proxyless_balancer::api::{
+    CallOutcome, CallTracker, Code, Detail, Locality, SubchannelSpec, TrackerSlot,
+};
 use proxyless_xds::lrs::{LoadStore, LoadView, LocalityLoad};
 
 use super::config::{ClusterImplConfig, LoadReporting};
@@ -105,7 +107,7 @@ impl CallTracker for LocalityTracker {
         self.0.started();
     }
 
-    fn finished(&self, outcome: &Outcome) {
+    fn finished(&self, outcome: &CallOutcome) {
         // Before the end is counted, so that both are in the same report.
         if let Some(metrics) = &outcome.metrics {
             self.0.record(metrics);
