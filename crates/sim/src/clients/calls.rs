@@ -14,7 +14,7 @@ use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::lrs::LoadStore;
 
 use crate::clients::sessions::Wait;
-use crate::laws::ledger::{Ledger, Place};
+use crate::laws::ledger::{Ledger, LoadKey};
 use crate::script::CallSpec;
 
 /// The connection in a connection slot of the simulator.
@@ -70,7 +70,7 @@ impl Picked {
 #[derive(Debug)]
 pub(crate) struct Flight {
     ticket: CallTicket,
-    place: Option<Place>,
+    key: Option<LoadKey>,
     /// The number of load reports when it began.
     reports: u64,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Flight {
 impl Flight {
     /// Sends a call.
     pub(crate) fn start(pick: Pick) -> Self {
-        Self { ticket: CallTicket::start(pick), place: None, reports: 0 }
+        Self { ticket: CallTicket::start(pick), key: None, reports: 0 }
     }
 
     pub(crate) fn target(&self) -> &PickTarget {
@@ -86,33 +86,33 @@ impl Flight {
     }
 
     /// Records the stores that count it.
-    pub(crate) fn count_in(&mut self, place: Place, ledger: &mut Ledger) {
-        ledger.issued(&place);
-        self.place = Some(place);
+    pub(crate) fn count_in(&mut self, key: LoadKey, ledger: &mut Ledger) {
+        ledger.issued(&key);
+        self.key = Some(key);
         self.reports = ledger.reports;
     }
 
     /// The call ended by itself.
     pub(crate) fn finish(self, code: Code, ledger: &mut Ledger) {
         self.ticket.finish(code);
-        if let Some(place) = self.place {
-            if code == Code::Ok { ledger.succeeded(&place) } else { ledger.failed(&place) }
+        if let Some(key) = self.key {
+            if code == Code::Ok { ledger.succeeded(&key) } else { ledger.failed(&key) }
         }
     }
 
     /// The caller cancelled the call, which counts as a failure.
     pub(crate) fn give_up(self, ledger: &mut Ledger) {
         drop(self.ticket);
-        if let Some(place) = self.place {
-            ledger.failed(&place);
+        if let Some(key) = self.key {
+            ledger.failed(&key);
         }
     }
 
     /// The call was not sent after all: nothing counts it.
     pub(crate) fn withdraw(self, ledger: &mut Ledger) {
         self.ticket.unsent();
-        if let Some(place) = self.place {
-            ledger.withdrawn(&place, self.reports);
+        if let Some(key) = self.key {
+            ledger.withdrawn(&key, self.reports);
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) type Account = (String, String);
 
 /// The cluster and locality that count a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LoadKey {
     /// The cluster.
     pub(crate) account: Account,
     /// The locality's zone.
@@ -26,7 +26,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// Calls were issued.
-    Issued(Place),
+    Issued(LoadKey),
     /// Calls were dropped, with or without a category.
     Dropped(Account, Option<String>, u64),
 }
@@ -78,24 +78,24 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// A call is sent.
-    pub(crate) fn issued(&mut self, place: &Place) {
-        self.zone(place).issued += 1;
+    pub(crate) fn issued(&mut self, key: &LoadKey) {
+        self.zone(key).issued += 1;
     }
 
     /// A call succeeds.
-    pub(crate) fn succeeded(&mut self, place: &Place) {
-        self.zone(place).succeeded += 1;
+    pub(crate) fn succeeded(&mut self, key: &LoadKey) {
+        self.zone(key).succeeded += 1;
     }
 
     /// A call fails.
-    pub(crate) fn failed(&mut self, place: &Place) {
-        self.zone(place).failed += 1;
+    pub(crate) fn failed(&mut self, key: &LoadKey) {
+        self.zone(key).failed += 1;
     }
 
     /// A call was not sent after all; `reports` is the number of reports when it was issued.
-    pub(crate) fn withdrawn(&mut self, place: &Place, reports: u64) {
+    pub(crate) fn withdrawn(&mut self, key: &LoadKey, reports: u64) {
         let late = reports != self.reports;
-        let sums = self.zone(place);
+        let sums = self.zone(key);
         sums.issued = sums.issued.saturating_sub(1);
         sums.late += u64::from(late);
     }
@@ -109,9 +109,9 @@ impl Ledger {
         }
     }
 
-    fn zone(&mut self, place: &Place) -> &mut Sums {
-        let load = self.truth.entry(place.account.clone()).or_default();
-        load.zones.entry(place.zone.clone()).or_default()
+    fn zone(&mut self, key: &LoadKey) -> &mut Sums {
+        let load = self.truth.entry(key.account.clone()).or_default();
+        load.zones.entry(key.zone.clone()).or_default()
     }
 
     /// The conservation law, when all calls have ended and everything is reported. `exact`: the clusters that the
@@ -194,7 +194,7 @@ pub(crate) fn changes(stores: &[Arc<LoadStore>], before: &[LoadView]) -> Vec<Cou
             let issued = before.localities.get(locality).map_or(0, |before| before.issued);
             for _ in issued..after.issued {
                 let zone = locality.zone.clone();
-                changes.push(Counted::Issued(Place { account: account.clone(), zone }));
+                changes.push(Counted::Issued(LoadKey { account: account.clone(), zone }));
             }
         }
         for (category, &after) in &after.categories {
