@@ -1,6 +1,6 @@
 //! One attempt of an RPC: picks a connection, opens a stream, sends the request and classifies the response.
 //!
-//! Each step ends the attempt with an [`Outcome`] or hands on to the next.
+//! Each step ends the attempt with an [`AttemptOutcome`] or hands on to the next.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -13,12 +13,12 @@ use proxyless_balancer::api::{ActualHost, CallTicket, Code, Pick};
 use proxyless_transport::{Body, ReservedStream, SendError, grpc};
 use tonic::Status;
 
-use super::answer::{self, Answer};
 use super::deadline::Deadline;
 use super::peer::PeerAddress;
 use super::pick::{Picked, Routed};
 use super::replay::{Replay, RequestBody};
-use super::response::{Live, XdsBody};
+use super::response::{OpenResponse, XdsBody};
+use super::response_kind::{self, ResponseKind};
 use super::retry::Retries;
 use super::rpc::Call;
 use super::settings::CallSettings;
@@ -28,7 +28,7 @@ use super::{orca, request as requests, status};
 
 /// The end of an attempt.
 #[allow(clippy::large_enum_variant, reason = "a box would be an allocation per RPC")]
-pub(super) enum Outcome {
+pub(super) enum AttemptOutcome {
     /// The response has started: the RPC is committed.
     Answered(Response<XdsBody>),
     /// The RPC has failed.
@@ -72,7 +72,7 @@ struct Sent {
 
 impl Call<'_> {
     /// Makes one attempt.
-    pub(super) async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> Outcome {
+    pub(super) async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> AttemptOutcome {
         let OpenStream { stream, body, pick, actual } = match self.open_stream(attempts).await {
             Ok(open) => open,
             Err(outcome) => return self.count_unsent(outcome),
@@ -86,14 +86,14 @@ impl Call<'_> {
             Some(Err(error)) => return self.send_failed(&error, sent.ticket, attempts),
             None => return self.timed_out(sent.ticket, &attempts.routed),
         };
-        match Answer::of(&response) {
+        match ResponseKind::of(&response) {
             // A server that ends the call at the deadline may report CANCELLED.
-            Answer::Ended(Code::Cancelled) if self.deadline.is_past() => {
+            ResponseKind::Ended(Code::Cancelled) if self.deadline.is_past() => {
                 self.timed_out(sent.ticket, &attempts.routed)
             }
-            Answer::Begun => self.respond(response, None, sent, attempts),
-            Answer::Ended(code) => self.ended(response, code, sent, attempts),
-            Answer::NotGrpc => {
+            ResponseKind::Begun => self.respond(response, None, sent, attempts),
+            ResponseKind::Ended(code) => self.ended(response, code, sent, attempts),
+            ResponseKind::NotGrpc => {
                 let status = self.not_grpc(&mut response, sent.ticket.target().address).await;
                 // A44: the attempt's status is the one mapped from its HTTP status.
                 sent.ticket.finish(status::code_of(&status));
@@ -103,31 +103,32 @@ impl Call<'_> {
     }
 
     /// Counts an attempt that failed without a connection; all others are counted by their connections.
-    fn count_unsent(&self, outcome: Outcome) -> Outcome {
-        if let Outcome::Failed(_) | Outcome::Retry(_) = outcome {
+    fn count_unsent(&self, outcome: AttemptOutcome) -> AttemptOutcome {
+        if let AttemptOutcome::Failed(_) | AttemptOutcome::Retry(_) = outcome {
             self.shared.published.unsent.failed();
         }
         outcome
     }
 
     /// Picks a connection and waits for one of its streams.
-    async fn open_stream(&mut self, attempts: &mut Attempts<'_>) -> Result<OpenStream, Outcome> {
+    async fn open_stream(&mut self, attempts: &mut Attempts<'_>) -> Result<OpenStream, AttemptOutcome> {
         self.peer = None;
         let mut host = None;
         let pick = |call: &mut Self, snapshot: &_| call.pick(snapshot, &mut attempts.routed, &mut host);
-        let picked = self.wait_for(Waiting::Connection, pick).await.map_err(Outcome::Failed)?;
+        let picked = self.wait_for(Waiting::Connection, pick).await.map_err(AttemptOutcome::Failed)?;
         let (connection, pick, actual) = match picked {
             Picked::Connection { connection, pick, actual } => (connection, pick, actual),
             // A44: an attempt without a connection has failed like any other.
             Picked::Failed(status) => return Err(self.failed(status, &HeaderMap::new(), attempts)),
             // dropped RPCs are not retried.
-            Picked::Dropped(status) => return Err(Outcome::Failed(status)),
+            Picked::Dropped(status) => return Err(AttemptOutcome::Failed(status)),
         };
         (self.peer, self.pick_error) = (Some(pick.target.address), None);
         let waiting = Waiting::Stream { cluster: &attempts.routed.cluster };
-        let reserved = self.until(pin!(connection.reserve()), waiting).await.map_err(Outcome::Failed)?;
+        let reserved =
+            self.until(pin!(connection.reserve()), waiting).await.map_err(AttemptOutcome::Failed)?;
         let Ok(stream) = reserved else {
-            return Err(Outcome::RetryTransparently(attempts.transparent.unsent(&mut self.rng)));
+            return Err(AttemptOutcome::RetryTransparently(attempts.transparent.unsent(&mut self.rng)));
         };
         match attempts.replay.attempt().await {
             Some(body) => Ok(OpenStream { stream, body, pick, actual }),
@@ -136,7 +137,7 @@ impl Call<'_> {
                     "the connection was lost and more of the request was sent than its retry buffer holds";
                 // If the caller's own body failed meanwhile, that error is more specific.
                 let error = attempts.replay.error();
-                Err(Outcome::Failed(error.unwrap_or_else(|| Status::unavailable(why))))
+                Err(AttemptOutcome::Failed(error.unwrap_or_else(|| Status::unavailable(why))))
             }
         }
     }
@@ -154,9 +155,9 @@ impl Call<'_> {
     }
 
     /// The deadline has passed before the response started.
-    fn timed_out(&self, ticket: CallTicket, routed: &Routed) -> Outcome {
+    fn timed_out(&self, ticket: CallTicket, routed: &Routed) -> AttemptOutcome {
         ticket.finish(Code::DeadlineExceeded);
-        Outcome::Failed(self.expired(Waiting::Response { cluster: &routed.cluster }))
+        AttemptOutcome::Failed(self.expired(Waiting::Response { cluster: &routed.cluster }))
     }
 
     /// There is no response.
@@ -165,7 +166,7 @@ impl Call<'_> {
         error: &SendError<RequestBody>,
         ticket: CallTicket,
         attempts: &mut Attempts<'_>,
-    ) -> Outcome {
+    ) -> AttemptOutcome {
         let peer = ticket.target().address;
         let transparent = &mut attempts.transparent;
         let delay = match error {
@@ -179,11 +180,11 @@ impl Call<'_> {
         };
         if let Some(delay) = delay {
             ticket.unsent();
-            return Outcome::RetryTransparently(delay);
+            return AttemptOutcome::RetryTransparently(delay);
         }
         // An error of the caller's own body is more specific than the reset that it caused.
         if let Some(status) = attempts.replay.error() {
-            return Outcome::Failed(status);
+            return AttemptOutcome::Failed(status);
         }
         let mut status = status::of_send(error, peer);
         if status.code() == tonic::Code::Cancelled && self.deadline.is_past() {
@@ -200,7 +201,7 @@ impl Call<'_> {
         code: Code,
         sent: Sent,
         attempts: &mut Attempts<'_>,
-    ) -> Outcome {
+    ) -> AttemptOutcome {
         let headers = response.headers();
         let Some(delay) = self.retry_delay(code, headers, attempts) else {
             return self.respond(response, Some(code), sent, attempts);
@@ -208,27 +209,32 @@ impl Call<'_> {
         let peer = sent.ticket.target().address;
         self.last_error = grpc::Status::from_headers(headers).map(|status| format!("{peer}: {status}"));
         sent.ticket.finish(code);
-        Outcome::Retry(delay)
+        AttemptOutcome::Retry(delay)
     }
 
     /// The status of a response that is not gRPC.
     async fn not_grpc(&mut self, response: &mut Response<Body>, peer: SocketAddr) -> Status {
         let runtime = &self.shared.calls.runtime;
         let mut beginning = Vec::new();
-        let read = answer::read_beginning(response.body_mut(), &mut beginning, runtime);
+        let read = response_kind::read_beginning(response.body_mut(), &mut beginning, runtime);
         // If the deadline comes first, the response still applies.
         let _ = self.deadline.bound(pin!(read), runtime).await;
-        answer::status_of_http(response, peer, &beginning)
+        response_kind::status_of_http(response, peer, &beginning)
     }
 
     /// The attempt failed with this status and these trailers.
-    fn failed(&mut self, status: Status, trailers: &HeaderMap, attempts: &mut Attempts<'_>) -> Outcome {
+    fn failed(
+        &mut self,
+        status: Status,
+        trailers: &HeaderMap,
+        attempts: &mut Attempts<'_>,
+    ) -> AttemptOutcome {
         match self.retry_delay(status::code_of(&status), trailers, attempts) {
             Some(delay) => {
                 self.last_error = Some(status.message().to_owned());
-                Outcome::Retry(delay)
+                AttemptOutcome::Retry(delay)
             }
-            None => Outcome::Failed(status),
+            None => AttemptOutcome::Failed(status),
         }
     }
 
@@ -250,7 +256,7 @@ impl Call<'_> {
         code: Option<Code>,
         sent: Sent,
         attempts: &Attempts<'_>,
-    ) -> Outcome {
+    ) -> AttemptOutcome {
         attempts.replay.commit();
         let Sent { ticket, actual } = sent;
         let (mut head, body) = response.into_parts();
@@ -278,7 +284,7 @@ impl Call<'_> {
         } else {
             deadline.arm(&self.shared.calls.runtime);
         }
-        let live = Live {
+        let live = OpenResponse {
             inner: body,
             ticket,
             deadline,
@@ -288,6 +294,6 @@ impl Call<'_> {
             max_header_list_size: self.shared.calls.max_header_list_size,
             _in_use: self.in_use.take(),
         };
-        Outcome::Answered(Response::from_parts(head, XdsBody(Some(live))))
+        AttemptOutcome::Answered(Response::from_parts(head, XdsBody(Some(live))))
     }
 }

@@ -3,7 +3,6 @@
 //! Everything here runs in the caller's task. Between the caller and h2 there is no queue; the only lock is that of a
 //! streaming request's replay buffer.
 
-mod answer;
 mod attempt;
 mod deadline;
 mod options;
@@ -13,6 +12,7 @@ mod pick;
 mod replay;
 mod request;
 mod response;
+mod response_kind;
 mod retry;
 mod rpc;
 mod settings;

@@ -18,10 +18,10 @@ use crate::activity::InUse;
 
 /// The body of a response on an [`XdsChannel`](crate::XdsChannel). Its errors are [`tonic::Status`].
 #[derive(Default)]
-pub struct XdsBody(pub(super) Option<Live>);
+pub struct XdsBody(pub(super) Option<OpenResponse>);
 
 /// A response that has not ended.
-pub(super) struct Live {
+pub(super) struct OpenResponse {
     pub(super) inner: proxyless_transport::Body,
     pub(super) ticket: Option<CallTicket>,
     pub(super) deadline: Deadline,
@@ -36,7 +36,7 @@ pub(super) struct Live {
 impl XdsBody {
     /// Ends the call: notifies the trackers, and releases the connection's stream.
     fn finish(&mut self, code: Code, metrics: Option<BackendMetrics>) {
-        let Some(Live { ticket: Some(ticket), throttle, .. }) = self.0.take() else { return };
+        let Some(OpenResponse { ticket: Some(ticket), throttle, .. }) = self.0.take() else { return };
         if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
             throttle.succeeded();
         }
@@ -44,7 +44,7 @@ impl XdsBody {
     }
 
     fn fail(&mut self, code: Code, why: &str) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let backend = self.0.as_ref().map(Live::backend).unwrap_or_default();
+        let backend = self.0.as_ref().map(OpenResponse::backend).unwrap_or_default();
         self.finish(code, None);
         Poll::Ready(Some(Err(Status::new(status::to_tonic(code), format!("{backend}{why}")))))
     }
@@ -54,7 +54,7 @@ impl XdsBody {
     }
 }
 
-impl Live {
+impl OpenResponse {
     /// The status of a call whose trailers have no grpc-status.
     fn without_status(&self, trailers: &HeaderMap) -> (Code, String) {
         let limit = self.max_header_list_size;

@@ -11,7 +11,7 @@ use proxyless_sans_io::Rng;
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::attempt::{Attempts, Outcome};
+use super::attempt::{AttemptOutcome, Attempts};
 use super::deadline::Deadline;
 use super::peer::PeerAddress;
 use super::request as requests;
@@ -87,13 +87,13 @@ impl<'a> Call<'a> {
         let mut attempts = Attempts::new(routed, body, &shared.calls);
         loop {
             let delay = match self.attempt(&mut attempts).await {
-                Outcome::Answered(response) => return Ok(response),
-                Outcome::Failed(status) => return Err(status),
-                Outcome::Retry(delay) => {
+                AttemptOutcome::Answered(response) => return Ok(response),
+                AttemptOutcome::Failed(status) => return Err(status),
+                AttemptOutcome::Retry(delay) => {
                     shared.published.retried.failed();
                     delay
                 }
-                Outcome::RetryTransparently(delay) => delay,
+                AttemptOutcome::RetryTransparently(delay) => delay,
             };
             self.pause(delay).await.inspect_err(unsent)?;
         }

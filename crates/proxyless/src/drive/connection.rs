@@ -77,17 +77,17 @@ pub(crate) struct Connections {
     security: ConnectionSecurity,
     options: ConnectOptions,
     updates: UnboundedSender<ConnectionUpdate>,
-    live: BTreeMap<(SubchannelId, AttemptId), Live>,
+    tasks: BTreeMap<(SubchannelId, AttemptId), ConnectionTask>,
     descriptors: Arc<Descriptors>,
 }
 
 /// An attempt and then its connection. Dropping it cancels the attempt, or closes the connection gracefully.
-struct Live {
+struct ConnectionTask {
     task: AbortHandle,
     connection: Option<Arc<DataConnection>>,
 }
 
-impl Drop for Live {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.task.abort();
         if let Some(connection) = &self.connection {
@@ -102,7 +102,7 @@ impl Connections {
         options: ConnectOptions,
         updates: UnboundedSender<ConnectionUpdate>,
     ) -> Self {
-        Self { security, options, updates, live: BTreeMap::new(), descriptors: Arc::default() }
+        Self { security, options, updates, tasks: BTreeMap::new(), descriptors: Arc::default() }
     }
 
     pub(crate) fn connect(
@@ -152,17 +152,18 @@ impl Connections {
                 Lost::Closed(reason) => ConnectionEvent::Closed(reason),
             });
         });
-        self.live.insert((subchannel, attempt), Live { task: task.abort_handle(), connection: None });
+        self.tasks
+            .insert((subchannel, attempt), ConnectionTask { task: task.abort_handle(), connection: None });
     }
 
     /// Cancels the attempt, or starts no new calls on its connection; those in flight finish.
     pub(crate) fn close(&mut self, subchannel: SubchannelId, attempt: AttemptId) {
-        self.live.remove(&(subchannel, attempt));
+        self.tasks.remove(&(subchannel, attempt));
     }
 
     /// The number of calls on a live connection.
     pub(crate) fn streams(&self, subchannel: SubchannelId, attempt: AttemptId) -> Option<u64> {
-        let live = self.live.get(&(subchannel, attempt))?.connection.as_ref()?;
+        let live = self.tasks.get(&(subchannel, attempt))?.connection.as_ref()?;
         u64::try_from(live.streams()).ok()
     }
 
@@ -175,12 +176,12 @@ impl Connections {
         let key = (subchannel, attempt);
         let event = match kind {
             Kind::Ready(live) => {
-                self.live.get_mut(&key)?.connection = Some(Arc::clone(&live));
+                self.tasks.get_mut(&key)?.connection = Some(Arc::clone(&live));
                 ConnectionEvent::Ready(live)
             }
             Kind::Ended(event) => {
                 // It ended by itself: its last calls may still be running.
-                self.live.remove(&key)?.connection = None;
+                self.tasks.remove(&key)?.connection = None;
                 event
             }
         };

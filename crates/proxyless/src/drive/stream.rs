@@ -21,11 +21,11 @@ use super::panics;
 use crate::drive::management_server::ManagementServer;
 use crate::targets;
 
-/// The time that a stream waits for a place among those that the server allows.
+/// The time that a stream waits for the server's stream limit.
 ///
 /// A stream that has waited this long gets a connection of its own next time: of two streams (ADS and load reports) to a
-/// server that allows one, the other would keep the place for ever.
-const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
+/// server that allows one, the other would hold it forever.
+const RESERVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time to look for the status of an ended stream behind unread messages.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -176,12 +176,12 @@ async fn run(
         Err(reason) => return reason.into(),
     };
     // Up means that requests can be sent, so not before the server allows the stream.
-    let reserved = match timeout(PLACE_TIMEOUT, connection.reserve()).await {
+    let reserved = match timeout(RESERVE_TIMEOUT, connection.reserve()).await {
         Ok(Ok(reserved)) => reserved,
         Ok(Err(reason)) => return reason.into(),
         Err(_) => {
             server.forget(&connection).await;
-            return format!("the server allowed no other stream within {PLACE_TIMEOUT:?}").into();
+            return format!("the server allowed no other stream within {RESERVE_TIMEOUT:?}").into();
         }
     };
     sender.send(StreamEventKind::Up);

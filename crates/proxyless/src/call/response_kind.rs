@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The class of a response's head.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ResponseKind {
     /// Messages or trailers follow.
     Begun,
     /// Trailers-only, with this code.
@@ -32,7 +32,7 @@ pub(super) enum Answer {
     NotGrpc,
 }
 
-impl Answer {
+impl ResponseKind {
     pub(super) fn of(response: &Response<impl Body>) -> Self {
         // A gRPC status takes precedence over the HTTP status (http-grpc-status-mapping).
         if let Some(code) = status::in_headers(response.headers()) {
@@ -118,22 +118,22 @@ mod tests {
         let grpc = ("content-type", "application/grpc");
         let html = ("content-type", "text/html; charset=utf-8");
         for (http, headers, expected) in [
-            (200, vec![grpc], Answer::Begun),
-            (200, vec![("content-type", "application/grpc+proto")], Answer::Begun),
-            (200, vec![("content-type", "Application/gRPC;x=y")], Answer::Begun),
-            (200, vec![], Answer::Begun),
-            (200, vec![("content-type", "application/grpc-web")], Answer::NotGrpc),
-            (200, vec![("content-type", "application/json")], Answer::NotGrpc),
-            (200, vec![html], Answer::NotGrpc),
-            (503, vec![grpc], Answer::NotGrpc),
-            (503, vec![html], Answer::NotGrpc),
-            (200, vec![grpc, ("grpc-status", "5")], Answer::Ended(Code::NotFound)),
-            (503, vec![html, ("grpc-status", "5")], Answer::Ended(Code::NotFound)),
+            (200, vec![grpc], ResponseKind::Begun),
+            (200, vec![("content-type", "application/grpc+proto")], ResponseKind::Begun),
+            (200, vec![("content-type", "Application/gRPC;x=y")], ResponseKind::Begun),
+            (200, vec![], ResponseKind::Begun),
+            (200, vec![("content-type", "application/grpc-web")], ResponseKind::NotGrpc),
+            (200, vec![("content-type", "application/json")], ResponseKind::NotGrpc),
+            (200, vec![html], ResponseKind::NotGrpc),
+            (503, vec![grpc], ResponseKind::NotGrpc),
+            (503, vec![html], ResponseKind::NotGrpc),
+            (200, vec![grpc, ("grpc-status", "5")], ResponseKind::Ended(Code::NotFound)),
+            (503, vec![html, ("grpc-status", "5")], ResponseKind::Ended(Code::NotFound)),
         ] {
-            assert_eq!(Answer::of(&response(http, &headers)), expected, "{http} {headers:?}");
+            assert_eq!(ResponseKind::of(&response(http, &headers)), expected, "{http} {headers:?}");
         }
         let no_body = response(200, &[grpc]).map(|_| Empty::<Bytes>::new());
-        assert_eq!(Answer::of(&no_body), Answer::NotGrpc);
+        assert_eq!(ResponseKind::of(&no_body), ResponseKind::NotGrpc);
     }
 
     #[test]
