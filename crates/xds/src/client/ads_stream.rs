@@ -44,7 +44,7 @@ pub(super) struct AdsStream {
     /// The last NACKs, oldest first: the type, a hash of the version (which can be as long as a message), and when.
     pub(super) nacked: VecDeque<(ResourceType, u64, Time)>,
     /// Delayed NACKs of versions that were NACKed recently, and the time at which they are due. At most one per type.
-    braked: BTreeMap<ResourceType, (Time, Acknowledgement)>,
+    braked: BTreeMap<ResourceType, (Time, Ack)>,
     reading: bool,
     /// The events of the last message that watchers have not finished handling.
     tokens: BTreeSet<ReadToken>,
@@ -54,12 +54,12 @@ pub(super) struct AdsStream {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) resource_type: ResourceType,
-    acknowledgement: Option<Acknowledgement>,
+    ack: Option<Ack>,
 }
 
 /// An ACK, or a NACK if it has an error.
 #[derive(Debug)]
-pub(super) struct Acknowledgement {
+pub(super) struct Ack {
     /// The accepted version: that of the response for an ACK, the previous one for a NACK.
     pub(super) version: Arc<str>,
     pub(super) nonce: String,
@@ -78,9 +78,7 @@ pub(super) struct Rejected {
 impl Pending {
     /// How many bytes the server has made us hold.
     fn bytes(&self) -> usize {
-        self.acknowledgement
-            .as_ref()
-            .map_or(0, |acknowledgement| acknowledgement.version.len() + acknowledgement.nonce.len())
+        self.ack.as_ref().map_or(0, |ack| ack.version.len() + ack.nonce.len())
     }
 }
 
@@ -145,22 +143,17 @@ impl AdsStream {
         // A request with the nonce of the rejected response but without its error would pass as an ACK, and one with an
         // older nonce would be ignored. So the delayed NACK is sent now, with the new names.
         match self.braked.remove(&resource_type) {
-            Some((_, acknowledgement)) => self.push_acknowledgement(now, resource_type, acknowledgement),
-            None => self.queue.push_back(Pending { resource_type, acknowledgement: None }),
+            Some((_, ack)) => self.push_ack(now, resource_type, ack),
+            None => self.queue.push_back(Pending { resource_type, ack: None }),
         }
     }
 
     /// Queues the answer to a response. Each response is answered, in order; but a delayed NACK is dropped when a newer
     /// response arrives, since its nonce is stale and the server has seen a NACK of that version.
-    pub(super) fn answer(
-        &mut self,
-        now: Time,
-        resource_type: ResourceType,
-        acknowledgement: Acknowledgement,
-    ) {
-        self.nonces.insert(resource_type, acknowledgement.nonce.clone());
+    pub(super) fn answer(&mut self, now: Time, resource_type: ResourceType, ack: Ack) {
+        self.nonces.insert(resource_type, ack.nonce.clone());
         self.braked.remove(&resource_type);
-        let last_nack = acknowledgement.rejected.as_ref().and_then(|rejected| {
+        let last_nack = ack.rejected.as_ref().and_then(|rejected| {
             let version = hash(&rejected.version);
             let of_version = |(of, nacked, _): &&(_, _, _)| (*of, *nacked) == (resource_type, version);
             let (.., time) = self.nacked.iter().rev().find(of_version)?;
@@ -169,27 +162,21 @@ impl AdsStream {
         let names_wait = self.queue.iter().any(|pending| pending.resource_type == resource_type);
         match last_nack {
             Some(time) if !names_wait => {
-                self.braked.insert(resource_type, (time + NACK_INTERVAL, acknowledgement));
+                self.braked.insert(resource_type, (time + NACK_INTERVAL, ack));
             }
-            _ => self.push_acknowledgement(now, resource_type, acknowledgement),
+            _ => self.push_ack(now, resource_type, ack),
         }
     }
 
-    fn push_acknowledgement(
-        &mut self,
-        now: Time,
-        resource_type: ResourceType,
-        acknowledgement: Acknowledgement,
-    ) {
-        if let Some(rejected) = &acknowledgement.rejected {
+    fn push_ack(&mut self, now: Time, resource_type: ResourceType, ack: Ack) {
+        if let Some(rejected) = &ack.rejected {
             self.nacked.push_back((resource_type, hash(&rejected.version), now));
             if self.nacked.len() > MAX_REMEMBERED_NACKS {
                 self.nacked.pop_front();
             }
         }
-        self.queue
-            .retain(|pending| pending.resource_type != resource_type || pending.acknowledgement.is_some());
-        self.queue.push_back(Pending { resource_type, acknowledgement: Some(acknowledgement) });
+        self.queue.retain(|pending| pending.resource_type != resource_type || pending.ack.is_some());
+        self.queue.push_back(Pending { resource_type, ack: Some(ack) });
     }
 
     /// The time at which the next delayed NACK is due.
@@ -201,8 +188,8 @@ impl AdsStream {
     pub(super) fn release_nacks(&mut self, now: Time) {
         let due = self.braked.iter().filter(|(_, (until, _))| *until <= now);
         for resource_type in due.map(|(resource_type, _)| *resource_type).collect::<Vec<_>>() {
-            if let Some((_, acknowledgement)) = self.braked.remove(&resource_type) {
-                self.push_acknowledgement(now, resource_type, acknowledgement);
+            if let Some((_, ack)) = self.braked.remove(&resource_type) {
+                self.push_ack(now, resource_type, ack);
             }
         }
     }
@@ -223,17 +210,17 @@ impl AdsStream {
         version: &str,
         node: &Bytes,
     ) -> Option<DiscoveryRequest> {
-        let Pending { resource_type, acknowledgement } = pending;
+        let Pending { resource_type, ack } = pending;
         match self.asked.get(&resource_type) {
             // An empty list in the first request of a type would subscribe to all resources.
             None if names.is_empty() => return None,
-            Some(asked) if acknowledgement.is_none() && *asked == names => return None,
+            Some(asked) if ack.is_none() && *asked == names => return None,
             _ => {}
         }
         let resource_names = names.iter().map(ToString::to_string).collect();
         self.asked.insert(resource_type, names);
-        let (version_info, response_nonce, rejected) = match acknowledgement {
-            Some(Acknowledgement { version, nonce, rejected }) => (version.to_string(), nonce, rejected),
+        let (version_info, response_nonce, rejected) = match ack {
+            Some(Ack { version, nonce, rejected }) => (version.to_string(), nonce, rejected),
             None => (version.to_owned(), self.nonces.get(&resource_type).cloned().unwrap_or_default(), None),
         };
         self.sending = Some(resource_type);

@@ -7,7 +7,7 @@ use prost::Message as _;
 use proxyless_sans_io::Time;
 use proxyless_sans_io::values::Code;
 
-use super::ads_stream::{Acknowledgement, AdsStream, Rejected};
+use super::ads_stream::{Ack, AdsStream, Rejected};
 use super::api::ResourceErrorKind;
 use super::core::{Cause, Rejection, XdsCore, shown};
 use super::faults::MAX_ERROR_BYTES;
@@ -283,7 +283,7 @@ impl XdsCore {
         }
         let version = self.versions.get(&resource_type).cloned().unwrap_or_default();
         if let Some(stream) = &mut self.stream {
-            stream.answer(now, resource_type, Acknowledgement { version, nonce, rejected });
+            stream.answer(now, resource_type, Ack { version, nonce, rejected });
         }
     }
 }
