@@ -15,6 +15,10 @@ use crate::pending::{Connecting, Missing};
 use crate::state::ChannelState;
 use crate::sync::{ArcSwap, CancellationToken};
 
+/// The driver of a channel, by the number of panics before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DriverId(u64);
+
 /// One generation of the channel's configuration.
 pub(crate) struct Snapshot {
     /// Routes and pickers; `None` while the channel is IDLE, and then until the configuration has arrived.
@@ -23,12 +27,12 @@ pub(crate) struct Snapshot {
     asked: AtomicBool,
     /// Ends the wait of calls that found nothing usable in this generation. Each generation wakes only its own waiters.
     pub(crate) superseded: CancellationToken,
-    /// The number of the driver that published it: each driver numbers clusters in its own way.
-    pub(crate) driver: u64,
+    /// The driver that published it: each driver assigns its own cluster ids.
+    pub(crate) driver: DriverId,
 }
 
 impl Snapshot {
-    fn new(data: Option<DataPlane>, driver: u64) -> Self {
+    fn new(data: Option<DataPlane>, driver: DriverId) -> Self {
         Self { data, asked: AtomicBool::new(false), superseded: CancellationToken::new(), driver }
     }
 
@@ -82,7 +86,7 @@ impl fmt::Display for End {
 impl Published {
     pub(crate) fn new() -> Self {
         Self {
-            current: ArcSwap::from_pointee(Snapshot::new(None, 0)),
+            current: ArcSwap::from_pointee(Snapshot::new(None, DriverId(0))),
             state: watch::Sender::new(ChannelState::Idle),
             ended: OnceLock::new(),
             panics: AtomicU64::new(0),
@@ -126,7 +130,7 @@ impl Published {
     }
 
     fn replace(&self, data: Option<DataPlane>, state: ChannelState) {
-        let new = Snapshot::new(data, self.panics.load(Ordering::Relaxed));
+        let new = Snapshot::new(data, DriverId(self.panics.load(Ordering::Relaxed)));
         let old = self.current.swap(Arc::new(new));
         self.set_state(state);
         old.superseded.cancel();

@@ -15,12 +15,12 @@ use super::status;
 use crate::clock;
 use crate::drive::connection::DataConnection;
 use crate::filters::Session;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DriverId, Snapshot};
 
 /// The result of routing, kept for all attempts.
 pub(super) struct Routed {
     /// The driver that assigned the cluster's id.
-    driver: u64,
+    driver: DriverId,
     /// Keeps the cluster configured until the RPC is committed (gRFC A31).
     pub(super) cluster: Arc<ClusterClaim>,
     pub(super) retry_policy: Option<Arc<RetryPolicy>>,
@@ -61,7 +61,7 @@ impl Call<'_> {
         }
     }
 
-    fn select(&mut self, routes: &RouteTable, driver: u64) -> Result<Routed, Status> {
+    fn select(&mut self, routes: &RouteTable, driver: DriverId) -> Result<Routed, Status> {
         let headers = &self.head.headers;
         let selection = routes
             .select(self.head.uri.path(), headers, &mut self.rng)
@@ -98,7 +98,7 @@ impl Call<'_> {
         waiting: &mut Option<HostWait>,
     ) -> Option<Picked> {
         let data = snapshot.data.as_ref()?;
-        // The driver that routed the call has panicked: in this snapshot the number may be that of another cluster.
+        // The driver that routed the call has panicked: in this snapshot the id may belong to another cluster.
         if routed.driver != snapshot.driver {
             match self.route(snapshot)? {
                 Ok(again) => *routed = again,
