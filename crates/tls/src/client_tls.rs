@@ -78,7 +78,7 @@ impl ClientTls {
         let instances = bootstrap.certificate_providers().iter();
         let instances = instances.filter_map(|(name, provider)| match provider {
             CertificateProvider::FileWatcher(files) => Some((name.clone(), files.clone())),
-            CertificateProvider::Unsupported { .. } => None,
+            _ => None,
         });
         Self {
             crypto,

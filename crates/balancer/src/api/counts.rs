@@ -10,6 +10,7 @@ use super::stripes::{Padded, Striped};
 
 /// The number of ended calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CallCounts {
     /// Calls with status OK.
     pub succeeded: u64,
@@ -18,6 +19,12 @@ pub struct CallCounts {
 }
 
 impl CallCounts {
+    /// Counts of calls.
+    #[must_use]
+    pub const fn new(succeeded: u64, failed: u64) -> Self {
+        Self { succeeded, failed }
+    }
+
     /// All ended calls.
     #[must_use]
     pub fn ended(&self) -> u64 {

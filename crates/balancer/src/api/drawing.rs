@@ -8,6 +8,7 @@ use super::{ChildPolicyView, EndpointView, PolicyView, StateChange};
 
 /// One line of a drawing. When a long text is wrapped, `hang` prefixes the continuation lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Line {
     /// The branches that lead to the text.
     pub branch: String,
@@ -15,6 +16,14 @@ pub struct Line {
     pub hang: String,
     /// The text.
     pub text: String,
+}
+
+impl Line {
+    /// A line without branches, whose continuation lines start with `hang`.
+    #[must_use]
+    pub fn hanging(hang: &str, text: String) -> Self {
+        Self { branch: String::new(), hang: hang.to_owned(), text }
+    }
 }
 
 impl fmt::Display for Line {

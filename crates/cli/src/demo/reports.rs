@@ -212,7 +212,7 @@ mod tests {
         let heard = heard.iter().map(|&(cluster, zone, [issued, succeeded, failed])| {
             ((cluster.to_owned(), zone.to_owned()), Heard { issued, succeeded, failed })
         });
-        Reports::new(&REPORTED, heard.collect(), CallCounts { succeeded: 20, failed }, &members(), &samples)
+        Reports::new(&REPORTED, heard.collect(), CallCounts::new(20, failed), &members(), &samples)
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn one(channel: &ChannelView, style: Style, width: Option<usize>) -> String {
         style.bold(&safe(&channel.target)),
         style.state(&channel.state.to_string()),
     );
-    for Line { branch, hang, text: line } in channel.tree.lines() {
+    for Line { branch, hang, text: line, .. } in channel.tree.lines() {
         let line = safe(&line);
         let Some(width) = width else {
             text += &format!("{branch}{}\n", style.states(&line));

@@ -144,7 +144,7 @@ impl TreeView {
     /// The whole description as lines of text.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
-        let line = |text: String| Line { branch: String::new(), hang: "    ".to_owned(), text };
+        let line = |text: String| Line::hanging("    ", text);
         let mut lines = vec![line(format!("listener {}", self.listener))];
         lines.extend(self.error.iter().map(|error| line(format!("error: {error}"))));
         lines.extend(self.virtual_host.iter().map(|host| line(format!("virtual host {host}"))));

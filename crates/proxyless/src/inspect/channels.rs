@@ -67,7 +67,7 @@ pub struct CallsView {
 
 impl CallsView {
     pub(crate) fn new(ended: CallCounts, in_flight: u64) -> Self {
-        let CallCounts { succeeded, failed } = ended;
+        let CallCounts { succeeded, failed, .. } = ended;
         Self { started: ended.ended() + in_flight, succeeded, failed }
     }
 

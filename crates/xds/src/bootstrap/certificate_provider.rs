@@ -15,6 +15,7 @@ const MAX_SECONDS: u64 = 315_576_000_000;
 
 /// An entry of `certificate_providers` (gRFC A29).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CertificateProvider {
     /// The plugin `file_watcher`.
     FileWatcher(CertificateFiles),

@@ -11,6 +11,7 @@ pub struct BootstrapError {
 
 /// One problem and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BootstrapProblem {
     /// The JSON path, such as `xds_servers[0].server_uri`; empty if the text as a whole is invalid.
     pub path: String,

@@ -190,6 +190,7 @@ impl Bootstrap {
 
 /// An entry of `authorities` (gRFC A47).
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Authority {
     /// The template of Listener names, if present; starts with `xdstp://<authority>/`.
     pub client_listener_resource_name_template: Option<String>,

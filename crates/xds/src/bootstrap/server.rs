@@ -13,6 +13,7 @@ const DEFAULT_PORT: u16 = 443;
 
 /// An entry of `xds_servers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ServerConfig {
     /// The URI as configured.
     pub uri: String,

@@ -35,6 +35,7 @@ pub struct ResourceDump {
 
 /// A resource's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RawResource {
     /// The type URL, without the wrapper of X-06.
     pub type_url: String,

@@ -105,7 +105,7 @@ fn calls_and_requests_in_flight_are_counted() {
     CallTicket::start(pick).finish(Code::Ok);
     CallTicket::start(other).unsent();
     let tree = describe(&world);
-    assert_eq!(tree.calls, CallCounts { succeeded: 1, failed: 0 });
+    assert_eq!(tree.calls, CallCounts::new(1, 0));
     assert_eq!(find(&tree, "xds_cluster_impl_experimental").counters["requests_in_flight"], 0);
     let mut counted = Vec::new();
     tree.root.as_ref().expect("a tree").walk(&mut |node| counted.extend(&node.endpoints));
@@ -147,10 +147,10 @@ fn calls_on_connections_that_are_gone_stay_counted() {
     world.set_endpoints("c", assignment(vec![vec![locality("far", 1, [4])]]));
     world.advance(std::time::Duration::from_secs(60));
     assert_eq!(world.core.subchannels().len(), 1);
-    assert_eq!(describe(&world).calls, CallCounts { succeeded: 0, failed: 1 });
+    assert_eq!(describe(&world).calls, CallCounts::new(0, 1));
     // One that outlives its connection counts when it ends.
     running.finish(Code::Ok);
-    assert_eq!(describe(&world).calls, CallCounts { succeeded: 1, failed: 1 });
+    assert_eq!(describe(&world).calls, CallCounts::new(1, 1));
 }
 
 #[test]
