@@ -66,8 +66,11 @@ pub fn orca(data: &[u8]) {
         core.handle(Time::ZERO, Event::Register { store: Arc::clone(&store) });
         core.handle(Time::ZERO, Event::StreamUp { stream: StreamId(1) });
         core.handle(Time::ZERO, Event::SendDone { stream: StreamId(1) });
-        let wishes = LoadStatsResponse { send_all_clusters: true, ..Default::default() };
-        core.handle(Time::ZERO, Event::Message { stream: StreamId(1), bytes: wishes.encode_to_vec().into() });
+        let request = LoadStatsResponse { send_all_clusters: true, ..Default::default() };
+        core.handle(
+            Time::ZERO,
+            Event::Message { stream: StreamId(1), bytes: request.encode_to_vec().into() },
+        );
         let load = store.locality(&Locality::default());
         for _ in 0..2 {
             load.started();

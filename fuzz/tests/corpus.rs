@@ -243,7 +243,7 @@ fn streams() -> Vec<Seed> {
         ..Default::default()
     };
     let raw = |message: Vec<u8>| [(message.len() as u16).to_be_bytes().to_vec(), message].concat();
-    let wishes = LoadStatsResponse { send_all_clusters: true, ..Default::default() }.encode_to_vec();
+    let request = LoadStatsResponse { send_all_clusters: true, ..Default::default() }.encode_to_vec();
     let all = [0, 0, 0, 0, 1, 0, 0, 2, 0, 0, 3, 0, 0, 4, 0, 6];
     let round = [7, 0, 1, 1, 0, 6, 7, 1, 1, 1, 0, 6, 7, 2, 1, 1, 0, 6, 7, 3, 1, 1, 0, 6, 7, 4, 1, 1, 0, 6];
     let bad = [7, 3, 2, 2, 1, 0xc0, 0, 9, 7, 0, 4, 1, 6, 14];
@@ -262,7 +262,7 @@ fn streams() -> Vec<Seed> {
         ),
         ("lrs", "reports", reports.to_vec()),
         ("lrs", "restored", [&reports[..], &[2, 0, 0, 0, 14, 13, 14, 6, 8, 10, 9, 5, 0, 0, 14, 8]].concat()),
-        ("lrs", "raw", [&[0, 0, 6, 8, 12][..], &raw(wishes), &[2, 0, 0, 0, 14, 8, 0, 0, 14]].concat()),
+        ("lrs", "raw", [&[0, 0, 6, 8, 12][..], &raw(request), &[2, 0, 0, 0, 14, 8, 0, 0, 14]].concat()),
     ]
 }
 

@@ -141,7 +141,7 @@ fn assignment() -> ClusterLoadAssignment {
     }
 }
 
-/// A channel whose every wish is granted at once.
+/// A channel whose effects are all applied at once.
 fn serving_channel() -> (ChannelCore, DataPlane, Vec<Arc<LoadStore>>) {
     let config = ChannelConfig {
         listener_name: "service".into(),

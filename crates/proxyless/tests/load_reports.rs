@@ -62,7 +62,7 @@ async fn a27_57_a27_93_x_16_reports_add_up_to_the_calls() -> TestResult {
 }
 
 #[tokio::test]
-async fn a27_47_a27_94_a37_51_the_stream_comes_and_goes_with_the_wish() -> TestResult {
+async fn a27_47_a27_94_a37_51_the_stream_follows_the_lrs_server() -> TestResult {
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
     let channel = channel(&plane);

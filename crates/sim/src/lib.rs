@@ -35,7 +35,7 @@
 
 pub use self::clients::endpoints::Behaviour;
 pub use self::laws::invariants::Violation;
-pub use self::servers::load_server::Wish;
+pub use self::servers::load_server::LoadReportRequest;
 
 mod clients;
 mod laws;

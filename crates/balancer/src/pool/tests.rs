@@ -33,7 +33,7 @@ fn an_entry_that_changes_owners_within_an_input_stays() {
 }
 
 #[test]
-fn attempts_begin_in_the_order_of_the_wishes() {
+fn attempts_begin_in_the_order_of_the_requests() {
     let (mut pool, first, mut rng) = pool();
     let (second, _) =
         pool.acquire(PoolKey { address: "127.0.0.1:2".parse().unwrap(), security: None }, HandleId(2));

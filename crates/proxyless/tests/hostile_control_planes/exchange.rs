@@ -20,7 +20,7 @@ use super::hostile::{Log, Scripted};
 
 /// The SETTINGS of the server.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct ServerLimits {
     pub(crate) max_concurrent_streams: Option<u32>,
 }
 
@@ -50,14 +50,14 @@ impl Exchange {
     /// Serves a connection: each of its streams gets a script.
     pub(crate) async fn serve(
         io: TcpStream,
-        wishes: Wishes,
+        limits: ServerLimits,
         script: Arc<dyn Fn(Self) -> Scripted + Send + Sync>,
         log: Log,
         stop: CancellationToken,
         tasks: TaskTracker,
     ) {
         let mut builder = h2::server::Builder::new();
-        if let Some(limit) = wishes.max_concurrent_streams {
+        if let Some(limit) = limits.max_concurrent_streams {
             builder.max_concurrent_streams(limit);
         }
         let Ok(mut connection) = builder.handshake::<_, Bytes>(io).await else { return };

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::common::PATIENCE;
-use super::exchange::{Exchange, Wishes};
+use super::exchange::{Exchange, ServerLimits};
 
 pub(crate) type Scripted = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -67,7 +67,7 @@ pub(crate) enum Attack {
     /// Raw bytes.
     Raw(Arc<dyn Fn(TcpStream, Log) -> Scripted + Send + Sync>),
     /// Valid HTTP/2, stream by stream.
-    Streams(Wishes, Arc<dyn Fn(Exchange) -> Scripted + Send + Sync>),
+    Streams(ServerLimits, Arc<dyn Fn(Exchange) -> Scripted + Send + Sync>),
 }
 
 impl Attack {
@@ -82,12 +82,12 @@ impl Attack {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        Self::Streams(Wishes::default(), Arc::new(move |exchange| Box::pin(script(exchange))))
+        Self::Streams(ServerLimits::default(), Arc::new(move |exchange| Box::pin(script(exchange))))
     }
 
-    pub(crate) fn with(self, wishes: Wishes) -> Self {
+    pub(crate) fn with(self, limits: ServerLimits) -> Self {
         match self {
-            Self::Streams(_, script) => Self::Streams(wishes, script),
+            Self::Streams(_, script) => Self::Streams(limits, script),
             raw => raw,
         }
     }
@@ -124,8 +124,8 @@ impl Hostile {
                 tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
                     match attack {
                         Attack::Raw(script) => script(io, log).await,
-                        Attack::Streams(wishes, script) => {
-                            Exchange::serve(io, wishes, script, log, inner_stop, inner_tasks).await;
+                        Attack::Streams(limits, script) => {
+                            Exchange::serve(io, limits, script, log, inner_stop, inner_tasks).await;
                         }
                     }
                 }));

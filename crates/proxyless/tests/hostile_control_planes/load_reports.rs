@@ -28,7 +28,7 @@ fn attacked(world: &World, script: impl Fn(Exchange) -> Scripted + Send + Sync +
     }))
 }
 
-fn wishes(seconds: i64, nanos: i32, clusters: &[&str]) -> LoadStatsResponse {
+fn load_request(seconds: i64, nanos: i32, clusters: &[&str]) -> LoadStatsResponse {
     LoadStatsResponse {
         clusters: clusters.iter().map(ToString::to_string).collect(),
         send_all_clusters: clusters.is_empty(),
@@ -38,7 +38,7 @@ fn wishes(seconds: i64, nanos: i32, clusters: &[&str]) -> LoadStatsResponse {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flood_of_wishes() {
+async fn flood_of_load_requests() {
     let count = thousands(5);
     let mut memory = measured().await;
     let world = World::configured(|builder| builder).await;
@@ -51,10 +51,10 @@ async fn flood_of_wishes() {
                 let names = [format!("cluster-{i}"), "cluster".to_owned()];
                 let names = names.each_ref().map(String::as_str);
                 let message = match i % 4 {
-                    0 => wishes(1, 0, &names).encode_to_vec(),
-                    1 => wishes(i64::MAX, i32::MAX, &[]).encode_to_vec(),
+                    0 => load_request(1, 0, &names).encode_to_vec(),
+                    1 => load_request(i64::MAX, i32::MAX, &[]).encode_to_vec(),
                     2 => vec![0xff; 10],
-                    _ => wishes(-1, -1, &[]).encode_to_vec(),
+                    _ => load_request(-1, -1, &[]).encode_to_vec(),
                 };
                 if !exchange.message(&message).await {
                     return;
@@ -64,15 +64,15 @@ async fn flood_of_wishes() {
             exchange.given_up().await;
         })
     });
-    hostile.wait_for(Duration::from_secs(300), "all wishes are read", |seen| seen.done >= 1).await;
+    hostile.wait_for(Duration::from_secs(300), "all requests are read", |seen| seen.done >= 1).await;
     // A full window of them; see the floods of ADS.
-    memory.expect("flood of wishes", 64, 48);
-    world.recovers_after(memory, "flood of wishes", hostile).await;
+    memory.expect("flood of requests", 64, 48);
+    world.recovers_after(memory, "flood of requests", hostile).await;
 }
 
 /// Names of clusters that take much more memory than bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_million_wishes_in_one() {
+async fn two_million_clusters_in_one_load_request() {
     let mut memory = measured().await;
     let world = World::configured(|builder| builder).await;
     memory.begin();
@@ -82,14 +82,14 @@ async fn two_million_wishes_in_one() {
             exchange.read_on();
             exchange.message(&[0x0a, 0].repeat(2_000_000)).await;
             // The one after it is read and applied: reports arrive.
-            exchange.message(&wishes(1, 0, &[]).encode_to_vec()).await;
+            exchange.message(&load_request(1, 0, &[]).encode_to_vec()).await;
             exchange.given_up().await;
         })
     });
     // The first one has the node.
     hostile.wait("reports come", |seen| seen.reports >= 2).await;
-    memory.expect("two million wishes in one", 32, 4);
-    world.recovers_after(memory, "two million wishes", hostile).await;
+    memory.expect("two million clusters in one request", 32, 4);
+    world.recovers_after(memory, "two million clusters", hostile).await;
 }
 
 /// At most one report per second for any interval.
@@ -104,7 +104,7 @@ async fn intervals_of_nothing() {
             let hostile = attacked(&world, move |mut exchange| {
                 Box::pin(async move {
                     exchange.begin(&[]);
-                    exchange.message(&wishes(seconds, nanos, &[]).encode_to_vec()).await;
+                    exchange.message(&load_request(seconds, nanos, &[]).encode_to_vec()).await;
                     let mut times = Vec::new();
                     // The first request has the node.
                     while times.len() < 4 && exchange.request().await.is_some() {
@@ -130,16 +130,16 @@ async fn intervals_of_nothing() {
 async fn streams_that_end_at_once() {
     let _shared = unmeasured().await;
     let mut running = tokio::task::JoinSet::new();
-    for (what, wish, status) in
-        [("UNIMPLEMENTED", false, "12"), ("OK at once", false, "0"), ("OK after a wish", true, "0")]
+    for (what, request, status) in
+        [("UNIMPLEMENTED", false, "12"), ("OK at once", false, "0"), ("OK after a request", true, "0")]
     {
         running.spawn(async move {
             let world = World::configured(|builder| builder).await;
             let hostile = attacked(&world, move |mut exchange| {
                 Box::pin(async move {
                     exchange.begin(&[]);
-                    if wish {
-                        exchange.message(&wishes(1, 0, &[]).encode_to_vec()).await;
+                    if request {
+                        exchange.message(&load_request(1, 0, &[]).encode_to_vec()).await;
                     }
                     exchange.end(status);
                     exchange.log.done();

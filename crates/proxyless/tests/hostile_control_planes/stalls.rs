@@ -5,7 +5,7 @@ use proxyless_testkit::resources::*;
 use proxyless_testkit::{LDS, Resource};
 
 use super::common::SERVICE;
-use super::exchange::{Wishes, framed, response};
+use super::exchange::{ServerLimits, framed, response};
 use super::hostile::Attack;
 use super::memory::unmeasured;
 use super::world::{World, starts_after, survives};
@@ -92,8 +92,8 @@ async fn load_reports_do_not_take_the_only_stream_from_ads() {
             }
         }
     });
-    let wishes = Wishes { max_concurrent_streams: Some(1) };
-    let hostile = world.attack(attack.with(wishes));
+    let limits = ServerLimits { max_concurrent_streams: Some(1) };
+    let hostile = world.attack(attack.with(limits));
     // ADS, then load reports in its slot, then ADS on a different connection.
     let seen = hostile.wait("ADS is back", |seen| seen.streams >= 3 && seen.connections >= 2).await;
     assert!(seen.connections <= 3, "{seen:?}");

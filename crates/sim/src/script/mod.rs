@@ -8,7 +8,7 @@ use proxyless_xds::resource::ResourceType;
 
 use crate::clients::endpoints::Behaviour;
 use crate::script::config::{Assignment, Cluster, Key, Listener, Mesh, Route};
-use crate::servers::load_server::Wish;
+use crate::servers::load_server::LoadReportRequest;
 
 pub mod config;
 pub(crate) mod generate;
@@ -147,7 +147,7 @@ pub enum Action {
     /// Several RPCs follow each other, each as short as possible.
     Burst(CallSpec, u32),
     /// The load reporting server changes its request.
-    Wish(Wish),
+    RequestLoad(LoadReportRequest),
     /// The load reporting server sends bytes that are not a response.
     LoadGarbage,
     /// The load reporting stream breaks: now, or when the next report is written but not yet sent.

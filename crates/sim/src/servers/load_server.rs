@@ -18,20 +18,20 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The request of a load reporting server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct LoadReportRequest {
     /// The interval of reports.
     pub(crate) interval: Duration,
     /// The clusters; `None` means all.
     pub(crate) clusters: Option<Vec<String>>,
 }
 
-impl Default for Wish {
+impl Default for LoadReportRequest {
     fn default() -> Self {
         Self { interval: Duration::from_secs(2), clusters: None }
     }
 }
 
-impl Wish {
+impl LoadReportRequest {
     fn wants(&self, cluster: &str) -> bool {
         self.clusters.as_ref().is_none_or(|names| names.iter().any(|name| name == cluster))
     }
@@ -57,11 +57,11 @@ impl Wish {
 #[derive(Debug, Default)]
 pub(crate) struct LoadServer {
     /// Its request.
-    pub(crate) wish: Wish,
+    pub(crate) request: LoadReportRequest,
     /// Whether streams fail to open.
     pub(crate) refuses: bool,
     /// The request that the client has read on this stream.
-    told: Option<Wish>,
+    told: Option<LoadReportRequest>,
     /// The clusters that were requested all the time, as far as the client knows; `None` means all.
     always: Option<BTreeSet<String>>,
     /// The end of the last report, or the start of the stream.
@@ -93,7 +93,7 @@ impl LoadServer {
         if self.told.is_none() {
             self.quiet_since = now;
         }
-        self.told = Some(Wish { interval: interval.max(MIN_INTERVAL), clusters });
+        self.told = Some(LoadReportRequest { interval: interval.max(MIN_INTERVAL), clusters });
     }
 
     /// Whether the server has always requested a cluster.
@@ -112,16 +112,24 @@ impl LoadServer {
         ledger: &Ledger,
         settled: bool,
     ) -> Result<(), Violation> {
-        let Some(wish) = &self.told else {
+        let Some(request) = &self.told else {
             return Err(Violation::new("reports are sent on request only", "no request"));
         };
-        Violation::unless(now.since(self.quiet_since) >= wish.interval, "reports keep the interval", || {
-            format!("{:?} after the last, {:?} was requested", now.since(self.quiet_since), wish.interval)
-        })?;
+        Violation::unless(
+            now.since(self.quiet_since) >= request.interval,
+            "reports keep the interval",
+            || {
+                format!(
+                    "{:?} after the last, {:?} was requested",
+                    now.since(self.quiet_since),
+                    request.interval
+                )
+            },
+        )?;
         self.quiet_since = now;
         Violation::unless(!report.cluster_stats.is_empty(), "reports are not empty", String::new)?;
         for stats in &report.cluster_stats {
-            let wanted = wish.wants(&stats.cluster_name);
+            let wanted = request.wants(&stats.cluster_name);
             Violation::unless(wanted, "only requested clusters are reported", || stats.cluster_name.clone())?;
             is_not_zero(stats)?;
             let truth = ledger.truth.get(&account(stats)).cloned().unwrap_or_default();

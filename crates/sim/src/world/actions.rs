@@ -13,7 +13,7 @@ use crate::laws::invariants::Violation;
 use crate::laws::outliers;
 use crate::script::{Action, CallSpec, Change, CutTime, Mood};
 use crate::servers::control_plane::Welcome;
-use crate::servers::load_server::Wish;
+use crate::servers::load_server::LoadReportRequest;
 use crate::world::queue::{Event, Lane};
 
 impl World {
@@ -85,7 +85,7 @@ impl World {
             Action::Failing(address, percent) => self.backends.set_failing(address, percent),
             Action::Call(spec) => return self.begin_call(spec),
             Action::Burst(spec, count) => return self.burst(&spec, count),
-            Action::Wish(wish) => self.set_wish(wish),
+            Action::RequestLoad(request) => self.set_load_request(request),
             Action::LoadGarbage => self.transmit_to_loads(Bytes::from_static(b"\xff\xff\xff")),
             Action::CutLoadStream(CutTime::Now) => self.cut_load_stream(),
             Action::CutLoadStream(CutTime::NextReport) => self.loads.cut_next_report(),
@@ -123,7 +123,7 @@ impl World {
         self.backends.stop_failing();
         self.lift_stream_limits();
         self.loads.server.refuses = false;
-        self.set_wish(Wish::default());
+        self.set_load_request(LoadReportRequest::default());
         for due in self.control_plane.heal_all() {
             self.prepare(Some(due));
         }

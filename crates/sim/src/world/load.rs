@@ -13,7 +13,7 @@ use proxyless_xds::lrs::{Effect, Input, LrsCore, LrsCoreConfig};
 use super::World;
 use crate::laws::invariants::Violation;
 use crate::servers::encode;
-use crate::servers::load_server::{self, LoadServer, Wish};
+use crate::servers::load_server::{self, LoadReportRequest, LoadServer};
 use crate::world::queue::{Event, Lane};
 
 /// Longer than the backoff and the longest interval: all remaining load is reported within this time.
@@ -122,7 +122,7 @@ impl World {
             Effect::ReadNext { stream } => {
                 let fine = stream == self.loads.stream && !std::mem::replace(&mut self.loads.reading, true);
                 Violation::unless(fine, "one load message is read at a time", || format!("stream {stream}"))?;
-                self.deliver_wish();
+                self.deliver_load_request();
             }
         }
         Ok(())
@@ -176,22 +176,22 @@ impl World {
     fn pulled(&mut self) -> Result<(), Violation> {
         let Some((written, request)) = self.loads.sending.take() else { return Ok(()) };
         if request.node.is_some() {
-            self.send_wish();
+            self.send_load_request();
             return Ok(());
         }
         self.loads.server.pulled(written, request, &mut self.calls.ledger)
     }
 
     /// The server changes its request.
-    pub(super) fn set_wish(&mut self, wish: Wish) {
-        self.loads.server.wish = wish;
+    pub(super) fn set_load_request(&mut self, request: LoadReportRequest) {
+        self.loads.server.request = request;
         if self.loads.requests > 0 {
-            self.send_wish();
+            self.send_load_request();
         }
     }
 
-    fn send_wish(&mut self) {
-        let bytes = self.loads.server.wish.encode();
+    fn send_load_request(&mut self) {
+        let bytes = self.loads.server.request.encode();
         self.transmit_to_loads(bytes);
     }
 
@@ -199,18 +199,18 @@ impl World {
         if self.loads.phase == Phase::Open {
             let stream = self.loads.stream;
             let at = self.now + self.network_delay();
-            self.queue.push_in(Lane::LoadsToClient(stream.0), at, Event::Wish { stream, bytes });
+            self.queue.push_in(Lane::LoadsToClient(stream.0), at, Event::LoadRequest { stream, bytes });
         }
     }
 
-    pub(super) fn wish_arrives(&mut self, stream: StreamId, bytes: Bytes) {
+    pub(super) fn load_request_arrives(&mut self, stream: StreamId, bytes: Bytes) {
         if self.loads.stream == stream && self.loads.phase == Phase::Open {
             self.loads.inbox.push_back(bytes);
-            self.deliver_wish();
+            self.deliver_load_request();
         }
     }
 
-    fn deliver_wish(&mut self) {
+    fn deliver_load_request(&mut self) {
         if !self.loads.reading {
             return;
         }

@@ -370,8 +370,8 @@ impl World {
             Event::Resolve { epoch, query } => self.resolve(epoch, query),
             Event::Connection { epoch, attempt, happening } => self.on_connection(epoch, attempt, happening),
             Event::Load(input) => self.tell_loads(input),
-            Event::Wish { stream, bytes } => {
-                self.wish_arrives(stream, bytes);
+            Event::LoadRequest { stream, bytes } => {
+                self.load_request_arrives(stream, bytes);
                 Ok(())
             }
             Event::CallEnds { id, run } => {

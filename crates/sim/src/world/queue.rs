@@ -39,7 +39,7 @@ pub(crate) enum Event {
     /// An input of the LRS core.
     Load(lrs::Input),
     /// A response of the load reporting server arrives at the client, to be read.
-    Wish { stream: StreamId, bytes: Bytes },
+    LoadRequest { stream: StreamId, bytes: Bytes },
     /// A call ends, in its `run`-th attempt.
     CallEnds { id: u64, run: u32 },
     /// A woken call sees the latest snapshot.

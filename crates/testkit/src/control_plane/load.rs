@@ -92,7 +92,7 @@ impl ControlPlane {
     pub fn set_load_interval(&self, interval: Duration) {
         self.loads.update(|s| {
             s.interval = interval;
-            s.tell_wishes();
+            s.send_request_to_all();
         });
     }
 
@@ -101,7 +101,7 @@ impl ControlPlane {
     pub fn set_load_clusters(&self, clusters: Option<&[&str]>) {
         self.loads.update(|s| {
             s.clusters = clusters.map(|names| names.iter().map(ToString::to_string).collect());
-            s.tell_wishes();
+            s.send_request_to_all();
         });
     }
 

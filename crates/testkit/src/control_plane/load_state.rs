@@ -56,13 +56,13 @@ impl LoadState {
         self.reports.push(Arc::new(LoadReport::new(stream, message)));
         if let Some(outbox) = self.streams.get(&stream).filter(|_| is_first) {
             // A closed outbox means that the stream has just ended.
-            let _ = outbox.send(self.wishes());
+            let _ = outbox.send(self.request());
         }
     }
 
     /// Sends the server's request to every stream.
-    pub(crate) fn tell_wishes(&self) {
-        self.send(&self.wishes());
+    pub(crate) fn send_request_to_all(&self) {
+        self.send(&self.request());
     }
 
     /// Sends this on every stream.
@@ -72,7 +72,7 @@ impl LoadState {
         }
     }
 
-    fn wishes(&self) -> Outgoing {
+    fn request(&self) -> Outgoing {
         let response = LoadStatsResponse {
             clusters: self.clusters.clone().unwrap_or_default(),
             send_all_clusters: self.clusters.is_none(),

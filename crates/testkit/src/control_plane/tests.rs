@@ -365,15 +365,15 @@ async fn load_reports_are_asked_for_added_up_and_cut() {
     requests.send(LoadStatsRequest::default()).unwrap();
     let mut responses =
         client.stream_load_stats(UnboundedReceiverStream::new(outgoing)).await.unwrap().into_inner();
-    let wishes = responses.message().await.unwrap().unwrap();
-    assert!(wishes.send_all_clusters && wishes.clusters.is_empty());
-    let interval = wishes.load_reporting_interval.unwrap();
+    let request = responses.message().await.unwrap().unwrap();
+    assert!(request.send_all_clusters && request.clusters.is_empty());
+    let interval = request.load_reporting_interval.unwrap();
     assert_eq!((interval.seconds, interval.nanos), (2, 500_000_000));
     // New requests reach open streams.
     control_plane.set_load_clusters(Some(&["c"]));
-    let wishes = responses.message().await.unwrap().unwrap();
-    assert!(!wishes.send_all_clusters);
-    assert_eq!(wishes.clusters, ["c"]);
+    let request = responses.message().await.unwrap().unwrap();
+    assert!(!request.send_all_clusters);
+    assert_eq!(request.clusters, ["c"]);
     for _ in 0..2 {
         let of_locality = UpstreamLocalityStats {
             total_issued_requests: 2,

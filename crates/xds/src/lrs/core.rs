@@ -128,7 +128,7 @@ impl LrsCore {
                     target: targets::XDS_CLIENT, %server, clusters = response.clusters.len(),
                     all = response.send_all_clusters, interval = ?response.load_reporting_interval, "LRS response"
                 );
-                stream.ask(now, response.into());
+                stream.on_request(now, response.into());
                 self.backoff.reset();
             }
             Err(error) => {
@@ -173,11 +173,11 @@ impl LrsCore {
 
     fn report(&mut self, now: Time) {
         let Some(stream) = &mut self.stream else { return };
-        let Some(wishes) = &stream.wishes else { return };
-        stream.next_report = Some(now + wishes.interval);
+        let Some(requested) = &stream.requested else { return };
+        stream.next_report = Some(now + requested.interval);
         let mut taken = Vec::new();
         for (key, cluster) in &mut self.clusters {
-            if !wishes.want(&key.cluster) {
+            if !requested.includes(&key.cluster) {
                 // A later request must not be answered with load of the past.
                 cluster.discard(now);
                 continue;

@@ -22,7 +22,7 @@ pub(super) struct LrsStream {
     pub(super) reading: bool,
     pub(super) sending: Option<Sending>,
     /// The server's request; nothing is reported before it.
-    pub(super) wishes: Option<Wishes>,
+    pub(super) requested: Option<LoadReportRequest>,
     pub(super) next_report: Option<Time>,
     /// Whether a report was sent in this interval: the stream is not closed right behind it.
     pub(super) reported: bool,
@@ -49,11 +49,11 @@ impl LrsStream {
     }
 
     /// Applies a request of the server. A new interval starts now; new clusters are counted from the next report on.
-    pub(super) fn ask(&mut self, now: Time, wishes: Wishes) {
-        if self.wishes.as_ref().is_none_or(|old| old.interval != wishes.interval) {
-            self.next_report = Some(now + wishes.interval);
+    pub(super) fn on_request(&mut self, now: Time, request: LoadReportRequest) {
+        if self.requested.as_ref().is_none_or(|old| old.interval != request.interval) {
+            self.next_report = Some(now + request.interval);
         }
-        self.wishes = Some(wishes);
+        self.requested = Some(request);
     }
 
     /// The time at which the next report is due. A report waits until the previous request was taken.
@@ -69,7 +69,7 @@ impl LrsStream {
 
 /// The server's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wishes {
+pub(super) struct LoadReportRequest {
     clusters: Clusters,
     pub(super) interval: Duration,
 }
@@ -80,8 +80,8 @@ enum Clusters {
     Named(BTreeSet<String>),
 }
 
-impl Wishes {
-    pub(super) fn want(&self, cluster: &str) -> bool {
+impl LoadReportRequest {
+    pub(super) fn includes(&self, cluster: &str) -> bool {
         match &self.clusters {
             Clusters::All => true,
             Clusters::Named(names) => names.contains(cluster),
@@ -89,7 +89,7 @@ impl Wishes {
     }
 }
 
-impl From<LoadStatsResponse> for Wishes {
+impl From<LoadStatsResponse> for LoadReportRequest {
     fn from(response: LoadStatsResponse) -> Self {
         let clusters = if response.send_all_clusters {
             Clusters::All

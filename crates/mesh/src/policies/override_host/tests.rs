@@ -293,7 +293,7 @@ fn a75_54_what_else_the_child_says_is_passed_on() {
 }
 
 #[test]
-fn a75_55_many_picks_make_one_wish() {
+fn a75_55_many_picks_make_one_request() {
     let mut sessions = Sessions::new(&[&endpoints([1]), &endpoints([2])]);
     sessions.bench.take_effects();
     for _ in 0..5 {

@@ -9,14 +9,14 @@ use super::{AGGREGATES, ASSIGNMENTS, LEAVES, LISTS, Maker, PATHS};
 use crate::clients::endpoints::Behaviour;
 use crate::script::config::Key;
 use crate::script::{Action, CallSpec, Change, CutTime, Fault, Loss, Step};
-use crate::servers::load_server::Wish;
+use crate::servers::load_server::LoadReportRequest;
 
 impl Maker {
     pub(super) fn steps(&mut self) -> Vec<Step> {
         let mut at = Time::ZERO;
         let mut steps = vec![Step { at, action: Action::Start(0) }];
         if self.settings.load {
-            steps.push(Step { at, action: Action::Wish(self.wish()) });
+            steps.push(Step { at, action: Action::RequestLoad(self.load_request()) });
         }
         if self.one_in(2) {
             steps.push(Step { at, action: Action::Start(1) });
@@ -111,7 +111,7 @@ impl Maker {
         match self.rng.below(10) {
             0 => Action::CutLoadStream(CutTime::Now),
             1..4 => Action::CutLoadStream(CutTime::NextReport),
-            4 => Action::Wish(self.wish()),
+            4 => Action::RequestLoad(self.load_request()),
             5..7 => Action::ToggleLoad(self.any_cluster()),
             7 => Action::LoadGarbage,
             8 => Action::RefuseLoadStreams,
@@ -119,10 +119,10 @@ impl Maker {
         }
     }
 
-    fn wish(&mut self) -> Wish {
+    fn load_request(&mut self) -> LoadReportRequest {
         let names =
             LEAVES.into_iter().chain(AGGREGATES).filter(|_| !self.one_in(6)).map(Into::into).collect();
-        Wish { interval: self.millis(12_000), clusters: self.one_in(4).then_some(names) }
+        LoadReportRequest { interval: self.millis(12_000), clusters: self.one_in(4).then_some(names) }
     }
 
     fn outlier_action(&mut self) -> Action {

@@ -36,7 +36,7 @@ fn a27_57_nothing_is_reported_before_the_server_asks() {
     store.locality(&locality("z")).started();
     harness.advance(SECOND * 100);
     assert!(harness.requests.is_empty());
-    harness.message(wishes(None, SECOND));
+    harness.message(load_request(None, SECOND));
     assert_eq!(harness.next_only(), [1, 0, 0, 1]);
 }
 
@@ -69,9 +69,9 @@ fn a27_58_single_endpoints_are_not_reported_even_if_the_server_asks() {
     let store = store("c");
     let load = store.locality(&locality("z"));
     let mut harness = Harness::reporting(&[&store]);
-    let wishes = LoadStatsResponse::decode(wishes(None, SECOND)).unwrap();
-    let wishes = LoadStatsResponse { report_endpoint_granularity: true, ..wishes };
-    harness.message(wishes.encode_to_vec().into());
+    let request = LoadStatsResponse::decode(load_request(None, SECOND)).unwrap();
+    let request = LoadStatsResponse { report_endpoint_granularity: true, ..request };
+    harness.message(request.encode_to_vec().into());
     load.started();
     load.succeeded();
     let stats = harness.next_stats();
@@ -130,19 +130,19 @@ fn a27_57_only_clusters_that_the_server_names_are_reported() {
     let (one, two) = (store("one"), store("two"));
     let (load_one, load_two) = (one.locality(&locality("z")), two.locality(&locality("z")));
     let mut harness = Harness::reporting(&[&one, &two]);
-    harness.message(wishes(Some(&["two"]), SECOND));
+    harness.message(load_request(Some(&["two"]), SECOND));
     load_one.started();
     load_one.succeeded();
     load_one.started();
     load_two.started();
     assert_eq!(harness.next_counts(), [("two".into(), [1, 0, 0, 1])].into());
     // From now on both: of the past of the other only the call that is still in progress counts.
-    harness.message(wishes(None, SECOND));
+    harness.message(load_request(None, SECOND));
     load_one.succeeded();
     let both = harness.next_counts();
     assert_eq!(both, [("one".into(), [1, 1, 0, 0]), ("two".into(), [0, 0, 0, 1])].into());
     // And none at all.
-    harness.message(wishes(Some(&[]), SECOND));
+    harness.message(load_request(Some(&[]), SECOND));
     load_one.started();
     assert!(harness.next_stats().is_empty());
 }
@@ -156,17 +156,17 @@ fn a_new_interval_begins_when_it_comes() {
     harness.up();
     harness.requests.clear();
     load.started();
-    harness.message(wishes(None, SECOND * 60));
+    harness.message(load_request(None, SECOND * 60));
     harness.advance(SECOND * 59);
     assert!(harness.requests.is_empty());
-    harness.message(wishes(None, SECOND * 2));
+    harness.message(load_request(None, SECOND * 2));
     harness.advance(SECOND);
     assert!(harness.requests.is_empty());
     harness.advance(SECOND);
     assert_eq!(harness.requests.len(), 1);
     // The same again changes nothing: the report is not put off.
     harness.advance(SECOND);
-    harness.message(wishes(None, SECOND * 2));
+    harness.message(load_request(None, SECOND * 2));
     harness.advance(SECOND);
     assert_eq!(harness.requests.len(), 2);
 }
@@ -199,7 +199,7 @@ fn reports_say_how_long_they_cover() {
     load.started();
     harness.advance(SECOND * 3);
     harness.up();
-    harness.message(wishes(None, SECOND * 2));
+    harness.message(load_request(None, SECOND * 2));
     harness.hold_sends = true;
     let covered = |harness: &Harness| {
         let stats = &harness.requests.last().unwrap().cluster_stats[0];
@@ -241,7 +241,7 @@ fn nothing_is_lost_when_a_stream_breaks() {
     harness.up();
     let first = harness.requests.last().unwrap();
     assert!(first.node.is_some() && first.cluster_stats.is_empty(), "{first:?}");
-    harness.message(wishes(None, SECOND));
+    harness.message(load_request(None, SECOND));
     let stats = harness.next_stats();
     assert_eq!(counts(&stats[0]), [2, 1, 0, 2]);
     assert_eq!(stats[0].total_dropped_requests, 1);
@@ -282,7 +282,7 @@ fn a57_streams_come_back_with_backoff_that_a_response_resets() {
     let expected = [1.0, 1.6, 2.56, 4.096, 6.5536, 10.48576];
     assert!(waited.iter().zip(expected).all(|(w, e)| (e * 0.8..=e * 1.2).contains(w)), "{waited:?}");
     harness.up();
-    harness.message(wishes(None, SECOND));
+    harness.message(load_request(None, SECOND));
     harness.down();
     let wait = harness.core.next_deadline().unwrap().since(harness.now).as_secs_f64();
     assert!((0.8..=1.2).contains(&wait), "{wait}");
@@ -297,7 +297,7 @@ fn garbage_is_passed_over() {
     harness.message(Bytes::from_static(b"\xff\xff"));
     assert_eq!(harness.reads, reads + 1, "reading goes on");
     load.started();
-    assert_eq!(harness.next_only(), [1, 0, 0, 1], "and the server's wishes are as before");
+    assert_eq!(harness.next_only(), [1, 0, 0, 1], "and the server's request is unchanged");
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn inputs_of_past_streams_are_ignored() {
     for input in [
         Input::StreamUp { stream: old },
         Input::SendDone { stream: old },
-        Input::Message { stream: old, bytes: wishes(None, SECOND) },
+        Input::Message { stream: old, bytes: load_request(None, SECOND) },
         Input::StreamDown { stream: old, reason: "late".into() },
     ] {
         harness.input(input);
@@ -327,15 +327,15 @@ fn response_that_names_too_many_clusters_is_ignored() {
     harness.core = LrsCore::new(config()).with_limits(&limits);
     harness.register(&store);
     harness.up();
-    harness.message(wishes(None, SECOND));
+    harness.message(load_request(None, SECOND));
     let load = store.locality(&locality("z"));
     let reads = harness.reads;
     // It would end the reports of "a".
-    harness.message(wishes(Some(&["x", "y", "z"]), SECOND));
+    harness.message(load_request(Some(&["x", "y", "z"]), SECOND));
     assert_eq!(harness.reads, reads + 1, "the next message is read");
     load.started();
     assert_eq!(harness.next_only(), [1, 0, 0, 1]);
-    harness.message(wishes(Some(&["x", "y"]), SECOND));
+    harness.message(load_request(Some(&["x", "y"]), SECOND));
     load.started();
     assert!(harness.next_counts().is_empty(), "two are not too many");
 }

@@ -1,5 +1,5 @@
 //! The conservation law: in all reports of a cluster together, issued requests are succeeded plus failed plus those in
-//! progress, through any mix of stream cuts, changes of the server's wishes, and stores that come and go.
+//! progress, through any mix of stream cuts, changes of the server's request, and stores that come and go.
 
 use proxyless_sans_io::Rng;
 
@@ -70,7 +70,7 @@ impl World {
                 let interval = SECOND * (1 + self.below(3) as u32);
                 let some = [CLUSTERS[cluster]];
                 let clusters = (picky && self.below(2) == 0).then_some(&some[..]);
-                self.harness.message(wishes(clusters, interval));
+                self.harness.message(load_request(clusters, interval));
             }
             7 => self.harness.message(Bytes::from_static(b"\xff")),
             8 => self.harness.hold_sends = true,
@@ -192,7 +192,7 @@ impl World {
         self.harness.release_sends();
         self.harness.advance(SECOND * 200);
         self.harness.up();
-        self.harness.message(wishes(None, SECOND));
+        self.harness.message(load_request(None, SECOND));
         self.harness.advance(SECOND * 3);
         self.hear();
     }

@@ -57,7 +57,7 @@ fn a64_metrics_of_an_unsent_report_are_kept() {
     record(&store, 0.5, &[("key", 2.0)]);
     harness.advance(SECOND * 2);
     harness.up();
-    harness.message(wishes(None, SECOND));
+    harness.message(load_request(None, SECOND));
     let stats = harness.next_stats();
     assert_eq!(named(&stats[0].upstream_locality_stats[0]), [("key", 2, 3.0)]);
 }
@@ -132,7 +132,7 @@ fn a64_reports_that_are_never_sent_do_not_add_up_names() {
         harness.hold_sends = false;
         harness.advance(SECOND * 200);
         harness.up();
-        harness.message(wishes(None, SECOND));
+        harness.message(load_request(None, SECOND));
     }
     let stats = harness.next_stats();
     assert_eq!(named(&stats[0].upstream_locality_stats[0]).len(), 1000);

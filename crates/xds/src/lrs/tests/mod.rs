@@ -37,7 +37,7 @@ fn locality(zone: &str) -> Locality {
 }
 
 /// What a server says that it wants: all clusters, unless some are named.
-fn wishes(clusters: Option<&[&str]>, interval: Duration) -> Bytes {
+fn load_request(clusters: Option<&[&str]>, interval: Duration) -> Bytes {
     let response = LoadStatsResponse {
         clusters: clusters.unwrap_or_default().iter().map(ToString::to_string).collect(),
         send_all_clusters: clusters.is_none(),
@@ -85,7 +85,7 @@ impl Harness {
         let mut harness = Self::new();
         stores.iter().for_each(|store| harness.register(store));
         harness.up();
-        harness.message(wishes(None, SECOND));
+        harness.message(load_request(None, SECOND));
         harness.requests.clear();
         harness
     }
