@@ -116,7 +116,10 @@ impl Front {
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tls, plaintext, open, open_plaintext, failed, client: _ } = self;
-        write!(f, "{tls} TLS, {plaintext} plaintext, {open} open ({open_plaintext} plaintext), failed: {failed:?}")
+        write!(
+            f,
+            "{tls} TLS, {plaintext} plaintext, {open} open ({open_plaintext} plaintext), failed: {failed:?}"
+        )
     }
 }
 
