@@ -83,7 +83,9 @@ impl Rotating {
         // The client's certificate tells that the roots, which were written before it, are in use too.
         let client = new.issue(Leaf::new("client"));
         self.folder.write_identity(&client)?;
-        while self.connect_again().await.client.as_ref() != client.chain_der().first() {}
+        let presented =
+            async { while self.connect_again().await.client.as_ref() != client.chain_der().first() {} };
+        tokio::time::timeout(PATIENCE, presented).await?;
         self.front.rotate(server(&backend_identity(&new), &[&new]));
         self.connect_again().await;
         Ok(())
@@ -113,14 +115,16 @@ async fn a29_tls_is_turned_on_and_off_quickly_and_no_rpc_fails() -> TestResult {
     let channel = tls_channel(&plane, files(&folder));
     let load = Load::start(&channel, 4);
     for round in 0..50 {
+        let before = fronts[0].seen().tls;
+        let names = vec![exact(SPIFFE_ID), exact(&format!("settings {round}"))];
+        plane.set(tls_cluster("cluster", "certs", names));
         // Most changes overtake the connections of the one before; some wait for them.
-        plane.set(tls_cluster("cluster", "certs", vec![exact(SPIFFE_ID)]));
         if round % 5 == 0 {
-            fronts[0].until("TLS only", |seen| seen.open == 1 && seen.open_plaintext == 0).await;
+            fronts[0].until("a TLS connection", |seen| seen.tls > before).await;
         }
         plane.set(eds_cluster("cluster"));
         if round % 5 == 0 {
-            fronts[0].until("plaintext only", |seen| seen.open == 1 && seen.open_plaintext == 1).await;
+            until_only(&channel, &["a", "b"]).await;
         }
     }
     plane.set(tls_cluster("cluster", "certs", vec![exact(SPIFFE_ID)]));
@@ -128,9 +132,9 @@ async fn a29_tls_is_turned_on_and_off_quickly_and_no_rpc_fails() -> TestResult {
     let (calls, failures) = load.stop().await;
     assert!(failures.is_empty(), "{} of {calls}: {:?}", failures.len(), failures.first());
     for front in fronts {
-        // The last settings are in use, and the connections of all others are closed.
+        // The last settings are in use. The connections of all others close when they have lingered.
         let seen = front.until("TLS only", |seen| seen.open == 1 && seen.open_plaintext == 0).await;
-        assert!(seen.tls >= 5 && seen.plaintext >= 5, "{seen:?}");
+        assert!(seen.tls >= 5 && seen.plaintext >= 1, "{seen:?}");
     }
     Ok(())
 }
