@@ -109,6 +109,7 @@
 //! | `dns` | yes | the system's DNS resolves the host names of LOGICAL_DNS clusters, see [`dns`] |
 //! | `tls-ring` | yes | the cryptography of TLS is ring, unless the program has installed a provider of rustls |
 //! | `tls-aws-lc` | no | the same with aws-lc |
+//! | `google-default` | no | `google_default` in `channel_creds`: Google's application default credentials for management servers |
 //!
 //! # Security
 //! By default connections use TLS where the control plane asks for it, and plaintext elsewhere;

@@ -21,6 +21,20 @@ pub fn crypto_provider() -> Result<Arc<CryptoProvider>, NoCryptoProvider> {
     CryptoProvider::get_default().cloned().or_else(built_in).ok_or(NoCryptoProvider)
 }
 
+/// Installs [`crypto_provider`] as the process's default if there is none, for libraries that use only that.
+///
+/// # Errors
+///
+/// If there is no cryptography.
+pub fn install_crypto_provider() -> Result<(), NoCryptoProvider> {
+    let provider = crypto_provider()?;
+    if CryptoProvider::get_default().is_none() {
+        // An error means that another thread has installed one meanwhile.
+        let _ = CryptoProvider::clone(&provider).install_default();
+    }
+    Ok(())
+}
+
 #[cfg(feature = "tls-ring")]
 fn built_in() -> Option<Arc<CryptoProvider>> {
     Some(Arc::new(rustls::crypto::ring::default_provider()))

@@ -41,7 +41,7 @@ mod verifier;
 pub use certificate::{Certificate, SubjectAltName, Validity};
 pub use client_tls::ClientTls;
 pub use connector::SecureConnector;
-pub use crypto::{NoCryptoProvider, crypto_provider};
+pub use crypto::{NoCryptoProvider, crypto_provider, install_crypto_provider};
 pub use file::FileError;
 pub use file_watcher::FileWatcher;
 pub use handshake::{HandshakeError, Secured, TlsInfo};

@@ -7,13 +7,16 @@ use http::{Request, Version};
 use proxyless_mesh::listing::listing;
 use proxyless_tls::{JwtTokenFile, TlsSettings};
 use proxyless_transport::{Address, ConnectOptions, Connection, Connector, TcpConnector, connect_any, dns};
-use proxyless_xds::bootstrap::{CallCreds, ChannelCreds, ServerConfig, ServerTarget};
+use proxyless_xds::bootstrap::{CallCreds, CertificateFiles, ChannelCreds, ServerConfig, ServerTarget};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tracing::debug;
 
+#[cfg(feature = "google-default")]
+use super::google_default::GoogleDefault;
 use super::security::{MaybeTls, Refused, secure};
 use super::stream::RequestStream;
+use super::stream_credentials::StreamCredentials;
 use crate::targets;
 use crate::user_agent;
 
@@ -33,7 +36,7 @@ pub(crate) struct ManagementServer {
     options: ConnectOptions,
     connector: Arc<dyn Connector>,
     transport: Transport,
-    tokens: Arc<[JwtTokenFile]>,
+    credentials: Arc<[Box<dyn StreamCredentials>]>,
     connection: Arc<Mutex<Option<Arc<Connection<RequestStream>>>>>,
 }
 
@@ -55,26 +58,27 @@ impl ManagementServer {
         let connector = connector.unwrap_or_else(|| Arc::new(TcpConnector::for_options(&options)));
         let (connector, transport): (Arc<dyn Connector>, _) = match &server.channel_creds {
             ChannelCreds::Insecure => (connector, Transport::Plaintext),
-            ChannelCreds::Tls(files) => {
-                let (settings, host) = (TlsSettings::Server(files.clone()), server.target.authority());
-                let connector: Arc<dyn Connector> = match tls {
-                    Ok(tls) => Arc::new(secure(&connector, &tls, settings, Some(&host))),
-                    Err(why) => Arc::new(Refused::new(&why)),
-                };
-                (connector, Transport::Tls)
+            ChannelCreds::Tls(files) => (with_tls(connector, tls, files, &server.target), Transport::Tls),
+            // A27-20: without files the roots are the system's.
+            #[cfg(feature = "google-default")]
+            ChannelCreds::GoogleDefault => {
+                let files = CertificateFiles::default();
+                (with_tls(connector, tls, &files, &server.target), Transport::Tls)
+            }
+            #[cfg(not(feature = "google-default"))]
+            ChannelCreds::GoogleDefault => {
+                let why =
+                    "its channel_creds google_default need the cargo feature google-default of proxyless";
+                (Arc::new(Refused::new(why)), Transport::Tls)
             }
             _ => (Arc::new(Refused::new("its channel_creds are not supported")), Transport::Tls),
         };
-        let tokens = server.call_creds.iter().filter_map(|creds| match creds {
-            CallCreds::JwtTokenFile(file) => Some(JwtTokenFile::new(file.clone())),
-            _ => None,
-        });
         Self {
             target: Arc::new(server.target.clone()),
             options,
             connector,
             transport,
-            tokens: tokens.collect(),
+            credentials: stream_credentials(server),
             connection: Arc::default(),
         }
     }
@@ -133,16 +137,14 @@ impl ManagementServer {
         headers.insert("content-type", http::HeaderValue::from_static("application/grpc"));
         headers.insert("te", http::HeaderValue::from_static("trailers"));
         headers.insert("user-agent", user_agent::header(None));
-        for token in self.tokens.iter() {
+        for credentials in self.credentials.iter() {
             // A97: a token is never sent without TLS.
             if self.transport != Transport::Tls {
                 return Err("call_creds are not sent without TLS: channel_creds must be tls".to_owned());
             }
-            let token = token.token().await.map_err(|error| error.to_string())?;
-            let mut value = http::HeaderValue::try_from(token.authorization())
-                .map_err(|_| "the token is not a valid header".to_owned())?;
-            value.set_sensitive(true);
-            headers.append("authorization", value);
+            for (name, value) in &credentials.headers().await? {
+                headers.append(name, value.clone());
+            }
         }
         Ok(request)
     }
@@ -161,4 +163,35 @@ impl ManagementServer {
             }
         }
     }
+}
+
+/// A65: secures a connector with the roots and the identity of these files.
+fn with_tls(
+    connector: Arc<dyn Connector>,
+    tls: MaybeTls,
+    files: &CertificateFiles,
+    target: &ServerTarget,
+) -> Arc<dyn Connector> {
+    match tls {
+        Ok(tls) => {
+            let settings = TlsSettings::Server(files.clone());
+            Arc::new(secure(&connector, &tls, settings, Some(&target.authority())))
+        }
+        Err(why) => Arc::new(Refused::new(&why)),
+    }
+}
+
+/// The credentials of every stream to this server.
+fn stream_credentials(server: &ServerConfig) -> Arc<[Box<dyn StreamCredentials>]> {
+    let mut credentials: Vec<Box<dyn StreamCredentials>> = Vec::new();
+    #[cfg(feature = "google-default")]
+    if server.channel_creds == ChannelCreds::GoogleDefault {
+        credentials.push(Box::new(GoogleDefault::default()));
+    }
+    for creds in &server.call_creds {
+        if let CallCreds::JwtTokenFile(file) = creds {
+            credentials.push(Box::new(JwtTokenFile::new(file.clone())));
+        }
+    }
+    credentials.into()
 }

@@ -6,12 +6,15 @@ pub(crate) mod connection;
 mod describe;
 mod descriptors;
 pub(crate) mod dns;
+#[cfg(feature = "google-default")]
+mod google_default;
 mod lrs;
 pub(crate) mod management_server;
 mod panics;
 mod restarts;
 pub(crate) mod security;
 pub(crate) mod stream;
+mod stream_credentials;
 mod subscription;
 pub(crate) mod supervisor;
 mod trace;

@@ -13,12 +13,13 @@ mod tests;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 use envoy_types::pb::google::protobuf::Any;
+use http::HeaderMap;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -30,7 +31,7 @@ use crate::observed::{Observed, PATIENCE, TimedOut};
 use crate::server::{Port, Server};
 use load_service::Lrs;
 use load_state::LoadState;
-use service::{Ads, Services};
+use service::{Ads, Services, StreamHeaders};
 use state::{Change, State};
 
 /// An ADS server (state of the world) with load reporting (LRS) on a loopback port. Dropping it stops it.
@@ -42,6 +43,7 @@ use state::{Change, State};
 pub struct ControlPlane {
     state: Arc<Observed<State>>,
     loads: Arc<Observed<LoadState>>,
+    headers: StreamHeaders,
     server: Server<Services>,
     patience: Duration,
 }
@@ -67,8 +69,11 @@ impl ControlPlane {
     fn start_on(port: Port) -> io::Result<Self> {
         let state = Arc::new(Observed::new(State::default()));
         let loads = Arc::new(Observed::new(LoadState::default()));
-        let server = Server::start(Services { ads: Ads(state.clone()), lrs: Lrs(loads.clone()) }, port)?;
-        Ok(Self { state, loads, server, patience: PATIENCE })
+        let headers = StreamHeaders::default();
+        let services =
+            Services { ads: Ads(state.clone()), lrs: Lrs(loads.clone()), headers: Arc::clone(&headers) };
+        let server = Server::start(services, port)?;
+        Ok(Self { state, loads, headers, server, patience: PATIENCE })
     }
 
     /// Sets the time limit of the `wait_` functions; 10 seconds by default.
@@ -81,6 +86,11 @@ impl ControlPlane {
     /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
+    }
+
+    /// The method and the request headers of every stream so far, for tests of credentials.
+    pub fn stream_headers(&self) -> Vec<(String, HeaderMap)> {
+        self.headers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A bootstrap configuration for clients of this server.

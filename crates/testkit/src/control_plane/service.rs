@@ -4,12 +4,12 @@ use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready as ready_or_pending};
 
 use bytes::{BufMut, Bytes};
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use prost::Message;
 use tokio::sync::mpsc;
@@ -34,10 +34,16 @@ const STATE_OF_THE_WORLD: &str =
 pub(crate) struct Services {
     pub(super) ads: Ads,
     pub(super) lrs: Lrs,
+    pub(super) headers: StreamHeaders,
 }
+
+/// The method and the headers of every stream.
+pub(super) type StreamHeaders = Arc<Mutex<Vec<(String, HeaderMap)>>>;
 
 impl Handler for Services {
     async fn handle(&self, _peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+        let opened = (request.uri().path().to_owned(), request.headers().clone());
+        self.headers.lock().unwrap_or_else(PoisonError::into_inner).push(opened);
         match request.uri().path() {
             STATE_OF_THE_WORLD => grpc().streaming(self.ads.clone(), request).await,
             STREAM_LOAD_STATS => grpc().streaming(self.lrs.clone(), request).await,

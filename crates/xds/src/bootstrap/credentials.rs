@@ -15,7 +15,8 @@ pub enum ChannelCreds {
     Insecure,
     /// TLS with these files (gRFC A65). Without roots the system's are used; with an identity it is mTLS.
     Tls(CertificateFiles),
-    /// Google's application default credentials.
+    /// TLS with the system's roots, and the access tokens of Google's application default credentials. Needs the cargo
+    /// feature `google-default`; without it no stream to the server succeeds.
     GoogleDefault,
 }
 
@@ -51,6 +52,7 @@ pub(super) fn channel_creds(
                 }
                 None => Some(ChannelCreds::Tls(CertificateFiles::default())),
             },
+            // A27-20: TLS with the system's roots, and access tokens.
             "google_default" => Some(ChannelCreds::GoogleDefault),
             _ => Some(ChannelCreds::Insecure),
         };
@@ -59,10 +61,13 @@ pub(super) fn channel_creds(
     let why = match types.as_slice() {
         [] => format!("none given; supported: {supported}"),
         types => {
-            // A27-20: the error says that this type is not supported yet.
-            let later = types.contains(&"google_default");
-            let later = if later { " (google_default is not supported yet)" } else { "" };
-            format!("none of the types {types:?} is supported; supported: {supported}{later}")
+            // A27-20: it is behind a cargo feature.
+            let hint = if types.contains(&"google_default") {
+                " (google_default needs the cargo feature google-default of proxyless)"
+            } else {
+                ""
+            };
+            format!("none of the types {types:?} is supported; supported: {supported}{hint}")
         }
     };
     problems.add(&path, why);

@@ -2,7 +2,8 @@
 
 use crate::Gates;
 
-/// The credentials and experimental features that the client supports. By default those are `insecure` and `tls`.
+/// The credentials and experimental features that the client supports. By default those are `insecure` and
+/// `tls`, and with the feature `google-default` also `google_default`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BootstrapOptions {
@@ -16,7 +17,7 @@ pub struct BootstrapOptions {
 
 impl Default for BootstrapOptions {
     fn default() -> Self {
-        Self { gates: Gates::default(), tls: true, google_default: false }
+        Self { gates: Gates::default(), tls: true, google_default: cfg!(feature = "google-default") }
     }
 }
 

@@ -143,9 +143,20 @@ fn a27_17_18_no_supported_creds_is_an_error() {
 }
 
 #[test]
-fn a27_20_google_default_is_said_to_come_later() {
-    let result = with_server("channel_creds", json!([{"type": "google_default"}]));
-    one_problem(result, "xds_servers[0].channel_creds", "google_default is not supported yet");
+fn a27_20_google_default_is_used_or_said_to_need_its_feature() {
+    let with = |google_default: bool, creds: Value| {
+        let mut json = minimal();
+        json["xds_servers"][0]["channel_creds"] = creds;
+        let options = BootstrapOptions { google_default, ..BootstrapOptions::default() };
+        Bootstrap::from_json_with(&json.to_string(), &options)
+    };
+    let google = json!({"type": "google_default"});
+    let both = json!([google, {"type": "insecure"}]);
+    let used = |result: Result<Bootstrap, _>| result.unwrap().server().channel_creds.clone();
+    assert_eq!(used(with(true, both.clone())), ChannelCreds::GoogleDefault);
+    assert_eq!(used(with(false, both)), ChannelCreds::Insecure);
+    let why = "google_default needs the cargo feature google-default";
+    one_problem(with(false, json!([google])), "xds_servers[0].channel_creds", why);
 }
 
 #[test]
