@@ -11,6 +11,7 @@ use proxyless_transport::panics::Panicked;
 use tokio::sync::watch;
 
 use crate::activity::Activity;
+use crate::filters::Faults;
 use crate::pending::{Connecting, Missing};
 use crate::state::ChannelState;
 use crate::sync::{ArcSwap, CancellationToken};
@@ -63,6 +64,8 @@ pub(crate) struct Published {
     pub(crate) unsent: CallCounter,
     /// The attempts that failed without ending their calls.
     pub(crate) retried: CallCounter,
+    /// The faults injected into calls (gRFC A33).
+    pub(crate) faults: Faults,
 }
 
 /// The reason why a channel's task has ended.
@@ -95,6 +98,7 @@ impl Published {
             connecting: Connecting::default(),
             unsent: CallCounter::default(),
             retried: CallCounter::default(),
+            faults: Faults::default(),
         }
     }
 

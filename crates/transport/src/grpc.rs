@@ -1,6 +1,6 @@
 //! gRPC for raw byte streams: message framing, statuses, and code tables.
 
-pub use codes::{code_of_http_status, code_of_reset};
+pub use codes::code_of_reset;
 pub use framing::{MessageReader, frame};
 pub use status::Status;
 

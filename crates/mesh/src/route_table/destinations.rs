@@ -8,6 +8,7 @@ use proxyless_xds::resource::{
     ClusterSpecifier, CookieSession, FilterOverrides, HttpFilter, VirtualHost, WeightedCluster,
 };
 
+use super::faults::{FaultFilter, fault_filters};
 use super::sessions::session;
 use crate::cluster_claim::ClusterClaim;
 
@@ -30,11 +31,19 @@ enum TrafficSplit {
     },
 }
 
-/// A cluster, and the session config of RPCs sent there by weight.
+/// A cluster, and the filter configs of RPCs sent there by weight.
 #[derive(Debug)]
 pub(super) struct Destination {
     pub(super) cluster: Arc<ClusterClaim>,
     pub(super) session: Option<Arc<CookieSession>>,
+    pub(super) faults: Box<[FaultFilter]>,
+}
+
+impl Destination {
+    /// `overrides` are ordered from the most specific.
+    fn new(cluster: Arc<ClusterClaim>, filters: &[HttpFilter], overrides: &[&FilterOverrides]) -> Self {
+        Self { cluster, session: session(filters, overrides), faults: fault_filters(filters, overrides) }
+    }
 }
 
 /// The sources of filter configs other than the weighted cluster.
@@ -54,10 +63,10 @@ impl Destinations {
         let of_host = &source.virtual_host.filter_overrides;
         let weighted = match from {
             ClusterSpecifier::Cluster(name) => {
-                let session = session(source.filters, &[source.route, of_host]);
                 let cluster = claims.claim(name);
                 let all = Box::new([Arc::clone(&cluster)]);
-                return Some(Self { split: TrafficSplit::One(Destination { cluster, session }), all });
+                let destination = Destination::new(cluster, source.filters, &[source.route, of_host]);
+                return Some(Self { split: TrafficSplit::One(destination), all });
             }
             ClusterSpecifier::Weighted(weighted) => weighted,
         };
@@ -68,8 +77,8 @@ impl Destinations {
             all.push(Arc::clone(&cluster));
             if *weight > 0 {
                 total += u64::from(*weight);
-                let session = session(source.filters, &[filter_overrides, source.route, of_host]);
-                upto.push((total, Destination { cluster, session }));
+                let overrides = [filter_overrides, source.route, of_host];
+                upto.push((total, Destination::new(cluster, source.filters, &overrides)));
             }
         }
         let (_, last) = upto.pop()?;

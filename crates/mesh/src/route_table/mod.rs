@@ -5,6 +5,7 @@
 
 mod destinations;
 mod entry;
+mod faults;
 mod hash;
 mod headers;
 mod sessions;
@@ -19,8 +20,9 @@ use proxyless_balancer::api::{Code, PickError};
 use proxyless_sans_io::Rng;
 use proxyless_xds::resource::{CookieSession, HttpFilter, MILLION, PathMatcher, Route, VirtualHost};
 
-use self::destinations::{Claims, Destinations, FilterSource};
+use self::destinations::{Claims, Destination, Destinations, FilterSource};
 pub use self::entry::RouteEntry;
+pub use self::faults::{Fault, FaultFilter};
 use self::headers::CompiledHeader;
 use crate::cluster_claim::ClusterClaim;
 
@@ -41,6 +43,8 @@ pub struct Selection<'a> {
     pub route: &'a Arc<RouteEntry>,
     /// The session cookie of the route, if it has sessions (gRFC A55).
     pub session: Option<&'a Arc<CookieSession>>,
+    /// The fault filters of the route that may inject a fault, in order (gRFC A33).
+    pub faults: &'a [FaultFilter],
     destinations: &'a Destinations,
 }
 
@@ -125,9 +129,8 @@ impl RouteTable {
         // A28: the first match wins.
         match self.routes.iter().find(|route| route.matches(path, headers, rng)).map(|route| &route.action) {
             Some(Action::Forward { route, destinations }) => {
-                let chosen = destinations.choose(rng);
-                let session = chosen.session.as_ref();
-                Ok(Selection { cluster: &chosen.cluster, route, session, destinations })
+                let Destination { cluster, session, faults } = destinations.choose(rng);
+                Ok(Selection { cluster, route, session: session.as_ref(), faults, destinations })
             }
             Some(Action::None { name }) => Err(RouteError::NotForwarding {
                 path: path.to_owned(),

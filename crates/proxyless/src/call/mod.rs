@@ -5,6 +5,7 @@
 
 mod attempt;
 mod deadline;
+mod inject;
 mod options;
 mod orca;
 mod peer;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::{ActualHost, CallAttributes, HostWait, Pick, PickArgs, PickResult};
 use proxyless_mesh::cluster_claim::ClusterClaim;
-use proxyless_mesh::route_table::RouteTable;
+use proxyless_mesh::route_table::{Fault, RouteTable};
 use proxyless_xds::resource::RetryPolicy;
 use tonic::Status;
 
@@ -27,6 +27,8 @@ pub(super) struct Routed {
     pub(super) attributes: CallAttributes,
     /// Present if the route has sessions for the RPC (gRFC A55).
     pub(super) session: Option<Session>,
+    /// The faults to inject before the first attempt; empty without an allocation (gRFC A33).
+    pub(super) faults: Box<[Fault]>,
 }
 
 /// The result of a pick.
@@ -77,6 +79,8 @@ impl Call<'_> {
             auto_host_rewrite: selection.route.auto_host_rewrite(),
             override_host: None,
         };
+        let faults =
+            selection.faults.iter().filter_map(|filter| filter.decide(headers, &mut self.rng)).collect();
         let cluster = Arc::clone(cluster);
         // A44: if the application disabled retries, the route's policy is validated but not used.
         let retry_policy = match self.shared.calls.policy_retries {
@@ -86,7 +90,7 @@ impl Call<'_> {
         self.deadline.limit(self.start, limit);
         // There are routes now: their earlier absence does not explain a wait for a connection.
         self.pick_error = None;
-        Ok(Routed { driver, cluster, retry_policy, attributes, session })
+        Ok(Routed { driver, cluster, retry_policy, attributes, session, faults })
     }
 
     /// Picks a connection for an attempt; `None` if this generation has no result. `waiting` is passed between the

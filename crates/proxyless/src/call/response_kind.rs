@@ -9,7 +9,6 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use proxyless_balancer::api::Code;
-use proxyless_transport::grpc;
 use tokio::runtime::Handle;
 use tonic::Status;
 
@@ -68,7 +67,7 @@ pub(super) fn status_of_http(response: &Response<impl Body>, peer: SocketAddr, b
     if !beginning.is_empty() {
         text.push_str(&format!(", body begins with {}", shown(beginning)));
     }
-    Status::new(status::to_tonic(grpc::code_of_http_status(http.as_u16())), text)
+    Status::new(status::to_tonic(Code::from_http_status(http.as_u16().into())), text)
 }
 
 /// Quoted, without control characters, and truncated.

@@ -82,7 +82,12 @@ impl<'a> Call<'a> {
         // Attempts that reach a connection are counted there.
         let unsent = |_: &Status| shared.published.unsent.failed();
         let routed = self.wait_for(Waiting::Route, Self::route).await;
-        let routed = routed.and_then(|routed| routed).inspect_err(unsent)?;
+        let mut routed = routed.and_then(|routed| routed).inspect_err(unsent)?;
+        let faults = std::mem::take(&mut routed.faults);
+        if !faults.is_empty() {
+            // Boxed, so that RPCs without faults do not carry its state.
+            Box::pin(self.inject(faults)).await?;
+        }
         requests::complete(&mut self.head.headers);
         let mut attempts = Attempts::new(routed, body, &shared.calls);
         loop {

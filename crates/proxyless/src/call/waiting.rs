@@ -22,6 +22,10 @@ pub(super) enum Waiting<'a> {
     Response {
         cluster: &'a ClusterClaim,
     },
+    /// The end of a delay that a filter injected (gRFC A33).
+    InjectedDelay {
+        filter: &'a str,
+    },
     /// The end of a pause between two attempts.
     NextAttempt,
 }
@@ -57,6 +61,9 @@ impl Waiting<'_> {
                     ": {target} is {state}{connecting}{missing} (management server {server}, node {node})"
                 );
             }
+            Self::InjectedDelay { filter } => {
+                let _ = write!(text, " of the fault filter {filter:?}");
+            }
             Self::NextAttempt => {}
         }
         if let Some(error) = last_error {
@@ -71,6 +78,7 @@ impl Waiting<'_> {
             Self::Connection => "a connection",
             Self::Stream { .. } => "a stream of the connection",
             Self::Response { .. } => "the response",
+            Self::InjectedDelay { .. } => "the end of the delay",
             Self::NextAttempt => "the next attempt",
         }
     }

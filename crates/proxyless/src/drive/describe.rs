@@ -56,7 +56,7 @@ pub(super) fn view(
     subchannels: Vec<SubchannelView>,
     id: impl FnMut(SubchannelId) -> Option<u64>,
 ) -> ChannelView {
-    let Published { unsent, retried, .. } = &*parts.published;
+    let Published { unsent, retried, faults, .. } = &*parts.published;
     // Connections count attempts; a call that was tried again is still one call.
     let ended = (history.calls + tree.calls + unsent.counts()).since(&retried.counts());
     let in_flight = subchannels.iter().map(|subchannel| subchannel.calls.in_flight()).sum();
@@ -67,6 +67,7 @@ pub(super) fn view(
         created: clock::wall_time(history.created),
         restarts: history.restarts,
         calls: CallsView::new(ended, in_flight),
+        faults: faults.view(),
         tree,
         subchannels,
         events: history.trace.events(id),

@@ -27,6 +27,9 @@ pub struct ChannelView {
     pub restarts: u64,
     /// The RPCs of the channel; an RPC that was retried counts once.
     pub calls: CallsView,
+    /// The faults injected into the RPCs of the channel (gRFC A33).
+    #[serde(default, skip_serializing_if = "FaultsView::is_empty")]
+    pub faults: FaultsView,
     /// The routes and policies.
     pub tree: TreeView,
     /// The subchannels: one for each address.
@@ -75,6 +78,26 @@ impl CallsView {
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.started.saturating_sub(self.succeeded + self.failed)
+    }
+}
+
+/// The faults that filters injected into RPCs (gRFC A33).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct FaultsView {
+    /// RPCs with an active fault: those that are delayed now.
+    pub active: u64,
+    /// RPCs that were delayed, including those that are delayed now.
+    pub delayed: u64,
+    /// RPCs that were aborted.
+    pub aborted: u64,
+}
+
+impl FaultsView {
+    /// Whether there was no fault.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 }
 

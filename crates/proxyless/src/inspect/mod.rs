@@ -19,7 +19,7 @@ mod clients;
 mod process;
 mod since_1970;
 
-pub use channels::{CallsView, ChannelView, Event, Severity, SocketView, SubchannelView};
+pub use channels::{CallsView, ChannelView, Event, FaultsView, Severity, SocketView, SubchannelView};
 pub use clients::{ClientView, ResourceErrorView, ResourceView, UpdatesView};
 pub use process::ProcessView;
 pub use proxyless_balancer::api::{

@@ -50,10 +50,27 @@ impl Code {
     /// The code with this number on the wire; UNKNOWN if there is none.
     #[must_use]
     pub fn from_i32(number: i32) -> Self {
-        usize::try_from(number)
-            .ok()
-            .and_then(|number| CODES.get(number))
-            .map_or(Self::Unknown, |(code, _)| *code)
+        Self::known(number).unwrap_or(Self::Unknown)
+    }
+
+    /// The code with this number on the wire, if there is one.
+    #[must_use]
+    pub fn known(number: i32) -> Option<Self> {
+        let (code, _) = usize::try_from(number).ok().and_then(|number| CODES.get(number))?;
+        Some(*code)
+    }
+
+    /// The code for a response with an HTTP status but no gRPC status (`http-grpc-status-mapping`).
+    #[must_use]
+    pub fn from_http_status(status: u32) -> Self {
+        match status {
+            400 => Self::Internal,
+            401 => Self::Unauthenticated,
+            403 => Self::PermissionDenied,
+            404 => Self::Unimplemented,
+            429 | 502 | 503 | 504 => Self::Unavailable,
+            _ => Self::Unknown,
+        }
     }
 }
 
@@ -72,5 +89,16 @@ mod tests {
         assert!((0..=16).all(|number| Code::from_i32(number) as i32 == number));
         assert!([-1, 17, 99].iter().all(|&number| Code::from_i32(number) == Code::Unknown));
         assert_eq!(Code::Unauthenticated.to_string(), "UNAUTHENTICATED");
+        assert_eq!((Code::known(0), Code::known(17)), (Some(Code::Ok), None));
+    }
+
+    #[test]
+    fn http_statuses_map_as_the_protocol_says() {
+        let table = [(400, 13), (401, 16), (403, 7), (404, 12), (429, 14), (502, 14), (503, 14), (504, 14)];
+        for (status, code) in table {
+            assert_eq!(Code::from_http_status(status) as i32, code, "HTTP {status}");
+        }
+        let unknown = [200, 204, 302, 418, 500];
+        assert!(unknown.iter().all(|&status| Code::from_http_status(status) == Code::Unknown));
     }
 }

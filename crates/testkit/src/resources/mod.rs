@@ -17,6 +17,7 @@
 
 mod cluster;
 mod endpoint;
+mod fault;
 mod listener;
 mod policy;
 mod route;
@@ -41,6 +42,7 @@ pub use endpoint::{
     AssignmentExt, EndpointExt, IntoEndpoint, LocalityExt, assignment, endpoint, locality, priorities,
 };
 pub use envoy_types::pb::envoy::config::core::v3::HealthStatus;
+pub use fault::{fault_abort, fault_delay};
 pub use listener::{RouteSource, connection_manager, http_filter, listener, listener_with};
 pub use policy::{
     OutlierDetectionExt, extension, least_request, outlier_detection, pick_first, ring_hash, round_robin,

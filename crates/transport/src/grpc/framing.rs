@@ -7,7 +7,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 use proxyless_sans_io::values::Code;
 
-use super::codes::code_of_http_status;
 use super::status::Status;
 use crate::body::{Body, BodyError};
 
@@ -50,7 +49,7 @@ where
         let (head, body) = response.into_parts();
         let status = Status::from_headers(&head.headers);
         if head.status != StatusCode::OK {
-            let code = code_of_http_status(head.status.as_u16());
+            let code = Code::from_http_status(head.status.as_u16().into());
             return Err(status
                 .unwrap_or_else(|| Status::new(code, format!("the server answered HTTP {}", head.status))));
         }

@@ -14,7 +14,7 @@ use super::faults::MAX_ERROR_BYTES;
 use super::messages::{DiscoveryResponse, ResponseHead};
 use super::resource_state::{Received, Standing};
 use super::response::{Judge, Judged, ResourceOutcome, Verdict};
-use crate::resource::{DecodeContext, Resource, ResourceType, cut, has_more_resources};
+use crate::resource::{DecodeContext, ResourceType, cut, has_more_resources};
 use crate::targets;
 
 /// The codes by which a server reports a resource as unavailable (gRFC A88).
@@ -167,10 +167,7 @@ impl XdsCore {
                 }
             }
             ResourceOutcome::Heartbeat | ResourceOutcome::Unasked => {}
-            ResourceOutcome::Valid(resource) => {
-                self.warn_of_unapplied(of, name, &resource);
-                self.cache.store(of, name, (resource, raw), from);
-            }
+            ResourceOutcome::Valid(resource) => self.cache.store(of, name, (resource, raw), from),
             // A88: an invalid update leaves the last valid one in use, unless the server's feature says otherwise.
             ResourceOutcome::Invalid(why) => {
                 if self.fails_on_data_errors() {
@@ -186,18 +183,6 @@ impl XdsCore {
                 let kind = ResourceErrorKind::Reported { code, message: cut(message, MAX_ERROR_BYTES) };
                 self.set_error(of, name, kind, from);
             }
-        }
-    }
-
-    /// Warns once about each filter without an effect: operators who inject faults must learn why none happen.
-    fn warn_of_unapplied(&self, of: ResourceType, name: &Arc<str>, resource: &Resource) {
-        let known = self.cache.of_type(of).and_then(|of_type| of_type.resource(name));
-        let known = known.map(Resource::unapplied_filters).unwrap_or_default();
-        for filter in resource.unapplied_filters().into_iter().filter(|filter| !known.contains(filter)) {
-            tracing::warn!(
-                target: targets::XDS_CLIENT, %name, %filter,
-                "{}: fault injection is not supported yet; the filter has no effect", of.name()
-            );
         }
     }
 

@@ -27,15 +27,18 @@ pub(crate) fn duration(at: &Field<'_>, proto: &protobuf::Duration) -> Option<Dur
 
 /// A fraction in millionths (A37-49), capped at one.
 pub(crate) fn per_million(at: &Field<'_>, proto: &FractionalPercent) -> Option<u32> {
-    let factor = match DenominatorType::try_from(proto.denominator) {
-        Ok(DenominatorType::Hundred) => 10_000,
-        Ok(DenominatorType::TenThousand) => 100,
-        Ok(DenominatorType::Million) => 1,
-        Err(_) => {
-            return at.field("denominator").fail(format!("{} is not a known denominator", proto.denominator));
-        }
-    };
+    let factor = MILLION / denominator(at, proto)?;
     Some(proto.numerator.saturating_mul(factor).min(MILLION))
+}
+
+/// The denominator of a fraction.
+pub(crate) fn denominator(at: &Field<'_>, proto: &FractionalPercent) -> Option<u32> {
+    match DenominatorType::try_from(proto.denominator) {
+        Ok(DenominatorType::Hundred) => Some(100),
+        Ok(DenominatorType::TenThousand) => Some(10_000),
+        Ok(DenominatorType::Million) => Some(MILLION),
+        Err(_) => at.field("denominator").fail(format!("{} is not a known denominator", proto.denominator)),
+    }
 }
 
 /// A source of further resources, which must be the stream of this one.

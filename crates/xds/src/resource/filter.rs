@@ -10,6 +10,7 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 
 use super::extension::Extension;
+use super::fault::{FaultConfig, fault};
 use super::field::Field;
 use super::stateful_session::{CookieSession, stateful_session, stateful_session_per_route};
 
@@ -30,15 +31,12 @@ pub enum HttpFilterConfig {
     Router,
     /// Cookie-based sessions (gRFC A55); `None`: disabled, unless an override has a config.
     StatefulSession(Option<Arc<CookieSession>>),
+    /// Fault injection (gRFC A33).
+    Fault(Arc<FaultConfig>),
     /// In an override: the filter of this name is disabled, whatever its type (`FilterConfig.disabled`).
     Disabled,
     /// A filter that is accepted and has no effect (an optional filter of an unknown type is not in the list at all).
     Ignored {
-        /// The type URL.
-        type_url: Arc<str>,
-    },
-    /// A filter with a configuration that is not supported yet: a fault with a delay or an abort.
-    Unapplied {
         /// The type URL.
         type_url: Arc<str>,
     },
@@ -54,10 +52,6 @@ impl FilterOverrides {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&HttpFilterConfig> {
         self.0.get(name)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &HttpFilterConfig)> {
-        self.0.iter()
     }
 }
 
@@ -129,7 +123,7 @@ fn http_filter(at: &Field<'_>, proto: &hcm::HttpFilter) -> Option<HttpFilterConf
     // A disabled filter may be enabled by an override, so it stays in the chain.
     Some(match config {
         HttpFilterConfig::StatefulSession(_) if proto.disabled => HttpFilterConfig::StatefulSession(None),
-        HttpFilterConfig::Unapplied { type_url } if proto.disabled => HttpFilterConfig::Ignored { type_url },
+        HttpFilterConfig::Fault(_) if proto.disabled => HttpFilterConfig::Fault(Arc::default()),
         config => config,
     })
 }
@@ -201,20 +195,7 @@ fn router(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig>
     extension.decode::<http::router::v3::Router>(at).map(|_| HttpFilterConfig::Router)
 }
 
-/// istiod puts a fault filter without faults into every listener.
-fn fault(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
-    let proto: http::fault::v3::HttpFault = extension.decode(at)?;
-    let type_url = type_url(extension);
-    Some(match proto.delay.is_some() || proto.abort.is_some() {
-        true => HttpFilterConfig::Unapplied { type_url },
-        false => HttpFilterConfig::Ignored { type_url },
-    })
-}
-
-fn type_url(extension: &Extension<'_>) -> Arc<str> {
-    format!("type.googleapis.com/{}", extension.type_name).into()
-}
-
 fn ignored<M: Message + Default>(at: &Field<'_>, extension: &Extension<'_>) -> Option<HttpFilterConfig> {
-    extension.decode::<M>(at).map(|_| HttpFilterConfig::Ignored { type_url: type_url(extension) })
+    let type_url = format!("type.googleapis.com/{}", extension.type_name).into();
+    extension.decode::<M>(at).map(|_| HttpFilterConfig::Ignored { type_url })
 }

@@ -10,6 +10,7 @@ mod elements;
 mod endpoint;
 mod error;
 mod extension;
+mod fault;
 mod field;
 mod filter;
 mod lb_config;
@@ -38,6 +39,7 @@ pub use endpoint::{
 };
 pub(crate) use error::cut;
 pub use error::{Violation, Violations};
+pub use fault::{AbortSource, DelaySource, FaultAbort, FaultConfig, FaultDelay, Fraction};
 pub use filter::{FilterOverrides, HttpFilter, HttpFilterConfig};
 pub use lb_config::LbPolicy;
 pub use listener::{HttpConnectionManager, Listener, ListenerKind, RouteSource};
@@ -129,15 +131,6 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// The names of its filters that are accepted, but not supported yet.
-    pub(crate) fn unapplied_filters(&self) -> Vec<Arc<str>> {
-        match self {
-            Self::Listener(listener) => listener.unapplied_filters(),
-            Self::RouteConfiguration(routes) => routes.unapplied_filters(),
-            _ => Vec::new(),
-        }
-    }
-
     /// The type of the resource.
     #[must_use]
     pub fn resource_type(&self) -> ResourceType {

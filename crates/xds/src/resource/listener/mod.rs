@@ -4,26 +4,13 @@ mod validate;
 
 use std::sync::Arc;
 
-use super::{HttpFilter, HttpFilterConfig, RouteConfiguration};
+use super::{HttpFilter, RouteConfiguration};
 
 /// A validated Listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listener {
     /// The kind of the listener.
     pub kind: ListenerKind,
-}
-
-impl Listener {
-    pub(super) fn unapplied_filters(&self) -> Vec<Arc<str>> {
-        let ListenerKind::Api(manager) = &self.kind else { return Vec::new() };
-        let unapplied = |filter: &&HttpFilter| matches!(filter.config, HttpFilterConfig::Unapplied { .. });
-        let own = manager.filters.iter().filter(unapplied).map(|filter| Arc::clone(&filter.name));
-        let inline = match &manager.routes {
-            RouteSource::Inline(routes) => routes.unapplied_filters(),
-            RouteSource::Rds(_) => Vec::new(),
-        };
-        own.chain(inline).collect()
-    }
 }
 
 /// The two kinds of listeners.

@@ -12,30 +12,13 @@ use regex::Regex;
 
 pub(crate) use validate::route_configuration;
 
-use super::{FilterOverrides, HeaderMatcher, HttpFilterConfig, PathMatcher};
+use super::{FilterOverrides, HeaderMatcher, PathMatcher};
 
 /// A validated RouteConfiguration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteConfiguration {
     /// The virtual hosts, in order; may be empty (A27-74).
     pub virtual_hosts: Vec<Arc<VirtualHost>>,
-}
-
-impl RouteConfiguration {
-    pub(super) fn unapplied_filters(&self) -> Vec<Arc<str>> {
-        let hosts = || self.virtual_hosts.iter();
-        let of_hosts = hosts().map(|host| &host.filter_overrides);
-        let routes = || hosts().flat_map(|host| &host.routes);
-        let of_routes = routes().map(|route| &route.filter_overrides);
-        let clusters = routes().filter_map(|route| match &route.action.as_ref()?.cluster {
-            ClusterSpecifier::Weighted(clusters) => Some(clusters),
-            ClusterSpecifier::Cluster(_) => None,
-        });
-        let of_clusters = clusters.flatten().map(|cluster| &cluster.filter_overrides);
-        let all = of_hosts.chain(of_routes).chain(of_clusters).flat_map(FilterOverrides::iter);
-        let unapplied = all.filter(|(_, config)| matches!(config, HttpFilterConfig::Unapplied { .. }));
-        unapplied.map(|(name, _)| Arc::clone(name)).collect()
-    }
 }
 
 /// A virtual host.

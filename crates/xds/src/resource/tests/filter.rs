@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
 use envoy_types::pb::envoy::config::route::v3::weighted_cluster::ClusterWeight;
@@ -60,10 +62,8 @@ fn a39_known_filters_are_kept_in_order() {
     let names: Vec<&str> = accepted.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c", "router"]);
     assert_eq!(accepted[3].1, HttpFilterConfig::Router);
-    assert_eq!(accepted[0].1, HttpFilterConfig::Ignored { type_url: FAULT.into() });
+    assert_eq!(accepted[0].1, HttpFilterConfig::Fault(Arc::default()));
 }
-
-const FAULT: &str = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault";
 
 #[test]
 fn a39_a_filter_for_servers_is_rejected_unless_optional() {
@@ -74,29 +74,6 @@ fn a39_a_filter_for_servers_is_rejected_unless_optional() {
         "http.rbac.v3.RBAC is not supported on clients",
     );
     assert_eq!(accepted(&[optional(rbac), router()]).len(), 1);
-}
-
-/// A fault filter that would do something.
-fn injecting() -> Vec<http::fault::v3::HttpFault> {
-    let delay = http::fault::v3::HttpFault { delay: Some(Default::default()), ..Default::default() };
-    let abort = http::fault::v3::HttpFault { abort: Some(Default::default()), ..Default::default() };
-    vec![delay, abort]
-}
-
-#[test]
-fn a33_faults_are_accepted_and_known_not_to_be_applied() {
-    for proto in injecting() {
-        let fault = http_filter("a", any(&proto));
-        let unapplied = HttpFilterConfig::Unapplied { type_url: FAULT.into() };
-        assert_eq!(accepted(&[fault.clone(), router()])[0].1, unapplied);
-        let names = |filters: &[HttpFilter]| accepts(&listener(filters)).unapplied_filters();
-        assert_eq!(names(&[fault.clone(), router()]), ["a".into()]);
-        assert!(names(&[HttpFilter { disabled: true, ..fault }, router()]).is_empty());
-        for (routes, _) in overrides(any(&proto)) {
-            assert_eq!(accepts(&routes).unapplied_filters(), ["filter".into()]);
-        }
-    }
-    assert!(accepts(&listener(&[fault("a"), router()])).unapplied_filters().is_empty());
 }
 
 #[test]

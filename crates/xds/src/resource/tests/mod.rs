@@ -6,6 +6,7 @@ mod cluster;
 mod endpoint;
 mod endpoint_differential;
 mod endpoint_model;
+mod fault;
 mod filter;
 mod fuzz;
 mod lb_config;
