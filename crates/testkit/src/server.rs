@@ -1,6 +1,8 @@
 //! The HTTP/2 server of the control plane and the backends: a loopback port that can be closed and reopened, and made
 //! to drain its connections.
 
+#[cfg(feature = "tls")]
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -23,14 +25,20 @@ use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 
 use crate::observed::Observed;
+#[cfg(feature = "tls")]
+use crate::tls::ServerTls;
 
 /// Handles the requests of a [`Server`].
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
-    fn handle(
-        &self,
-        peer: SocketAddr,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Body>> + Send;
+    fn handle(&self, peer: Peer, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// The client's end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// The client's certificate in DER, if TLS has verified one.
+    pub(crate) certificate: Option<Arc<[u8]>>,
 }
 
 /// A loopback port that is reserved while this value exists. Connections are refused unless something listens.
@@ -74,7 +82,24 @@ pub(crate) struct Connections {
     pub(crate) accepted: usize,
     goaways: u64,
     max_age: Option<Duration>,
+    /// TLS of new connections.
+    #[cfg(feature = "tls")]
+    tls: Option<ServerTls>,
+    /// The latest failed handshakes, oldest first.
+    #[cfg(feature = "tls")]
+    pub(crate) handshake_errors: VecDeque<String>,
 }
+
+#[cfg(feature = "tls")]
+impl Connections {
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+}
+
+/// The maximum number of handshake errors that are kept.
+#[cfg(feature = "tls")]
+const MAX_HANDSHAKE_ERRORS: usize = 100;
 
 #[derive(Debug)]
 pub(crate) struct Server<H> {
@@ -131,6 +156,12 @@ impl<H: Handler> Server<H> {
         self.connections.update(|c| c.goaways += 1);
     }
 
+    /// Secures new connections.
+    #[cfg(feature = "tls")]
+    pub(crate) fn use_tls(&self, tls: &ServerTls) {
+        self.connections.update(|c| c.tls = Some(tls.clone()));
+    }
+
     /// Sends a GOAWAY on connections that reach this age.
     pub(crate) fn max_age(&self, age: Option<Duration>) {
         self.connections.update(|c| c.max_age = age);
@@ -185,7 +216,7 @@ async fn accept<H: Handler>(
                 let _ = stream.set_nodelay(true);
                 let io = Io { stream, killed: tasks.token.clone() };
                 let open = Open::new(connections.clone());
-                tasks.spawn(serve(io, peer, handler.clone(), open, tasks.clone()));
+                tasks.spawn(secure(io, peer, handler.clone(), open, tasks.clone()));
             }
             // Running out of descriptors is the usual cause: later connections may succeed.
             Err(error) => {
@@ -196,10 +227,32 @@ async fn accept<H: Handler>(
     }
 }
 
-async fn serve<H: Handler>(io: Io, peer: SocketAddr, handler: H, open: Open, tasks: Tasks) {
+/// Serves a connection, with TLS if the server has it.
+async fn secure<H: Handler>(io: Io, address: SocketAddr, handler: H, open: Open, tasks: Tasks) {
+    #[cfg(feature = "tls")]
+    if let Some(tls) = open.connections.read(|c| c.tls.clone()) {
+        match tls.accept(io).await {
+            Ok((io, certificate)) => {
+                serve(io, Peer { address, certificate }, handler, open, tasks).await;
+            }
+            Err(error) => open.handshake_failed(&error),
+        }
+        return;
+    }
+    serve(io, Peer { address, certificate: None }, handler, open, tasks).await;
+}
+
+async fn serve<H: Handler>(
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: Peer,
+    handler: H,
+    open: Open,
+    tasks: Tasks,
+) {
     let opened = Instant::now();
+    let address = peer.address;
     let service = service_fn(move |request| {
-        let handler = handler.clone();
+        let (handler, peer) = (handler.clone(), peer.clone());
         async move { Ok::<_, Infallible>(handler.handle(peer, request).await) }
     });
     let connection =
@@ -211,7 +264,7 @@ async fn serve<H: Handler>(io: Io, peer: SocketAddr, handler: H, open: Open, tas
         tokio::select! {
             result = connection.as_mut() => {
                 if let Err(error) = result {
-                    tracing::debug!(%peer, %error, "connection ended");
+                    tracing::debug!(peer = %address, %error, "connection ended");
                 }
                 return;
             }
@@ -250,6 +303,17 @@ impl Open {
             c.goaways
         });
         Self { connections, goaways_before }
+    }
+
+    #[cfg(feature = "tls")]
+    fn handshake_failed(&self, error: &io::Error) {
+        tracing::debug!(%error, "TLS handshake failed");
+        self.connections.update(|c| {
+            if c.handshake_errors.len() == MAX_HANDSHAKE_ERRORS {
+                c.handshake_errors.pop_front();
+            }
+            c.handshake_errors.push_back(error.to_string());
+        });
     }
 
     fn goaway_requested(&self) -> bool {

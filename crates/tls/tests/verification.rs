@@ -5,10 +5,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{
-    DAY, assert_failed, client, client_of, configure, connect, files, refuse, server, shake, upstream,
-    with_sans,
+    DAY, assert_failed, client, client_of, connect, files, refuse, server, shake, upstream, with_sans,
 };
-use proxyless_testkit::tls::{Authority, CertificateFolder, Leaf};
+use proxyless_testkit::tls::{Authority, CertificateFolder, Leaf, ServerTls};
 use proxyless_tls::{Check, HandshakeError, TlsSettings};
 use proxyless_xds::bootstrap::{CertificateFiles, RootsFile};
 use proxyless_xds::resource::{RootCertificates, StringMatchKind};
@@ -29,7 +28,7 @@ async fn a29_without_matchers_every_name_is_accepted() {
 async fn tls_1_2_is_supported() {
     let ca = Authority::new("ca");
     let (client, _folder) = client_of(&[&ca]);
-    let server = Arc::new(configure(&ca.issue(Leaf::new("backend")), None, &[&rustls::version::TLS12]));
+    let server = ServerTls::new(&ca.issue(Leaf::new("backend"))).only_tls12().config();
     let (near, _far) = connect(&client, &upstream(|_| {}), None, &server).await;
     assert_eq!(near.info.version, "TLSv1_2");
 }

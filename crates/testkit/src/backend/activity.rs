@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::observed::Observed;
-use crate::server::Handler;
+use crate::server::{Handler, Peer};
 
 /// The maximum number of logged calls.
 const LOG_LIMIT: usize = 10_000;
@@ -27,7 +27,7 @@ pub struct Call {
     path: String,
     authority: Option<String>,
     headers: HeaderMap,
-    peer: SocketAddr,
+    peer: Peer,
 }
 
 impl Call {
@@ -53,7 +53,12 @@ impl Call {
 
     /// The client's end of the connection: equal for calls on the same connection.
     pub fn peer(&self) -> SocketAddr {
-        self.peer
+        self.peer.address
+    }
+
+    /// The certificate that the client has presented, in DER. Only servers with TLS that require one have it.
+    pub fn client_certificate(&self) -> Option<&[u8]> {
+        self.peer.certificate.as_deref()
     }
 }
 
@@ -77,7 +82,7 @@ pub(crate) struct Controlled {
 }
 
 impl Handler for Controlled {
-    async fn handle(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+    async fn handle(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let in_flight = self.enter(request.uri(), request.headers(), peer);
         self.activity.until(|activity| !activity.hung).await;
         if let Some(code) = self.activity.read(|activity| activity.failure) {
@@ -104,7 +109,7 @@ impl Controlled {
         }
     }
 
-    fn enter(&self, uri: &Uri, headers: &HeaderMap, peer: SocketAddr) -> InFlight {
+    fn enter(&self, uri: &Uri, headers: &HeaderMap, peer: Peer) -> InFlight {
         let authority = uri.authority().map(ToString::to_string);
         let call = Arc::new(Call { path: uri.path().to_owned(), authority, headers: headers.clone(), peer });
         self.activity.update(|activity| {

@@ -65,6 +65,14 @@ impl Backend {
         Ok(Self { name: name.to_owned(), activity, server: Server::start(controlled, port)? })
     }
 
+    /// Secures all connections from now on; see [`ServerTls`](crate::tls::ServerTls).
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(self, tls: &crate::tls::ServerTls) -> Self {
+        self.server.use_tls(tls);
+        self
+    }
+
     /// The backend's name in responses.
     pub fn name(&self) -> &str {
         &self.name
@@ -196,6 +204,23 @@ impl Backend {
         let what = format!("{count} connections accepted by {}", self.name);
         let reached = |c: &crate::server::Connections| (c.accepted >= count).then_some(());
         self.server.connections().wait(PATIENCE, what, reached, |c| format!("{} accepted", c.accepted)).await
+    }
+
+    /// The latest failed TLS handshakes (at most 100), oldest first.
+    #[cfg(feature = "tls")]
+    pub fn handshake_errors(&self) -> Vec<String> {
+        self.server.connections().read(|c| c.handshake_errors.iter().cloned().collect())
+    }
+
+    /// Waits for a failed TLS handshake, past or future. Returns the latest.
+    ///
+    /// # Errors
+    /// If that takes more than 10 seconds.
+    #[cfg(feature = "tls")]
+    pub async fn wait_handshake_error(&self) -> Result<String, TimedOut> {
+        let what = format!("a failed handshake of {}", self.name);
+        let latest = |c: &crate::server::Connections| c.handshake_errors.back().cloned();
+        self.server.connections().wait(PATIENCE, what, latest, |c| format!("{} accepted", c.accepted)).await
     }
 
     async fn wait(&self, what: &str, condition: impl Fn(&Activity) -> bool) -> Result<(), TimedOut> {

@@ -22,6 +22,7 @@ use envoy_types::pb::google::protobuf::Any;
 use http::HeaderMap;
 use tokio::time::Instant;
 use tonic::Status;
+use tonic::metadata::MetadataMap;
 
 pub use load::{Load, LoadReport};
 pub use request::Request;
@@ -93,14 +94,42 @@ impl ControlPlane {
         self.headers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A bootstrap configuration for clients of this server.
+    /// Secures all connections from now on; see [`ServerTls`](crate::tls::ServerTls).
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(self, tls: &crate::tls::ServerTls) -> Self {
+        self.server.use_tls(tls);
+        self
+    }
+
+    /// A bootstrap configuration for clients of this server without TLS.
     pub fn bootstrap_json(&self) -> String {
+        self.bootstrap(r#"{ "type": "insecure" }"#, "")
+    }
+
+    /// A bootstrap configuration for clients with the certificates of a folder: they are those of a certificate provider
+    /// instance with this name. If the server [has TLS](Self::with_tls), they also secure the connections to it. Files that
+    /// the folder does not have are left out; the others are read every second.
+    #[cfg(feature = "tls")]
+    pub fn bootstrap_json_with(&self, instance: &str, folder: &crate::tls::CertificateFolder) -> String {
+        let files = folder.config_json();
+        let creds = match self.server.connections().read(crate::server::Connections::has_tls) {
+            true => serde_json::json!({ "type": "tls", "config": folder.creds_json() }),
+            false => serde_json::json!({ "type": "insecure" }),
+        };
+        let provider = serde_json::json!({ "plugin_name": "file_watcher", "config": files });
+        let name = serde_json::json!(instance);
+        let more = format!(",\n  \"certificate_providers\": {{ {name}: {provider} }}");
+        self.bootstrap(&creds.to_string(), &more)
+    }
+
+    fn bootstrap(&self, creds: &str, more: &str) -> String {
         format!(
             r#"{{
   "xds_servers": [
     {{
       "server_uri": "{}",
-      "channel_creds": [{{ "type": "insecure" }}],
+      "channel_creds": [{creds}],
       "server_features": ["xds_v3"]
     }}
   ],
@@ -108,7 +137,7 @@ impl ControlPlane {
     "id": "testkit-node",
     "cluster": "testkit",
     "locality": {{ "region": "region", "zone": "zone", "sub_zone": "sub-zone" }}
-  }}
+  }}{more}
 }}"#,
             self.address()
         )
@@ -239,6 +268,11 @@ impl ControlPlane {
     /// The number of streams opened so far, including refused ones.
     pub fn streams_opened(&self) -> u64 {
         self.state.read(|s| s.streams_opened)
+    }
+
+    /// The metadata of each stream opened so far, including refused ones.
+    pub fn stream_metadata(&self) -> Vec<MetadataMap> {
+        self.state.read(|s| s.stream_metadata.clone())
     }
 
     /// The number of open connections.

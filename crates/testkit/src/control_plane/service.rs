@@ -2,7 +2,6 @@
 
 use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready as ready_or_pending};
@@ -24,7 +23,7 @@ use tonic_prost::ProstDecoder;
 use super::load_service::{Lrs, STREAM_LOAD_STATS};
 use super::state::{Outgoing, State};
 use crate::observed::Observed;
-use crate::server::Handler;
+use crate::server::{Handler, Peer};
 
 const STATE_OF_THE_WORLD: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
@@ -41,7 +40,7 @@ pub(crate) struct Services {
 pub(super) type StreamHeaders = Arc<Mutex<Vec<(String, HeaderMap)>>>;
 
 impl Handler for Services {
-    async fn handle(&self, _peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+    async fn handle(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let opened = (request.uri().path().to_owned(), request.headers().clone());
         self.headers.lock().unwrap_or_else(PoisonError::into_inner).push(opened);
         match request.uri().path() {
@@ -65,7 +64,11 @@ impl StreamingService<DiscoveryRequest> for Ads {
     type Future = Ready<Result<tonic::Response<AdsStream>, Status>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<DiscoveryRequest>>) -> Self::Future {
-        let opened = self.0.update(State::open);
+        let metadata = request.metadata().clone();
+        let opened = self.0.update(|state| {
+            state.stream_metadata.push(metadata);
+            state.open()
+        });
         ready(opened.map(|(number, outbox)| {
             let state = self.0.clone();
             let reader = tokio::spawn(read(request.into_inner(), number, state.clone()));

@@ -14,10 +14,12 @@ use envoy_types::pb::envoy::config::core::v3::{
 };
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::{AggregateClusterResource, ClusterConfig};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
 use envoy_types::pb::google::protobuf::UInt32Value;
 use prost::Name;
 
 use super::endpoint::named_endpoint;
+use super::tls::transport_socket;
 use super::{ads_source, pack};
 use crate::control_plane::Resource;
 
@@ -94,6 +96,9 @@ pub trait ClusterExt {
     /// Enables load reports to the same server.
     #[must_use]
     fn report_load(self) -> Self;
+    /// Secures the connections to its endpoints; see [`upstream_tls`](super::upstream_tls) (A29).
+    #[must_use]
+    fn tls(self, settings: UpstreamTlsContext) -> Self;
 }
 
 impl ClusterExt for Cluster {
@@ -131,6 +136,11 @@ impl ClusterExt for Cluster {
             config_source_specifier: Some(ConfigSourceSpecifier::Self_(Default::default())),
             ..Default::default()
         });
+        self
+    }
+
+    fn tls(mut self, settings: UpstreamTlsContext) -> Self {
+        self.transport_socket = Some(transport_socket(&settings));
         self
     }
 }

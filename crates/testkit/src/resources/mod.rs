@@ -24,6 +24,7 @@ mod route;
 mod session;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ pub use route::{
     HeaderExt, RouteExt, header, route, route_config, simple_route_config, virtual_host, weighted_route,
 };
 pub use session::{ConnectionManagerExt, no_stateful_session, stateful_session, stateful_session_with};
+pub use tls::{UpstreamTlsExt, upstream_tls};
 
 /// A config source for the same ADS stream.
 pub fn ads_source() -> ConfigSource {

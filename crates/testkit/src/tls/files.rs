@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Authority, Issued};
@@ -54,6 +54,32 @@ impl CertificateFolder {
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// The files that exist, as `config` of the certificate provider plugin `file_watcher`. They are read again every second.
+    #[must_use]
+    pub fn config_json(&self) -> Value {
+        let mut config = json!({ "refresh_interval": "1s" });
+        for (field, path) in [
+            ("ca_certificate_file", self.ca_file()),
+            ("certificate_file", self.certificate_file()),
+            ("private_key_file", self.private_key_file()),
+            ("spiffe_trust_bundle_map_file", self.bundle_map_file()),
+        ] {
+            if path.exists() {
+                config[field] = json!(path);
+            }
+        }
+        config
+    }
+
+    /// The same for the `tls` credentials of a management server, which have no trust bundles.
+    pub(crate) fn creds_json(&self) -> Value {
+        let mut config = self.config_json();
+        if let Some(fields) = config.as_object_mut() {
+            fields.remove("spiffe_trust_bundle_map_file");
+        }
+        config
     }
 
     /// Writes the roots.

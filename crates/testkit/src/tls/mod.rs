@@ -1,4 +1,5 @@
-//! Certificates for tests: an authority that issues them, and files that hold them the way a bootstrap names them.
+//! Certificates for tests: an authority that issues them, files that hold them the way a bootstrap names them, and servers
+//! that use them ([`ServerTls`] has a whole mTLS mesh as example).
 //!
 //! ```
 //! use proxyless_testkit::tls::{Authority, CertificateFolder, Leaf};
@@ -15,6 +16,10 @@
 
 mod authority;
 mod files;
+mod server;
+#[cfg(test)]
+mod tests;
 
 pub use authority::{Authority, Issued, Leaf};
 pub use files::CertificateFolder;
+pub use server::ServerTls;

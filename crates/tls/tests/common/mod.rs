@@ -6,16 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use proxyless_testkit::tls::{Authority, CertificateFolder, Issued};
-use proxyless_tls::{
-    Check, ClientTls, HandshakeError, Secured, TlsSettings, VerificationError, crypto_provider,
-};
+use proxyless_testkit::tls::{Authority, CertificateFolder, Issued, ServerTls};
+use proxyless_tls::{Check, ClientTls, HandshakeError, Secured, TlsSettings, VerificationError};
 use proxyless_xds::bootstrap::{Bootstrap, CertificateFiles, IdentityFiles, RootsFile};
 use proxyless_xds::resource::{RootCertificates, StringMatchKind, StringMatcher, UpstreamTls};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::ServerConfig;
+use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
-use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -74,36 +71,12 @@ pub(crate) fn with_sans(kinds: Vec<StringMatchKind>) -> TlsSettings {
 }
 
 pub(crate) fn server(identity: &Issued) -> ServerConfig {
-    configure(identity, None, rustls::ALL_VERSIONS)
+    (*ServerTls::new(identity).config()).clone()
 }
 
 /// A server that wants a client certificate of this authority.
 pub(crate) fn mtls_server(identity: &Issued, clients: &Authority) -> ServerConfig {
-    configure(identity, Some(clients), rustls::ALL_VERSIONS)
-}
-
-pub(crate) fn configure(
-    identity: &Issued,
-    clients: Option<&Authority>,
-    versions: &[&'static rustls::SupportedProtocolVersion],
-) -> ServerConfig {
-    let crypto = crypto_provider().unwrap();
-    let builder =
-        ServerConfig::builder_with_provider(Arc::clone(&crypto)).with_protocol_versions(versions).unwrap();
-    let builder = match clients {
-        None => builder.with_no_client_auth(),
-        Some(authority) => {
-            let mut roots = RootCertStore::empty();
-            roots.add(CertificateDer::from(authority.der().to_vec())).unwrap();
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto).build();
-            builder.with_client_cert_verifier(verifier.unwrap())
-        }
-    };
-    let chain = identity.chain_der().iter().map(|der| CertificateDer::from(der.clone())).collect();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(identity.key_der().to_vec()));
-    let mut config = builder.with_single_cert(chain, key).unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    config
+    (*ServerTls::new(identity).require_clients_of(&[clients]).config()).clone()
 }
 
 pub(crate) type ClientEnd = Result<Secured<DuplexStream>, HandshakeError>;
