@@ -5,7 +5,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use proxyless::inspect::{CallsView, ChannelView, Detail, Event, Severity, SubchannelView};
+use proxyless::inspect::{
+    CallsView, CertificateView, ChannelView, Detail, Event, Severity, SocketView, SubchannelView, TlsView,
+};
 use proxyless::{ClientPool, ConnectivityState};
 use tonic::{Request, Response, Status};
 
@@ -13,12 +15,14 @@ use crate::channelz_proto::address::TcpIpAddress;
 use crate::channelz_proto::channel_connectivity_state::State;
 use crate::channelz_proto::channel_trace_event::ChildRef;
 use crate::channelz_proto::channelz_server::{self, ChannelzServer};
+use crate::channelz_proto::security::tls::CipherSuite;
+use crate::channelz_proto::security::{Model, Tls};
 use crate::channelz_proto::{
     Address, Channel, ChannelConnectivityState, ChannelData, ChannelRef, ChannelTrace, ChannelTraceEvent,
     GetChannelRequest, GetChannelResponse, GetServerRequest, GetServerResponse, GetServerSocketsRequest,
     GetServerSocketsResponse, GetServersRequest, GetServersResponse, GetSocketRequest, GetSocketResponse,
-    GetSubchannelRequest, GetSubchannelResponse, GetTopChannelsRequest, GetTopChannelsResponse, Socket,
-    SocketData, SocketRef, Subchannel, SubchannelRef, address, channel_trace_event,
+    GetSubchannelRequest, GetSubchannelResponse, GetTopChannelsRequest, GetTopChannelsResponse, Security,
+    Socket, SocketData, SocketRef, Subchannel, SubchannelRef, address, channel_trace_event,
 };
 
 /// The maximum number of channels in an answer, unless the request has a lower limit.
@@ -100,7 +104,7 @@ impl channelz_server::Channelz for Channelz {
         let id = request.into_inner().socket_id;
         let find = |_: &ChannelView, view: &SubchannelView| {
             let live = view.socket.as_ref().filter(|live| number(live.id) == id)?;
-            Some(socket(view.address, live.id, live.calls))
+            Some(socket(view.address, live))
         };
         let found = self.find_subchannel("socket", id, find).await?;
         Ok(Response::new(GetSocketResponse { socket: Some(found) }))
@@ -159,14 +163,15 @@ fn subchannel(channel: &ChannelView, view: &SubchannelView) -> Subchannel {
     }
 }
 
-fn socket(address: SocketAddr, id: u64, calls: CallsView) -> Socket {
+fn socket(address: SocketAddr, live: &SocketView) -> Socket {
+    let SocketView { id, calls, tls, .. } = live;
     let ip_address = match address.ip() {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     };
     let tcp = TcpIpAddress { ip_address, port: address.port().into() };
     Socket {
-        r#ref: Some(socket_ref(address, id)),
+        r#ref: Some(socket_ref(address, *id)),
         data: Some(SocketData {
             streams_started: number(calls.started),
             streams_succeeded: number(calls.succeeded),
@@ -174,6 +179,21 @@ fn socket(address: SocketAddr, id: u64, calls: CallsView) -> Socket {
         }),
         remote: Some(Address { address: Some(address::Address::TcpipAddress(tcp)) }),
         remote_name: address.to_string(),
+        security: tls.as_ref().map(security),
+    }
+}
+
+/// The certificates that both sides may have seen; keys are not part of a view.
+fn security(tls: &TlsView) -> Security {
+    let der = |certificate: &Option<CertificateView>| {
+        certificate.as_ref().map_or_else(Vec::new, |c| c.der.to_vec())
+    };
+    Security {
+        model: Some(Model::Tls(Tls {
+            cipher_suite: Some(CipherSuite::StandardName(tls.cipher_suite.clone())),
+            local_certificate: der(&tls.local),
+            remote_certificate: der(&tls.remote),
+        })),
     }
 }
 

@@ -284,13 +284,14 @@ impl Pool {
 
     /// Describes all entries.
     pub(crate) fn describe(&self) -> Vec<SubchannelNode> {
-        let node = |subchannel: SubchannelId, PoolEntry { core, .. }: &PoolEntry| SubchannelNode {
+        let node = |subchannel: SubchannelId, PoolEntry { core, security, .. }: &PoolEntry| SubchannelNode {
             subchannel,
             attempt: match *core.phase() {
                 Phase::Ready { attempt, .. } => Some(attempt),
                 _ => None,
             },
             address: core.address(),
+            security: security.as_deref().map_or(0, Security::id),
             state: core.state(),
             error: core.error().map(|error| error.message.clone()),
             calls: core.slot().calls().counts(),

@@ -50,6 +50,7 @@ struct Cache {
 
 /// A rustls configuration and the material it was made of. A session must not be resumed after either has changed, because
 /// the server is not verified again; so each configuration has its own sessions.
+#[derive(Clone)]
 struct Config {
     material: Material,
     config: Arc<ClientConfig>,
@@ -109,8 +110,8 @@ impl ClientTls {
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let server_name = handshake::server_name(settings, server_name, peer)?;
-        let config = self.config(settings).await?;
-        handshake::run(io, config, server_name).await
+        let Config { config, material } = self.config(settings).await?;
+        handshake::run(io, config, material.identity.as_deref(), server_name).await
     }
 
     /// The watcher of a certificate provider instance, if the bootstrap has it.
@@ -119,7 +120,7 @@ impl ClientTls {
         self.instances.get(name).map(|files| self.watcher(files))
     }
 
-    async fn config(&self, settings: &TlsSettings) -> Result<Arc<ClientConfig>, HandshakeError> {
+    async fn config(&self, settings: &TlsSettings) -> Result<Config, HandshakeError> {
         let material = match settings {
             TlsSettings::Upstream(tls) => self.upstream_material(tls).await?,
             TlsSettings::Server(files) => self.server_material(files).await?,
@@ -127,14 +128,14 @@ impl ClientTls {
         // The cache is consistent even if a holder panicked.
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = cache.configs.get(settings).filter(|known| known.material.same_as(&material)) {
-            return Ok(Arc::clone(&known.config));
+            return Ok(known.clone());
         }
-        let config = Arc::new(self.make(settings.clone(), &material)?);
+        let config = Config { config: Arc::new(self.make(settings.clone(), &material)?), material };
         // A control plane may invent settings without end.
         if cache.configs.len() >= MAX_CONFIGS {
             cache.configs.clear();
         }
-        cache.configs.insert(settings.clone(), Config { material, config: Arc::clone(&config) });
+        cache.configs.insert(settings.clone(), config.clone());
         Ok(config)
     }
 
@@ -279,10 +280,10 @@ mod tests {
     async fn equal_settings_share_a_configuration_and_the_number_of_others_is_bounded() {
         let (client, _) = client(&Authority::new("system"));
         let first = client.config(&upstream("a")).await.unwrap();
-        assert!(Arc::ptr_eq(&first, &client.config(&upstream("a")).await.unwrap()));
+        assert!(Arc::ptr_eq(&first.config, &client.config(&upstream("a")).await.unwrap().config));
         for i in 0..2 * MAX_CONFIGS {
             let other = client.config(&upstream(&format!("a{i}"))).await.unwrap();
-            assert!(!Arc::ptr_eq(&first, &other));
+            assert!(!Arc::ptr_eq(&first.config, &other.config));
         }
         assert!(client.cache.lock().unwrap().configs.len() <= MAX_CONFIGS);
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use rustls::{CertificateError, ClientConfig, HandshakeKind, InvalidMessage};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
@@ -13,6 +13,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::certificate::Certificate;
 use crate::file::FileError;
+use crate::identity::Identity;
 use crate::settings::TlsSettings;
 use crate::verification::VerificationError;
 
@@ -36,6 +37,12 @@ pub struct TlsInfo {
     pub resumed: bool,
     /// The server's certificate.
     pub server_certificate: Option<Certificate>,
+    /// The same in DER.
+    pub server_certificate_der: Option<CertificateDer<'static>>,
+    /// The client's own certificate, if it has one: servers see it if they ask for it.
+    pub client_certificate: Option<Certificate>,
+    /// The same in DER.
+    pub client_certificate_der: Option<CertificateDer<'static>>,
 }
 
 /// Shows the properties only.
@@ -108,6 +115,7 @@ pub(crate) fn server_name(
 pub(crate) async fn run<IO>(
     io: IO,
     config: Arc<ClientConfig>,
+    identity: Option<&Identity>,
     server_name: ServerName<'static>,
 ) -> Result<Secured<IO>, HandshakeError>
 where
@@ -126,6 +134,9 @@ where
         cipher_suite: suite.unwrap_or("unknown").to_owned(),
         resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         server_certificate: certificate.and_then(|der| Certificate::parse(der).ok()),
+        server_certificate_der: certificate.map(|der| der.clone().into_owned()),
+        client_certificate: identity.map(|identity| identity.certificate().clone()),
+        client_certificate_der: identity.and_then(|identity| identity.key().cert.first().cloned()),
     };
     Ok(Secured { stream, info })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallCounts, ConnectivityState, Detail, Endpoint, EndpointHealth, Fields};
+use super::{CallCounts, ConnectivityState, Detail, Endpoint, EndpointHealth, Fields, Security};
 
 /// One policy of the tree, with its descendants.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -97,6 +97,16 @@ pub struct EndpointView {
     /// The error, if it is unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// How its connection is secured, if it is: the protocol and the server's certificate, as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security: Option<String>,
+    /// The id of its security settings; with the address it identifies the subchannel. 0 if there are none.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub security_id: u64,
+    /// The id of the subchannel that is connected, among those of the channel.
+    #[serde(rename = "connection", skip_serializing_if = "Option::is_none")]
+    pub subchannel: Option<u64>,
     /// The calls that ended on its connections.
     pub calls: CallCounts,
 }
@@ -144,6 +154,13 @@ impl PolicyView {
         said.extend(self.error.iter().chain(&self.resolution_note).cloned());
     }
 
+    /// Visits the endpoints of this policy and of its descendants.
+    #[doc(hidden)]
+    pub fn walk_endpoints_mut(&mut self, visit: &mut dyn FnMut(&mut EndpointView)) {
+        self.endpoints.iter_mut().for_each(&mut *visit);
+        self.children.iter_mut().for_each(|child| child.node.walk_endpoints_mut(visit));
+    }
+
     /// Visits this policy and its descendants, parents first.
     pub fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         visit(self);
@@ -174,6 +191,7 @@ impl EndpointView {
                 known => Some(known.to_string()),
             },
             hostname: endpoint.hostname.as_deref().map(str::to_owned),
+            security_id: endpoint.security.as_deref().map_or(0, Security::id),
             ..Self::default()
         }
     }

@@ -139,7 +139,7 @@ impl fmt::Display for EndpointView {
         if self.weight != 1 {
             write!(f, " weight={}", self.weight)?;
         }
-        for text in [&self.health, &self.hostname].into_iter().flatten() {
+        for text in [&self.health, &self.hostname, &self.security].into_iter().flatten() {
             write!(f, " {text}")?;
         }
         match &self.error {

@@ -122,6 +122,8 @@ pub struct SubchannelNode {
     pub attempt: Option<AttemptId>,
     /// The address.
     pub address: SocketAddr,
+    /// The id of the security settings; 0 if there are none.
+    pub security: u64,
     /// The connectivity state.
     pub state: ConnectivityState,
     /// The error, if it failed.

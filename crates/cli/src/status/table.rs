@@ -32,13 +32,15 @@ impl Style {
         self.paint(colour, state)
     }
 
-    /// A line with all its connectivity states in colour.
+    /// A line with all its connectivity states, and the warnings about certificates, in colour.
     pub(super) fn states(self, text: &str) -> String {
         if self == Self::Plain {
             return text.to_owned();
         }
         let word = |word: &str| match word {
             "IDLE" | "CONNECTING" | "READY" | "TRANSIENT_FAILURE" => self.state(word),
+            "EXPIRING" => self.paint("33", word),
+            "EXPIRED" => self.paint("31", word),
             other => other.to_owned(),
         };
         text.split(' ').map(word).collect::<Vec<_>>().join(" ")
@@ -194,6 +196,7 @@ mod tests {
         assert!(text.contains("\x1b[32mACKED \x1b[0m"), "{text}");
         assert!(text.contains("\x1b[31mNACKED\x1b[0m"), "{text}");
         assert_eq!(Style::Colours.states("a READY"), "a \x1b[32mREADY\x1b[0m");
+        assert_eq!(Style::Colours.states("EXPIRED the"), "\x1b[31mEXPIRED\x1b[0m the");
     }
 
     #[test]

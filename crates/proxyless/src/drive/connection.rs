@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use proxyless_balancer::api::Security;
 use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId};
+use proxyless_tls::TlsInfo;
 use proxyless_transport::panics::catch;
 use proxyless_transport::{Address, ConnectOptions, Connection, Lost};
 use tokio::sync::mpsc::UnboundedSender;
@@ -37,7 +38,7 @@ impl ConnectionUpdate {
 }
 
 enum Kind {
-    Ready(Arc<DataConnection>),
+    Ready(Arc<DataConnection>, Option<Arc<TlsInfo>>),
     Ended(ConnectionEvent),
 }
 
@@ -85,6 +86,8 @@ pub(crate) struct Connections {
 struct ConnectionTask {
     task: AbortHandle,
     connection: Option<Arc<DataConnection>>,
+    /// TLS of the connection.
+    tls: Option<Arc<TlsInfo>>,
 }
 
 impl Drop for ConnectionTask {
@@ -138,9 +141,10 @@ impl Connections {
                     return panics::log(&format_args!("connection to {address}"), &panicked);
                 }
             };
+            let tls = connector.info().map(Arc::new);
             drop(connector);
             debug!(target: targets::SUBCHANNEL, %address, "connected");
-            updates.send(Kind::Ready(Arc::clone(&live)));
+            updates.send(Kind::Ready(Arc::clone(&live), tls));
             let lost = live.left_open().await;
             debug!(target: targets::SUBCHANNEL, %address, ?lost, "connection lost");
             let too_many_pings = live.go_away().is_some_and(|go_away| go_away.is_too_many_pings());
@@ -152,8 +156,10 @@ impl Connections {
                 Lost::Closed(reason) => ConnectionEvent::Closed(reason),
             });
         });
-        self.tasks
-            .insert((subchannel, attempt), ConnectionTask { task: task.abort_handle(), connection: None });
+        self.tasks.insert(
+            (subchannel, attempt),
+            ConnectionTask { task: task.abort_handle(), connection: None, tls: None },
+        );
     }
 
     /// Cancels the attempt, or starts no new calls on its connection; those in flight finish.
@@ -167,6 +173,11 @@ impl Connections {
         u64::try_from(live.streams()).ok()
     }
 
+    /// TLS of a live connection, if it has TLS.
+    pub(crate) fn tls(&self, subchannel: SubchannelId, attempt: AttemptId) -> Option<&TlsInfo> {
+        self.tasks.get(&(subchannel, attempt))?.tls.as_deref()
+    }
+
     /// Handles an update. `None` if the core has already dropped that attempt.
     pub(crate) fn on_update(
         &mut self,
@@ -175,8 +186,9 @@ impl Connections {
         let ConnectionUpdate { subchannel, attempt, kind, .. } = update;
         let key = (subchannel, attempt);
         let event = match kind {
-            Kind::Ready(live) => {
-                self.tasks.get_mut(&key)?.connection = Some(Arc::clone(&live));
+            Kind::Ready(live, tls) => {
+                let entry = self.tasks.get_mut(&key)?;
+                (entry.connection, entry.tls) = (Some(Arc::clone(&live)), tls);
                 ConnectionEvent::Ready(live)
             }
             Kind::Ended(event) => {

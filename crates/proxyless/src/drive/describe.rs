@@ -1,6 +1,7 @@
 //! Describes a channel, for inspection.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use proxyless_balancer::tree::{AttemptId, SubchannelId, SubchannelNode};
 use proxyless_mesh::channel_core::TreeView;
@@ -9,7 +10,7 @@ use super::channel::ChannelDriver;
 use super::connection::Connections;
 use super::supervisor::{History, Parts};
 use crate::clock;
-use crate::inspect::{CallsView, ChannelView, SocketView, SubchannelView};
+use crate::inspect::{CallsView, ChannelView, SocketView, SubchannelView, TlsView};
 use crate::snapshot::Published;
 
 /// The ids of connections and sockets for inspection; assigned when they are first described.
@@ -41,9 +42,24 @@ impl ChannelDriver {
         let Self { history, ids, .. } = self;
         let nodes = self.core.subchannels();
         ids.forget(&nodes);
-        let connections: Vec<_> =
-            nodes.into_iter().map(|node| connection(&self.connections, node, ids)).collect();
-        let tree = self.core.describe(clock::now());
+        let now = clock::now();
+        let mut by_key = BTreeMap::new();
+        let mut connections = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let key = (node.address, node.security);
+            let view = connection(&self.connections, node, ids, clock::wall_time(now));
+            by_key.insert(key, (view.id, view.socket.as_ref().and_then(|socket| socket.tls.clone())));
+            connections.push(view);
+        }
+        let mut tree = self.core.describe(now);
+        if let Some(root) = &mut tree.root {
+            root.walk_endpoints_mut(&mut |endpoint| {
+                let key = endpoint.connected.map(|address| (address, endpoint.security_id));
+                let Some((id, tls)) = key.and_then(|key| by_key.get(&key)) else { return };
+                endpoint.subchannel = Some(*id);
+                endpoint.security = tls.as_ref().map(|tls| tls.summary(clock::wall_time(now)));
+            });
+        }
         view(&self.parts, history, tree, connections, |subchannel| ids.connections.get(&subchannel).copied())
     }
 }
@@ -75,7 +91,12 @@ pub(super) fn view(
     }
 }
 
-fn connection(connections: &Connections, node: SubchannelNode, ids: &mut Ids) -> SubchannelView {
+fn connection(
+    connections: &Connections,
+    node: SubchannelNode,
+    ids: &mut Ids,
+    now: SystemTime,
+) -> SubchannelView {
     let live =
         node.attempt.and_then(|attempt| Some((attempt, connections.streams(node.subchannel, attempt)?)));
     let in_flight = live.map_or(0, |(_, streams)| streams);
@@ -88,6 +109,7 @@ fn connection(connections: &Connections, node: SubchannelNode, ids: &mut Ids) ->
         socket: live.map(|(attempt, streams)| SocketView {
             id: ids.socket(node.subchannel, attempt),
             calls: CallsView::new(node.calls_since_ready, streams),
+            tls: connections.tls(node.subchannel, attempt).map(|info| TlsView::new(info, now)),
         }),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::Security;
 use proxyless_mesh::security::EndpointTls;
-use proxyless_tls::{ClientTls, SecureConnector, TlsSettings};
+use proxyless_tls::{ClientTls, SecureConnector, TlsInfo, TlsSettings};
 use proxyless_transport::{Address, ConnectError, Connecting, Connector};
 
 use crate::credentials::{Fallback, XdsCredentials};
@@ -92,6 +92,14 @@ impl AttemptConnector {
             Self::Plaintext(connector) => &**connector,
             Self::Tls { connector, .. } => &**connector,
             Self::Refused(refused) => refused,
+        }
+    }
+
+    /// TLS of the connection, if it has TLS.
+    pub(super) fn info(&self) -> Option<TlsInfo> {
+        match self {
+            Self::Tls { connector, .. } => connector.info(),
+            Self::Plaintext(_) | Self::Refused(_) => None,
         }
     }
 

@@ -8,6 +8,7 @@ use proxyless_mesh::channel_core::TreeView;
 use serde::{Deserialize, Serialize};
 
 use super::since_1970;
+use super::tls::TlsView;
 
 /// One channel: its calls, routes, policies, subchannels and events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -129,6 +130,9 @@ pub struct SocketView {
     pub id: u64,
     /// The calls on this connection.
     pub calls: CallsView,
+    /// TLS of the connection, unless it is plaintext, or a connector of the program has secured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsView>,
 }
 
 /// An event of a channel.

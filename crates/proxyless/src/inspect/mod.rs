@@ -18,6 +18,7 @@ mod channels;
 mod clients;
 mod process;
 mod since_1970;
+mod tls;
 
 pub use channels::{CallsView, ChannelView, Event, FaultsView, Severity, SocketView, SubchannelView};
 pub use clients::{ClientView, ResourceErrorView, ResourceView, UpdatesView};
@@ -27,3 +28,4 @@ pub use proxyless_balancer::api::{
 };
 pub use proxyless_mesh::channel_core::{ClusterShare, RouteView, TreeView};
 pub use proxyless_xds::client::{RawResource, ResourceStatus};
+pub use tls::{CertificateView, Expiry, TlsView};
