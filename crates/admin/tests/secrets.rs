@@ -95,8 +95,8 @@ async fn views_show_tls_and_neither_views_nor_logs_have_secrets() -> TestResult 
     let builder = XdsChannel::builder(&format!("xds:///{SERVICE}"));
     let channel = builder.bootstrap(bootstrap).client_pool(rig.pool.clone()).build()?;
     ask(&channel).await?;
-    let metadata = &rig.plane.stream_metadata()[0];
-    assert_eq!(metadata.get("authorization").unwrap().to_str()?, format!("Bearer {TOKEN}"), "it is used");
+    let (_, headers) = &rig.plane.stream_headers()[0];
+    assert_eq!(headers.get("authorization").unwrap().to_str()?, format!("Bearer {TOKEN}"), "it is used");
     assert_eq!(rig.backend.calls()[0].client_certificate(), Some(&me.chain_der()[0][..]), "it is used");
 
     // The views have what they should.

@@ -22,7 +22,6 @@ use envoy_types::pb::google::protobuf::Any;
 use http::HeaderMap;
 use tokio::time::Instant;
 use tonic::Status;
-use tonic::metadata::MetadataMap;
 
 pub use load::{Load, LoadReport};
 pub use request::Request;
@@ -268,11 +267,6 @@ impl ControlPlane {
     /// The number of streams opened so far, including refused ones.
     pub fn streams_opened(&self) -> u64 {
         self.state.read(|s| s.streams_opened)
-    }
-
-    /// The metadata of each stream opened so far, including refused ones.
-    pub fn stream_metadata(&self) -> Vec<MetadataMap> {
-        self.state.read(|s| s.stream_metadata.clone())
     }
 
     /// The number of open connections.

@@ -64,11 +64,7 @@ impl StreamingService<DiscoveryRequest> for Ads {
     type Future = Ready<Result<tonic::Response<AdsStream>, Status>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<DiscoveryRequest>>) -> Self::Future {
-        let metadata = request.metadata().clone();
-        let opened = self.0.update(|state| {
-            state.stream_metadata.push(metadata);
-            state.open()
-        });
+        let opened = self.0.update(State::open);
         ready(opened.map(|(number, outbox)| {
             let state = self.0.clone();
             let reader = tokio::spawn(read(request.into_inner(), number, state.clone()));

@@ -10,7 +10,6 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 use tokio::sync::mpsc;
 use tonic::Status;
-use tonic::metadata::MetadataMap;
 
 use super::request::Request;
 use super::resource::{CDS, LDS, Resource, Selector};
@@ -23,8 +22,6 @@ pub(crate) struct State {
     pub(crate) requests: Vec<Arc<Request>>,
     pub(crate) refusal: Option<Status>,
     pub(crate) streams_opened: u64,
-    /// The metadata of each of them.
-    pub(crate) stream_metadata: Vec<MetadataMap>,
     types: BTreeMap<String, ResourceType>,
     streams: BTreeMap<u64, Stream>,
     nonces: u64,
