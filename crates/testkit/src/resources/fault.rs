@@ -16,7 +16,6 @@ pub fn fault_delay(delay: Duration, millionths: u32) -> HttpFault {
         delay: Some(FaultDelay {
             percentage: Some(per_million(millionths)),
             fault_delay_secifier: Some(FaultDelaySecifier::FixedDelay(duration(delay))),
-            ..Default::default()
         }),
         ..Default::default()
     }
