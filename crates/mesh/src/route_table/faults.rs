@@ -52,7 +52,7 @@ impl FaultFilter {
     pub fn decide(&self, headers: &HeaderMap, rng: &mut Rng) -> Option<Fault> {
         // A33-13: the two are independent, each with a random number of its own.
         let delay = self.config.delay.and_then(|delay| {
-            // A33-4: headers count only if the filter says so.
+            // A33-04: headers count only if the filter says so.
             let (duration, fraction) = match delay.duration {
                 DelaySource::Fixed(duration) => (Some(duration), delay.fraction),
                 DelaySource::Header => {
@@ -87,25 +87,25 @@ const DELAY_PERCENTAGES: [&str; 1] = ["x-envoy-fault-delay-request-percentage"];
 const ABORT_PERCENTAGES: [&str; 2] =
     ["x-envoy-fault-abort-request-percentage", "x-envoy-fault-abort-percentage"];
 
-/// A33-6: the delay in milliseconds.
+/// A33-06: the delay in milliseconds.
 fn delay_header(headers: &HeaderMap) -> Option<Duration> {
     number(headers, DELAY).map(|millis| Duration::from_millis(millis.into()))
 }
 
-/// A33-5: an HTTP status or a gRPC status. With both the HTTP status applies, as in Envoy.
+/// A33-05: an HTTP status or a gRPC status. With both the HTTP status applies, as in Envoy.
 fn abort_header(headers: &HeaderMap) -> Option<Code> {
     let http = number(headers, ABORT_HTTP).filter(|status| (200..600).contains(status));
     let grpc = || number(headers, ABORT_GRPC).and_then(|number| Code::known(number.try_into().ok()?));
     http.map(Code::from_http_status).or_else(grpc)
 }
 
-/// A33-7: a header may lower the numerator, and the denominator is that of the filter.
+/// A33-07: a header may lower the numerator, and the denominator is that of the filter.
 fn capped(fraction: Fraction, headers: &HeaderMap, names: &[&str]) -> Fraction {
     let numerator = names.iter().find_map(|name| number(headers, name));
     Fraction { numerator: numerator.map_or(fraction.numerator, |n| n.min(fraction.numerator)), ..fraction }
 }
 
-/// The number in a header. A33-8: an invalid header is ignored.
+/// The number in a header. A33-08: an invalid header is ignored.
 fn number(headers: &HeaderMap, name: &str) -> Option<u32> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }

@@ -17,19 +17,19 @@ impl Call<'_> {
     pub(super) async fn inject(&mut self, faults: Box<[Fault]>) -> Result<(), Status> {
         let published = &self.shared.published;
         for fault in faults {
-            // A33-3: beyond the limit the RPC passes without a fault.
+            // A33-03: beyond the limit the RPC passes without a fault.
             let Some(_active) = published.faults.begin(&fault) else { continue };
             tracing::debug!(
                 target: targets::FAULT, filter = %fault.filter, delay = ?fault.delay, abort = ?fault.abort,
                 "injecting a fault"
             );
-            // A33-1: nothing is sent before the delay has ended; it counts into the deadline.
+            // A33-01: nothing is sent before the delay has ended; it counts into the deadline.
             if let Some(delay) = fault.delay {
                 let timer = Timer::after(delay, &self.shared.calls.runtime);
                 let ended = self.until(pin!(timer), Waiting::InjectedDelay { filter: &fault.filter }).await;
                 ended.inspect_err(|_| published.unsent.failed())?;
             }
-            // A33-2: an abort ends unary and streaming RPCs before anything is sent.
+            // A33-02: an abort ends unary and streaming RPCs before anything is sent.
             if let Some(code) = fault.abort {
                 published.faults.aborted();
                 // A33-12: with OK, as if the server had sent trailers with OK.

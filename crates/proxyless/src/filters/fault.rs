@@ -6,7 +6,7 @@ use proxyless_mesh::route_table::Fault;
 
 use crate::inspect::FaultsView;
 
-/// A33-3: the limit is one of the whole process.
+/// A33-03: the limit is one of the whole process.
 static ACTIVE: AtomicU32 = AtomicU32::new(0);
 
 /// The faults injected into the RPCs of a channel. Only RPCs with a fault touch it.

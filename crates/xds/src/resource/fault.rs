@@ -113,7 +113,7 @@ fn abort(at: &Field<'_>, proto: &wire::FaultAbort) -> Option<Option<FaultAbort>>
     let code = match proto.error_type {
         // A33-10: the HTTP status is translated here, 200 to UNKNOWN (A33-11).
         Some(HttpStatus(status)) => AbortSource::Fixed(Code::from_http_status(status)),
-        // A33-9: a number that is not a gRPC status is invalid.
+        // A33-09: a number that is not a gRPC status is invalid.
         Some(GrpcStatus(number)) => match i32::try_from(number).ok().and_then(Code::known) {
             Some(code) => AbortSource::Fixed(code),
             None => return at.field("grpc_status").fail(format!("{number} is not a gRPC status code")),
