@@ -93,7 +93,7 @@ impl TlsView {
         }
         for (of, certificate) in [("server's", &self.remote), ("client's", &self.local)] {
             let Some(CertificateView { expiry, not_after, .. }) = certificate else { continue };
-            let left = not_after.duration_since(now).map_or_else(|past| past.duration(), |left| left);
+            let left = not_after.duration_since(now).unwrap_or_else(|past| past.duration());
             let minutes = left.as_secs() / 60;
             let _ = match expiry {
                 Expiry::Later => Ok(()),
