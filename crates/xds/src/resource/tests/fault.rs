@@ -42,7 +42,7 @@ fn percentage(numerator: u32, denominator: i32) -> Option<FractionalPercent> {
 }
 
 fn delay(source: Option<FaultDelaySecifier>, percentage: Option<FractionalPercent>) -> wire::HttpFault {
-    let delay = common::FaultDelay { percentage, fault_delay_secifier: source, ..Default::default() };
+    let delay = common::FaultDelay { percentage, fault_delay_secifier: source };
     wire::HttpFault { delay: Some(delay), ..Default::default() }
 }
 
