@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a29_equal_settings_are_one_and_others_differ() {
+    fn a29_09_equal_settings_are_one_and_others_differ() {
         let registry = SecurityRegistry::default();
         let kept = registry.of_cluster(Some(&tls("a", false)));
         let first = kept.of(None).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a101_the_hostname_counts_only_if_it_is_sent() {
+    fn a101_09_the_hostname_counts_only_if_it_is_sent() {
         let registry = SecurityRegistry::default();
         let (plain, named) = (tls("a", false), tls("a", true));
         let kept: Vec<_> = [&plain, &named].map(|tls| registry.of_cluster(Some(tls)).of(None)).into();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a29_ignored_settings_are_as_good_as_none() {
+    fn a29_04_ignored_settings_are_as_good_as_none() {
         let registry = SecurityRegistry::new(ClusterTls::Ignored);
         assert!(registry.of_cluster(Some(&tls("a", true))).of(Some(&"h".into())).is_none());
     }

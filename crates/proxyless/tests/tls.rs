@@ -62,7 +62,7 @@ fn tls_channel(plane: &ControlPlane, folder: &CertificateFolder, credentials: Xd
 }
 
 #[tokio::test]
-async fn a29_an_rpc_over_mtls_and_changed_settings_lose_none() -> TestResult {
+async fn a29_09_a29_12_an_rpc_over_mtls_and_changed_settings_lose_none() -> TestResult {
     let (ca, folder) = certificates();
     let backend = tls_backend(&ca.issue(Leaf::new("a").uri(SPIFFE_ID)), Some(&ca)).await;
     let plane = mesh(&[&backend]).await;
@@ -87,7 +87,7 @@ async fn a29_an_rpc_over_mtls_and_changed_settings_lose_none() -> TestResult {
 }
 
 #[tokio::test]
-async fn a29_a_wrong_name_is_refused_with_what_was_presented_and_wanted() -> TestResult {
+async fn a29_24_a_wrong_name_is_refused_with_what_was_presented_and_wanted() -> TestResult {
     let (ca, folder) = certificates();
     let other = "spiffe://mesh.example/ns/prod/sa/other";
     let backend = tls_backend(&ca.issue(Leaf::new("a").uri(other)), None).await;
@@ -110,7 +110,7 @@ async fn a29_a_wrong_name_is_refused_with_what_was_presented_and_wanted() -> Tes
 }
 
 #[tokio::test]
-async fn a29_tls_settings_never_lead_to_plaintext_unless_the_credentials_are_plaintext() -> TestResult {
+async fn a29_03_a29_04_tls_settings_lead_to_plaintext_with_plaintext_credentials_only() -> TestResult {
     let (_, folder) = certificates();
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
@@ -122,7 +122,7 @@ async fn a29_tls_settings_never_lead_to_plaintext_unless_the_credentials_are_pla
 }
 
 #[tokio::test]
-async fn a29_the_fallback_is_for_clusters_without_settings() -> TestResult {
+async fn a29_01_a29_02_the_fallback_is_for_clusters_without_settings() -> TestResult {
     let (ca, folder) = certificates();
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
@@ -139,7 +139,7 @@ async fn a29_the_fallback_is_for_clusters_without_settings() -> TestResult {
 }
 
 #[tokio::test]
-async fn a65_the_control_plane_is_reached_over_mtls() -> TestResult {
+async fn a65_01_a65_03_the_control_plane_is_reached_over_mtls() -> TestResult {
     let (ca, folder) = certificates();
     let backend = Backend::start("a").await?;
     let identity = ca.issue(Leaf::new("control plane").ip([127, 0, 0, 1]));

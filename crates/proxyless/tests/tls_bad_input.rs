@@ -35,7 +35,7 @@ async fn missing_files_and_peers_without_http2_are_named_in_the_status() -> Test
 }
 
 #[tokio::test]
-async fn a29_an_unknown_instance_and_broken_files_leave_the_last_good_in_use() -> TestResult {
+async fn a29_05_a29_37_an_unknown_instance_and_broken_files_leave_the_last_good_in_use() -> TestResult {
     let (ca, folder) = certificates()?;
     let backend = Backend::start("a").await?;
     let front = Front::start(backend.address(), server(&backend_identity(&ca), &[&ca])).await?;

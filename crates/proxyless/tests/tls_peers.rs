@@ -38,7 +38,7 @@ fn peer(folder: &CertificateFolder) -> Result<(SocketAddr, Peer), Box<dyn std::e
 
 #[tokio::test]
 #[ignore = ".ci/tls-peers runs it"]
-async fn a29_mtls_with_a_server_of_another_implementation() -> TestResult {
+async fn a29_12_mtls_with_a_server_of_another_implementation() -> TestResult {
     let (ca, client) = certificates()?;
     client.write_identity(&ca.issue(Leaf::new("client").uri(CLIENT_ID)))?;
     let of_server = CertificateFolder::new()?;

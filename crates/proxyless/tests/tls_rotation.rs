@@ -17,7 +17,7 @@ const MESHES: usize = 10;
 const ROTATIONS: usize = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a29_certificates_and_roots_rotate_a_hundred_times_and_no_rpc_fails() -> TestResult {
+async fn a29_37_certificates_and_roots_rotate_a_hundred_times_and_no_rpc_fails() -> TestResult {
     let mut meshes = tokio::task::JoinSet::new();
     for _ in 0..MESHES {
         meshes.spawn(async { Rotating::start().await?.run().await });
@@ -104,7 +104,7 @@ impl Rotating {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a29_tls_is_turned_on_and_off_quickly_and_no_rpc_fails() -> TestResult {
+async fn a29_09_tls_is_turned_on_and_off_quickly_and_no_rpc_fails() -> TestResult {
     let (ca, folder) = certificates()?;
     let (a, b) = (Backend::start("a").await?, Backend::start("b").await?);
     let mut fronts = Vec::new();

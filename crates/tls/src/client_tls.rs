@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a65_a82_the_roots_of_the_system_are_used_where_asked_for() {
+    async fn a65_02_a82_05_the_roots_of_the_system_are_used_where_asked_for() {
         let (client, trust) = client(&Authority::new("system"));
         for settings in [upstream("a"), TlsSettings::Server(CertificateFiles::default())] {
             client.config(&settings).await.unwrap();

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a29_exact_matchers_follow_the_wildcards_of_dns_names() {
+    fn a29_23_a101_07_exact_matchers_follow_the_wildcards_of_dns_names() {
         for (host, pattern, expected) in [
             ("a.example.com", "a.example.com", true),
             ("A.Example.com", "a.eXample.COM", true),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a29_wildcards_are_for_exact_matchers_of_dns_names_only() {
+    fn a29_23_wildcards_are_for_exact_matchers_of_dns_names_only() {
         let name = dns("*.example.com");
         let prefix = matcher(StringMatchKind::Prefix("a.".into()), false);
         assert!(!any_matches(&[prefix], std::slice::from_ref(&name)));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a29_every_kind_of_matcher_and_of_name_counts() {
+    fn a29_20_a29_22_every_kind_of_matcher_and_of_name_counts() {
         let uri = SubjectAltName::Uri("spiffe://Mesh/a".into());
         let email = SubjectAltName::Email("me@example.com".into());
         let ip = SubjectAltName::Ip("2001:DB8:0::01".parse().unwrap());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a29_an_empty_name_matches_nothing() {
+    fn a29_21_an_empty_name_matches_nothing() {
         let all = StringMatchKind::Regex(regex::Regex::new("^(?:.*)$").unwrap());
         let empty = [dns(""), SubjectAltName::Uri(String::new()), SubjectAltName::Email(String::new())];
         assert!(!any_matches(&[matcher(all, false), exact("")], &empty));

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a101_the_server_name_is_the_host_then_sni_then_none() {
+    fn a101_01_to_a101_04_the_server_name_is_the_host_then_sni_then_none() {
         for (sni, auto, hostname, expected) in [
             (None, false, Some("a.example"), None),
             (Some("s.example"), false, Some("a.example"), Some("s.example")),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a65_a_server_is_known_by_its_host() {
+    fn a65_01_a_server_is_known_by_its_host() {
         let settings = TlsSettings::Server(CertificateFiles::default());
         assert_eq!(settings.server_name(Some("a.example:443")), Some("a.example"));
         assert_eq!(settings.server_name(Some("[::1]:443")), Some("::1"));

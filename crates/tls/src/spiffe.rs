@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a87_spiffe_ids_are_well_formed() {
+    fn a87_04_spiffe_ids_are_well_formed() {
         for (id, domain) in [
             ("spiffe://one.example", Some("one.example")),
             ("spiffe://one.example/ns/prod/sa/API_1", Some("one.example")),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a87_the_roots_of_each_domain_are_read() {
+    fn a87_13_the_roots_of_each_domain_are_read() {
         let (one, two) = (Authority::new("one"), Authority::new("two"));
         let jwt = json!({"kty": "EC", "use": "jwt-svid", "kid": "x", "crv": "P-256", "x": "", "y": ""});
         let map = parse(&json!({"trust_domains": {
@@ -171,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn a87_an_empty_map_is_valid() {
+    fn a87_12_an_empty_map_is_valid() {
         assert_eq!(parse(&json!({"trust_domains": {}})).unwrap().domains().count(), 0);
     }
 
     #[test]
-    fn a87_any_problem_makes_the_map_invalid() {
+    fn a87_13_a87_14_any_problem_makes_the_map_invalid() {
         let good = Authority::new("one").jwk();
         let with = |field: &str, value: Value| {
             let mut key = good.clone();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a87_the_trust_domain_of_the_peer_chooses_the_roots() {
+    fn a87_04_a87_05_the_trust_domain_of_the_peer_chooses_the_roots() {
         let ca = Authority::new("one");
         let map = parse(&with_key(ca.jwk())).unwrap();
         let certificate = |leaf| Certificate::parse(&ca.issue(leaf).chain_der()[0]).unwrap();

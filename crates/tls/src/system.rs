@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a82_usable_roots_are_taken() {
+    fn a82_05_usable_roots_are_taken() {
         let folder = CertificateFolder::new().unwrap();
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let pem = format!("{}{broken}{}", Authority::new("a").pem(), Authority::new("b").pem());
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn a82_a_system_without_roots_is_an_error() {
+    fn a82_05_a_system_without_roots_is_an_error() {
         let folder = CertificateFolder::new().unwrap();
         let why = usable(load_certs_from_paths(Some(&folder.path("none.pem")), None)).unwrap_err();
         assert!(why.contains("no root certificates") && why.contains("none.pem"), "{why}");

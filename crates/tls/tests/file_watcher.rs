@@ -40,7 +40,7 @@ fn assert_problem(problem: &FileError, file: &Path, why: &str) {
 }
 
 #[tokio::test]
-async fn a29_files_are_read() {
+async fn a29_33_files_are_read() {
     let ca = Authority::new("ca");
     let folder = folder(&ca);
     let watcher = watch(mtls_files(&folder));
@@ -134,7 +134,7 @@ async fn bad_identities_are_named_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a87_a_bad_trust_bundle_map_is_named_with_the_reason() {
+async fn a87_10_a_bad_trust_bundle_map_is_named_with_the_reason() {
     let folder = CertificateFolder::new().unwrap();
     let roots = Some(RootsFile::SpiffeBundleMap(folder.bundle_map_file()));
     let files = CertificateFiles { roots, ..Default::default() };
@@ -147,7 +147,7 @@ async fn a87_a_bad_trust_bundle_map_is_named_with_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a29_certificate_and_key_are_used_as_a_pair_only() {
+async fn a29_37_certificate_and_key_are_used_as_a_pair_only() {
     let ca = Authority::new("ca");
     let folder = folder(&ca);
     let watcher = watch(mtls_files(&folder));

@@ -20,7 +20,7 @@ fn presented(far: &tokio_rustls::server::TlsStream<tokio::io::DuplexStream>) -> 
 }
 
 #[tokio::test]
-async fn a29_the_client_certificate_is_presented() {
+async fn a29_12_the_client_certificate_is_presented() {
     let (ca, clients) = (Authority::new("ca"), Authority::new("clients").intermediate("lower"));
     let (roots, me) = (CertificateFolder::new().unwrap(), CertificateFolder::new().unwrap());
     roots.write_ca(&[&ca]).unwrap();
@@ -37,7 +37,7 @@ async fn a29_the_client_certificate_is_presented() {
 }
 
 #[tokio::test]
-async fn a29_a_server_that_wants_a_certificate_refuses_clients_without() {
+async fn a29_13_a_server_that_wants_a_certificate_refuses_clients_without() {
     let ca = Authority::new("ca");
     let (client, _folder) = client_of(&[&ca]);
     let server = Arc::new(mtls_server(&ca.issue(Leaf::new("backend")), &ca));
@@ -69,7 +69,7 @@ async fn sessions_are_resumed_with_the_same_settings_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a29_new_roots_count_for_new_connections() {
+async fn a29_37_new_roots_count_for_new_connections() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let (client, folder) = client_of(&[&old]);
     let settings = upstream(|_| {});
@@ -90,7 +90,7 @@ async fn a29_new_roots_count_for_new_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a29_a_new_identity_is_presented_on_new_connections() {
+async fn a29_37_a_new_identity_is_presented_on_new_connections() {
     let ca = Authority::new("ca");
     let folder = CertificateFolder::new().unwrap();
     folder.write_ca(&[&ca]).unwrap();

@@ -43,7 +43,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a97_the_token_is_a_bearer_token() {
+async fn a97_01_a97_11_the_token_is_a_bearer_token() {
     let world = World::new();
     let token = expiring(world.clock.now() + 3600);
     world.write(&format!("{token}\n"));
@@ -51,7 +51,7 @@ async fn a97_the_token_is_a_bearer_token() {
 }
 
 #[tokio::test]
-async fn a97_the_token_is_kept_and_read_again_before_it_expires() {
+async fn a97_01_to_a97_04_the_token_is_kept_and_read_again_before_it_expires() {
     let world = World::new();
     let (first, second) = (expiring(world.clock.now() + 1000), expiring(world.clock.now() + 2000));
     world.write(&first);
@@ -65,7 +65,7 @@ async fn a97_the_token_is_kept_and_read_again_before_it_expires() {
 }
 
 #[tokio::test]
-async fn a97_a_token_is_used_until_it_expires_if_there_is_no_other() {
+async fn a97_02_a_token_is_used_until_it_expires_if_there_is_no_other() {
     let world = World::new();
     let token = expiring(world.clock.now() + 1000);
     world.write(&token);
@@ -79,7 +79,7 @@ async fn a97_a_token_is_used_until_it_expires_if_there_is_no_other() {
 }
 
 #[tokio::test]
-async fn a97_bad_tokens_are_named_with_the_reason() {
+async fn a97_07_bad_tokens_are_named_with_the_reason() {
     let now = Clock::start().now();
     for (content, why) in [
         ("", "is empty"),
@@ -105,7 +105,7 @@ async fn a97_bad_tokens_are_named_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a97_reads_that_fail_are_repeated_after_growing_pauses() {
+async fn a97_06_a97_08_reads_that_fail_are_repeated_after_growing_pauses() {
     let world = World::new();
     let error = world.file.token().await.unwrap_err();
     assert!(matches!(&error, TokenError::Unreadable(_)), "{error}");
@@ -134,7 +134,7 @@ async fn a97_reads_that_fail_are_repeated_after_growing_pauses() {
 }
 
 #[tokio::test]
-async fn a97_debug_output_has_no_token() {
+async fn a97_17_debug_output_has_no_token() {
     let world = World::new();
     let text = expiring(world.clock.now() + 3600);
     world.write(&text);

@@ -13,7 +13,7 @@ use proxyless_xds::bootstrap::{CertificateFiles, RootsFile};
 use proxyless_xds::resource::{RootCertificates, StringMatchKind};
 
 #[tokio::test]
-async fn a29_without_matchers_every_name_is_accepted() {
+async fn a29_17_a29_18_a101_04_without_matchers_every_name_is_accepted() {
     let ca = Authority::new("ca");
     let (client, _folder) = client_of(&[&ca]);
     let server = Arc::new(server(&ca.issue(Leaf::new("backend").dns("backend.example"))));
@@ -34,7 +34,7 @@ async fn tls_1_2_is_supported() {
 }
 
 #[tokio::test]
-async fn a29_a_server_of_another_authority_is_refused() {
+async fn a29_11_a87_02_a_server_of_another_authority_is_refused() {
     let (client, _folder) = client_of(&[&Authority::new("ca")]);
     let of = |name| Arc::new(server(&Authority::new(name).issue(Leaf::new("backend").dns("b.example"))));
     let error = refuse(&client, &upstream(|_| {}), None, &of("other")).await;
@@ -50,7 +50,7 @@ async fn a29_a_server_of_another_authority_is_refused() {
 }
 
 #[tokio::test]
-async fn a29_all_roots_of_the_file_are_trusted() {
+async fn a29_33_all_roots_of_the_file_are_trusted() {
     let (one, two) = (Authority::new("one"), Authority::new("two"));
     let (client, _folder) = client_of(&[&one, &two]);
     for ca in [one, two] {
@@ -60,7 +60,7 @@ async fn a29_all_roots_of_the_file_are_trusted() {
 }
 
 #[tokio::test]
-async fn a29_expired_and_future_certificates_are_refused() {
+async fn a29_11_expired_and_future_certificates_are_refused() {
     let ca = Authority::new("ca");
     let (client, _folder) = client_of(&[&ca]);
     for (from, until, why) in [(-2 * DAY, -DAY, "has expired"), (DAY, 2 * DAY, "is not valid yet")] {
@@ -71,7 +71,7 @@ async fn a29_expired_and_future_certificates_are_refused() {
 }
 
 #[tokio::test]
-async fn a29_intermediates_lead_to_the_root() {
+async fn a29_11_intermediates_lead_to_the_root() {
     let root = Authority::new("root");
     let middle = root.intermediate("middle").intermediate("lower");
     let (client, _folder) = client_of(&[&root]);
@@ -83,7 +83,7 @@ async fn a29_intermediates_lead_to_the_root() {
 }
 
 #[tokio::test]
-async fn a29_names_are_matched() {
+async fn a29_17_a29_20_a29_22_names_are_matched() {
     let ca = Authority::new("ca");
     let (client, _folder) = client_of(&[&ca]);
     let leaf = Leaf::new("backend")
@@ -113,7 +113,7 @@ async fn a29_names_are_matched() {
 }
 
 #[tokio::test]
-async fn a29_a_certificate_without_names_matches_nothing() {
+async fn a29_19_a_certificate_without_names_matches_nothing() {
     let ca = Authority::new("ca");
     let (client, _folder) = client_of(&[&ca]);
     let server = Arc::new(server(&ca.issue(Leaf::new("a.example"))));
@@ -123,7 +123,7 @@ async fn a29_a_certificate_without_names_matches_nothing() {
 }
 
 #[tokio::test]
-async fn a101_the_server_name_is_sent_and_checked() {
+async fn a101_05_to_a101_08_the_server_name_is_sent_and_checked() {
     let ca = Authority::new("ca");
     let (client, _folder) = client_of(&[&ca]);
     let a = Arc::new(server(&ca.issue(Leaf::new("a").dns("a.example"))));
@@ -147,7 +147,7 @@ async fn a101_the_server_name_is_sent_and_checked() {
 }
 
 #[tokio::test]
-async fn a101_an_invalid_server_name_is_an_error() {
+async fn a101_03_an_invalid_server_name_is_an_error() {
     let ca = Authority::new("ca");
     let (client, _folder) = client_of(&[&ca]);
     let server = Arc::new(server(&ca.issue(Leaf::new("a"))));
@@ -156,7 +156,7 @@ async fn a101_an_invalid_server_name_is_an_error() {
 }
 
 #[tokio::test]
-async fn a87_the_trust_domain_chooses_the_roots() {
+async fn a87_03_to_a87_07_the_trust_domain_chooses_the_roots() {
     let (one, two) = (Authority::new("one"), Authority::new("two"));
     let folder = CertificateFolder::new().unwrap();
     folder.write_bundle_map(&[("one.example", &one), ("two.example", &two)]).unwrap();
@@ -182,7 +182,7 @@ async fn a87_the_trust_domain_chooses_the_roots() {
 }
 
 #[tokio::test]
-async fn a65_a_management_server_must_have_its_host_name() {
+async fn a65_01_a_management_server_must_have_its_host_name() {
     let ca = Authority::new("ca");
     let folder = CertificateFolder::new().unwrap();
     folder.write_ca(&[&ca]).unwrap();

@@ -56,7 +56,7 @@ fn identity() -> Option<IdentityFiles> {
 }
 
 #[test]
-fn a65_tls_credentials_are_read() {
+fn a65_01_a65_02_a65_03_a65_04_tls_credentials_are_read() {
     let json = creds(json!([{"type": "tls", "config": {
         "ca_certificate_file": "/ca", "certificate_file": "/cert", "private_key_file": "/key",
         "refresh_interval": "1.5s",
@@ -70,7 +70,7 @@ fn a65_tls_credentials_are_read() {
 }
 
 #[test]
-fn a65_every_field_of_tls_is_optional() {
+fn a65_04_a65_05_every_field_of_tls_is_optional() {
     for config in [json!({}), Value::Null] {
         let json = creds(json!([{"type": "tls", "config": config}]));
         let found = parse(&json, &all()).unwrap().server().channel_creds.clone();
@@ -80,7 +80,7 @@ fn a65_every_field_of_tls_is_optional() {
 }
 
 #[test]
-fn a65_certificate_and_key_come_together() {
+fn a65_03_certificate_and_key_come_together() {
     let path = "xds_servers[0].channel_creds[0].config";
     problems(
         &creds(json!([{"type": "tls", "config": {"private_key_file": "/key"}}])),
@@ -93,7 +93,7 @@ fn a65_certificate_and_key_come_together() {
 }
 
 #[test]
-fn a65_every_problem_of_the_files_is_reported() {
+fn a65_01_every_problem_of_the_files_is_reported() {
     let json = creds(json!([{"type": "tls", "config": {
         "certificate_file": "", "private_key_file": 1, "ca_certificate_file": [], "refresh_interval": "1m",
     }}]));
@@ -128,7 +128,7 @@ fn a27_16_the_first_supported_credentials_win() {
 }
 
 #[test]
-fn a97_token_files_are_read_behind_their_gate() {
+fn a97_12_a97_13_a97_16_token_files_are_read_behind_their_gate() {
     let token = json!({"type": "jwt_token_file", "config": {"jwt_token_file": "/token"}});
     let json = call(json!([{"type": "x", "config": {"y": 1}}, token, {"type": "jwt_token_file",
         "config": {"jwt_token_file": "/other"}}]));
@@ -139,7 +139,7 @@ fn a97_token_files_are_read_behind_their_gate() {
 }
 
 #[test]
-fn a97_a_token_file_needs_a_path() {
+fn a97_14_a97_15_a_token_file_needs_a_path() {
     let path = "xds_servers[0].call_creds[0].config.jwt_token_file";
     problems(&call(json!([{"type": "jwt_token_file"}])), &[(path, "is missing")]);
     problems(&call(json!([{"type": "jwt_token_file", "config": {}}])), &[(path, "is missing")]);
@@ -150,7 +150,7 @@ fn a97_a_token_file_needs_a_path() {
 }
 
 #[test]
-fn a29_file_watchers_are_read() {
+fn a29_31_a29_33_file_watchers_are_read() {
     let json = provider(json!({"certificate_file": "/cert", "private_key_file": "/key", "future": 1}));
     assert_eq!(files(&json), CertificateFiles { identity: identity(), ..Default::default() });
     let json = provider(json!({"ca_certificate_file": "/ca", "refresh_interval": "0.000000001s"}));
@@ -163,7 +163,7 @@ fn a29_file_watchers_are_read() {
 }
 
 #[test]
-fn a29_a_file_watcher_needs_a_file() {
+fn a29_33_a65_05_a_file_watcher_needs_a_file() {
     let path = "certificate_providers[\"p\"].config";
     problems(&provider(json!({})), &[(path, "certificate_file or ca_certificate_file")]);
     problems(&provider(Value::Null), &[(path, "certificate_file or ca_certificate_file")]);
@@ -175,7 +175,7 @@ fn a29_a_file_watcher_needs_a_file() {
 }
 
 #[test]
-fn a29_intervals_are_proto_json() {
+fn a29_34_intervals_are_proto_json() {
     let path = "certificate_providers[\"p\"].config.refresh_interval";
     for bad in ["", "s", "1", "-1s", "1.s", ".5s", "1.0000000001s", "1e3s", " 1s", "315576000001s", "1,5s"] {
         let json = provider(json!({"ca_certificate_file": "/ca", "refresh_interval": bad}));
@@ -191,7 +191,7 @@ fn a29_intervals_are_proto_json() {
 }
 
 #[test]
-fn a87_the_trust_bundle_map_replaces_the_ca_certificates_behind_its_gate() {
+fn a87_08_a87_09_a87_16_the_trust_bundle_map_replaces_the_ca_certificates() {
     let config = json!({"ca_certificate_file": "/ca", "spiffe_trust_bundle_map_file": "/map"});
     assert_eq!(files(&provider(config.clone())).roots, Some(RootsFile::SpiffeBundleMap("/map".into())));
     let closed = BootstrapOptions { gates: Gates::default(), ..all() };
@@ -205,7 +205,7 @@ fn a87_the_trust_bundle_map_replaces_the_ca_certificates_behind_its_gate() {
 }
 
 #[test]
-fn a29_an_unknown_plugin_cannot_be_referred_to() {
+fn a29_26_a29_31_an_unknown_plugin_cannot_be_referred_to() {
     let mut json = provider(json!({"ca_certificate_file": "/ca"}));
     json["certificate_providers"]["q"] = json!({"plugin_name": "other", "config": {"anything": 1}});
     let bootstrap = parse(&json, &all()).unwrap();

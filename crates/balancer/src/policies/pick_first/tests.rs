@@ -249,7 +249,7 @@ fn update_of_the_host_name_reaches_calls_and_keeps_the_connection() {
 }
 
 #[test]
-fn a29_other_security_means_another_connection_and_calls_wait_for_it() {
+fn a29_09_other_security_means_another_connection_and_calls_wait_for_it() {
     let mut bench = bench([1]);
     bench.ready(address(1));
     bench.take_effects();

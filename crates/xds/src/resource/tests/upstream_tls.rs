@@ -105,18 +105,18 @@ fn minimal() -> UpstreamTls {
 }
 
 #[test]
-fn a29_without_a_transport_socket_there_are_no_settings() {
+fn a29_07_without_a_transport_socket_there_are_no_settings() {
     let cluster = as_cluster(decode_message_with(&eds_cluster(), &cx()).expect("a valid cluster"));
     assert_eq!(cluster.tls, None);
 }
 
 #[test]
-fn a29_roots_come_from_a_validation_context() {
+fn a29_10_a29_11_roots_come_from_a_validation_context() {
     assert_eq!(accept(&upstream(common(roots()))), minimal());
 }
 
 #[test]
-fn a29_roots_come_from_a_combined_validation_context() {
+fn a29_10_a29_11_roots_come_from_a_combined_validation_context() {
     let context = CombinedCertificateValidationContext {
         default_validation_context: Some(roots()),
         // A29: only the default counts.
@@ -127,7 +127,7 @@ fn a29_roots_come_from_a_combined_validation_context() {
 }
 
 #[test]
-fn a29_the_identity_comes_from_a_provider_instance() {
+fn a29_12_a29_15_the_identity_comes_from_a_provider_instance() {
     let mut context = common(roots());
     context.tls_certificate_provider_instance = Some(instance("roots"));
     // A29: other sources are an error only without an instance.
@@ -136,7 +136,7 @@ fn a29_the_identity_comes_from_a_provider_instance() {
 }
 
 #[test]
-fn a29_the_predecessors_of_the_instance_fields_count_where_they_are_alone() {
+fn a29_26_the_predecessors_of_the_instance_fields_count_where_they_are_alone() {
     let mut context = combined(CombinedCertificateValidationContext {
         default_validation_context: Some(Default::default()),
         validation_context_certificate_provider_instance: Some(old_instance("certs")),
@@ -159,7 +159,7 @@ fn a29_the_predecessors_of_the_instance_fields_count_where_they_are_alone() {
 }
 
 #[test]
-fn a29_other_transport_sockets_are_rejected() {
+fn a29_07_other_transport_sockets_are_rejected() {
     rejects_with(&socket(None), &cx(), CONFIG, "must be set");
     let other = any_of_type("envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer", b"");
     rejects_with(&socket(Some(other)), &cx(), CONFIG, "RawBuffer is not supported");
@@ -168,14 +168,14 @@ fn a29_other_transport_sockets_are_rejected() {
 }
 
 #[test]
-fn a29_a_client_without_tls_rejects_the_settings() {
+fn a29_03_a_client_without_tls_rejects_the_settings() {
     let cluster = cluster(&upstream(common(roots())));
     let cx = DecodeContext::default();
     rejects_with(&cluster, &cx, "transport_socket", "not supported by this client");
 }
 
 #[test]
-fn a29_a_validation_context_is_required() {
+fn a29_10_a_validation_context_is_required() {
     reject(&Default::default(), COMMON, "must be set");
     reject(&upstream(Default::default()), COMMON, "must have validation_context");
     let empty = combined(Default::default());
@@ -194,20 +194,20 @@ fn a29_a_validation_context_is_required() {
 }
 
 #[test]
-fn a29_sds_is_rejected() {
+fn a29_10_sds_is_rejected() {
     let sds = ValidationContextType::ValidationContextSdsSecretConfig(Default::default());
     let context = wire::CommonTlsContext { validation_context_type: Some(sds), ..Default::default() };
     reject(&upstream(context), &format!("{COMMON}.validation_context_sds_secret_config"), "not supported");
 }
 
 #[test]
-fn a29_roots_are_required() {
+fn a29_11_roots_are_required() {
     let path = format!("{VALIDATION}.ca_certificate_provider_instance");
     reject(&upstream(common(Default::default())), &path, "must be set");
 }
 
 #[test]
-fn a29_instances_must_be_in_the_bootstrap() {
+fn a29_11_a29_14_instances_must_be_in_the_bootstrap() {
     let stranger = wire::CertificateValidationContext {
         ca_certificate_provider_instance: Some(instance("stranger")),
         ..Default::default()
@@ -221,7 +221,7 @@ fn a29_instances_must_be_in_the_bootstrap() {
 }
 
 #[test]
-fn a29_other_sources_of_the_identity_are_rejected() {
+fn a29_15_other_sources_of_the_identity_are_rejected() {
     let mut context = common(roots());
     context.tls_certificates.push(Default::default());
     reject(&upstream(context), &format!("{COMMON}.tls_certificates"), "is not supported");
@@ -231,7 +231,7 @@ fn a29_other_sources_of_the_identity_are_rejected() {
 }
 
 #[test]
-fn a29_fields_that_would_weaken_security_are_rejected() {
+fn a29_06_a29_27_a29_29_fields_that_would_weaken_security_are_rejected() {
     type Change = fn(&mut wire::CertificateValidationContext);
     let changes: [(&str, Change); 5] = [
         ("verify_certificate_spki", |context| context.verify_certificate_spki.push("x".into())),
@@ -264,7 +264,7 @@ fn a29_fields_that_would_weaken_security_are_rejected() {
 }
 
 #[test]
-fn a29_fields_that_do_not_weaken_security_are_ignored() {
+fn a29_06_a29_16_a29_28_a29_30_other_fields_are_ignored() {
     let mut validation = roots();
     validation.trusted_ca = Some(DataSource::default());
     validation.watched_directory = Some(Default::default());
@@ -280,7 +280,7 @@ fn a29_fields_that_do_not_weaken_security_are_ignored() {
 }
 
 #[test]
-fn a29_every_violation_is_reported() {
+fn a29_05_every_violation_is_reported() {
     let mut validation = wire::CertificateValidationContext {
         ca_certificate_provider_instance: Some(instance("a")),
         crl: Some(DataSource::default()),
@@ -309,7 +309,7 @@ fn with_sans(sans: Vec<WireMatcher>) -> wire::UpstreamTlsContext {
 }
 
 #[test]
-fn a29_san_matchers_are_read() {
+fn a29_22_san_matchers_are_read() {
     let regex = RegexMatcher { regex: "a|b".into(), ..Default::default() };
     let sans = vec![
         WireMatcher { ignore_case: true, ..san(MatchPattern::Exact("A".into())) },
@@ -334,7 +334,7 @@ fn hash(tls: &UpstreamTls) -> u64 {
 }
 
 #[test]
-fn a29_bad_san_matchers_are_rejected() {
+fn a29_22_bad_san_matchers_are_rejected() {
     let path = format!("{VALIDATION}.match_subject_alt_names[1]");
     let reject_san = |bad, field: &str, why: &str| {
         let sans = vec![san(MatchPattern::Exact("a".into())), bad];
@@ -358,7 +358,7 @@ fn a29_bad_san_matchers_are_rejected() {
 }
 
 #[test]
-fn a29_typed_san_matchers_alone_are_rejected() {
+fn a29_06_typed_san_matchers_alone_are_rejected() {
     let mut validation = roots();
     validation.match_typed_subject_alt_names.push(Default::default());
     let path = format!("{VALIDATION}.match_typed_subject_alt_names");
@@ -368,7 +368,7 @@ fn a29_typed_san_matchers_alone_are_rejected() {
 }
 
 #[test]
-fn a82_system_roots_count_without_a_provider_instance() {
+fn a82_01_a82_02_a82_06_system_roots_count_without_a_provider_instance() {
     let system = wire::CertificateValidationContext {
         system_root_certs: Some(SystemRootCerts {}),
         ..Default::default()
@@ -383,7 +383,7 @@ fn a82_system_roots_count_without_a_provider_instance() {
 }
 
 #[test]
-fn a101_sni_is_read_behind_its_gate() {
+fn a101_03_a101_11_sni_is_read_behind_its_gate() {
     let tls = wire::UpstreamTlsContext {
         sni: "a.example".into(),
         auto_host_sni: true,
@@ -403,7 +403,7 @@ fn a101_sni_is_read_behind_its_gate() {
 }
 
 #[test]
-fn a101_a_long_sni_is_rejected() {
+fn a101_10_a_long_sni_is_rejected() {
     let tls = |length| wire::UpstreamTlsContext { sni: "a".repeat(length), ..upstream(common(roots())) };
     assert_eq!(accept(&tls(255)).sni.map(|sni| sni.len()), Some(255));
     reject(&tls(256), &format!("{CONFIG}.sni"), "256 bytes, more than 255");
