@@ -22,7 +22,7 @@ pub enum ClusterTls {
     /// They are used: the channel has xDS credentials.
     #[default]
     Used,
-    /// They are ignored.
+    /// A29-04: they are ignored.
     Ignored,
 }
 
@@ -111,7 +111,7 @@ pub struct ClusterSecurity {
 }
 
 impl ClusterSecurity {
-    /// The security of an endpoint with this hostname.
+    /// The security of an endpoint with this hostname. A101-01, A101-09: each hostname that is sent has its own.
     pub(crate) fn of(&self, hostname: Option<&Arc<str>>) -> Option<Arc<Security>> {
         match (&self.tls, hostname) {
             (Some(tls), Some(hostname)) if tls.auto_host_sni => {

@@ -208,7 +208,7 @@ impl ClientKey {
         let mut config = XdsCoreConfig::new(&self.bootstrap, self.gates, clock::seed());
         config.nack_mode = self.nack_mode;
         config.limits = self.limits;
-        // A29: validated whatever the credentials of the channels are.
+        // A29-05: validated whatever the credentials of the channels are.
         config.certificate_providers = Some(Arc::new(self.bootstrap.certificate_provider_names()));
         if let Some(timeout) = self.resource_timeout {
             config.resource_timeout = timeout;

@@ -87,7 +87,7 @@ fn subject_alt_name(name: &GeneralName<'_>) -> Option<SubjectAltName> {
             let ip = ip.or_else(|_| <[u8; 16]>::try_from(*bytes).map(|bytes| Ipv6Addr::from(bytes).into()));
             ip.ok().map(SubjectAltName::Ip)
         }
-        // A87 counts URIs, malformed ones too.
+        // A87-04 counts URIs, malformed ones too.
         GeneralName::Invalid(tag, bytes) if tag.0 == URI_TAG => {
             Some(SubjectAltName::Uri(String::from_utf8_lossy(bytes).into_owned()))
         }
@@ -96,7 +96,7 @@ fn subject_alt_name(name: &GeneralName<'_>) -> Option<SubjectAltName> {
 }
 
 impl SubjectAltName {
-    /// The name as matchers see it. A29: addresses are in their canonical form.
+    /// The name as matchers see it. A29-20: addresses are in their canonical form.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         match self {

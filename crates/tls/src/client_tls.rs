@@ -157,6 +157,7 @@ impl ClientTls {
                 builder.with_client_cert_resolver(Arc::new(resolver))
             }
         };
+        // A29-28: whatever the cluster says.
         config.alpn_protocols = vec![H2.to_vec()];
         config.resumption = Resumption::in_memory_sessions(MAX_SESSIONS);
         Ok(config)
@@ -164,6 +165,7 @@ impl ClientTls {
 
     async fn upstream_material(&self, tls: &UpstreamTls) -> Result<Material, HandshakeError> {
         let trust = match &tls.roots {
+            // A82-05
             RootCertificates::System => self.system_trust().await?,
             RootCertificates::Instance(name) => {
                 let trust = self.known_instance(name)?.trust().await;
@@ -190,7 +192,7 @@ impl ClientTls {
         let trust = watcher.trust().await.map_err(HandshakeError::File)?;
         let trust = match trust {
             Some(trust) => trust,
-            // A65: without a file the system's roots are used.
+            // A65-02: without a file the system's roots are used.
             None => self.system_trust().await?,
         };
         let identity = watcher.identity().await.map_err(HandshakeError::File)?;
@@ -210,6 +212,7 @@ impl ClientTls {
         self.instance(name).ok_or_else(|| HandshakeError::NoInstance(name.to_owned()))
     }
 
+    /// A29-36: one watcher per configuration, whatever the number of instances and users.
     fn watcher(&self, files: &CertificateFiles) -> Arc<FileWatcher> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watcher) = cache.watchers.get(files) {
@@ -274,6 +277,23 @@ mod tests {
             assert!(Arc::ptr_eq(&cache.configs[&settings].material.trust, &trust));
             assert!(cache.watchers.is_empty(), "there are no files to watch");
         }
+    }
+
+    #[test]
+    fn a29_36_instances_with_the_same_configuration_share_a_watcher() {
+        let files = |file: &str| CertificateFiles {
+            roots: Some(proxyless_xds::bootstrap::RootsFile::CaCertificates(file.into())),
+            ..CertificateFiles::default()
+        };
+        let builder = Bootstrap::builder().server("localhost:1");
+        let builder = [("a", "/one"), ("b", "/one"), ("c", "/two")]
+            .iter()
+            .fold(builder, |builder, (name, file)| builder.certificate_provider(*name, files(file)));
+        let client = ClientTls::new(&builder.build().unwrap()).unwrap();
+        let instance = |name| client.instance(name).unwrap();
+        assert!(Arc::ptr_eq(&instance("a"), &instance("b")));
+        assert!(!Arc::ptr_eq(&instance("a"), &instance("c")));
+        assert!(client.instance("d").is_none());
     }
 
     #[tokio::test]

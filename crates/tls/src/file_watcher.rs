@@ -130,6 +130,7 @@ impl FileWatcher {
         }
     }
 
+    /// A29-37: reads the files. A87-11: a problem leaves the last good content in use.
     async fn refresh(&self) {
         let (files, crypto) = (self.files.clone(), Arc::clone(&self.crypto));
         // A clock that does not work is as bad as one that is off: nothing is valid.
@@ -141,6 +142,7 @@ impl FileWatcher {
         report(&before.trust, &after.trust);
     }
 
+    /// A29-34, A65-06.
     fn interval(&self) -> Duration {
         let interval = self.files.refresh_interval.max(MIN_INTERVAL);
         // Without any content nothing works, so that the files are looked for more often.

@@ -29,7 +29,7 @@ impl Identity {
         &self.key
     }
 
-    /// Takes the content of both files. The certificate must be valid now, and the key must belong to it.
+    /// A29-37: takes the content of both files. The certificate must be valid now, and the key must belong to it.
     pub(crate) fn from_pem(
         files: &IdentityFiles,
         chain: &[u8],

@@ -15,13 +15,13 @@ use tokio::task::spawn_blocking;
 
 use crate::file::{self, FileError};
 
-/// A97: a token counts as expired this long before it is.
+/// A97-02: a token counts as expired this long before it is.
 const SAFETY_SECONDS: u64 = 30;
-/// A97: a token is read again this long before it counts as expired.
+/// A97-03: a token is read again this long before it counts as expired.
 const REFRESH_SECONDS: u64 = 60;
 /// The maximum length of a token: more than servers accept in a header.
 const MAX_TOKEN_BYTES: usize = 64 << 10;
-/// A97: the backoff of reads that fail.
+/// A97-08: the backoff of reads that fail.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(120);
 
@@ -57,10 +57,10 @@ pub struct Token {
 /// A token that cannot be used. The messages never quote it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// The file cannot be read: status UNAVAILABLE.
+    /// A97-06: the file cannot be read: status UNAVAILABLE.
     #[error("token file {0}")]
     Unreadable(FileError),
-    /// The file has no valid token: status UNAUTHENTICATED.
+    /// A97-07: the file has no valid token: status UNAUTHENTICATED.
     #[error("token file {0}")]
     Invalid(FileError),
 }
@@ -78,8 +78,8 @@ impl JwtTokenFile {
         Self { file, clock, state: Mutex::default() }
     }
 
-    /// A token that has not expired. The file is read if there is none, or if it expires soon; a read that fails is repeated
-    /// after a growing pause, and its error is returned until then.
+    /// The token. The file is read if there is none, or if it expires soon; a read that fails is repeated after a growing
+    /// pause, and its error is returned until then. A97-05: callers wait for a read that is in progress.
     ///
     /// # Errors
     ///
@@ -92,12 +92,13 @@ impl JwtTokenFile {
         let mut state = self.state.lock().await;
         let now = self.now();
         let cached = state.token.clone().filter(|token| token.expires > now.as_secs());
-        // A97: before it expires it is read again, and still used meanwhile.
+        // A97-01, A97-04: kept until shortly before it expires.
         if let Some(token) =
             cached.clone().filter(|token| token.expires > now.as_secs().saturating_add(REFRESH_SECONDS))
         {
             return Ok(token);
         }
+        // A97-08: until the pause is over, the last read counts.
         if let Some(failure) = state.failure.as_ref().filter(|failure| now < failure.until) {
             return cached.ok_or_else(|| failure.error.clone());
         }
@@ -105,10 +106,18 @@ impl JwtTokenFile {
         let read = spawn_blocking(move || file::read(&file)).await;
         let read = read.unwrap_or_else(|error| Err(FileError::new(&self.file, error.to_string())));
         let token = read.map_err(TokenError::Unreadable).and_then(|content| {
-            Token::parse(&content, now).map_err(|why| TokenError::Invalid(FileError::new(&self.file, why)))
+            Token::parse(&content).map_err(|why| TokenError::Invalid(FileError::new(&self.file, why)))
         });
         match token {
             Ok(token) => {
+                // The server decides, because this clock may be wrong.
+                if token.expires <= now.as_secs() {
+                    tracing::warn!(
+                        "token file {}: the token has expired, or does so soon",
+                        self.file.display()
+                    );
+                }
+                // A97-10: without the failure the backoff begins from its start.
                 *state = State { token: Some(token.clone()), failure: None };
                 Ok(token)
             }
@@ -140,7 +149,8 @@ impl Token {
         format!("Bearer {}", self.text)
     }
 
-    fn parse(content: &[u8], now: Duration) -> Result<Self, String> {
+    /// A97-07: only `exp` is looked at.
+    fn parse(content: &[u8]) -> Result<Self, String> {
         let content = content.trim_ascii();
         if content.len() > MAX_TOKEN_BYTES {
             return Err(format!("has a token of more than {MAX_TOKEN_BYTES} bytes, the limit"));
@@ -157,11 +167,7 @@ impl Token {
         let expires = payload.get("exp").and_then(Value::as_f64).filter(|exp| *exp >= 0.0);
         // The conversion saturates.
         let expires = expires.ok_or("has a token without a valid exp")? as u64;
-        let expires = expires.saturating_sub(SAFETY_SECONDS);
-        if expires <= now.as_secs() {
-            return Err("has a token that has expired, or does so in less than 30 s".to_owned());
-        }
-        Ok(Self { text: text.into(), expires })
+        Ok(Self { text: text.into(), expires: expires.saturating_sub(SAFETY_SECONDS) })
     }
 }
 

@@ -4,24 +4,24 @@ use proxyless_xds::resource::{StringMatchKind, StringMatcher};
 
 use crate::certificate::SubjectAltName;
 
-/// A29: whether any name matches any matcher.
+/// A29-20, A29-22: whether any name matches any matcher.
 pub(crate) fn any_matches(matchers: &[StringMatcher], names: &[SubjectAltName]) -> bool {
     names.iter().any(|name| matchers.iter().any(|matcher| matches(matcher, name)))
 }
 
-/// A101: whether a DNS name of the certificate is for the server name.
+/// A101-07: whether a DNS name of the certificate is for the server name.
 pub(crate) fn any_dns_matches(server_name: &str, names: &[SubjectAltName]) -> bool {
     names.iter().any(|name| matches!(name, SubjectAltName::Dns(pattern) if dns_matches(server_name, pattern)))
 }
 
 fn matches(matcher: &StringMatcher, name: &SubjectAltName) -> bool {
     let text = name.text();
-    // A29: an empty name never matches.
+    // A29-21: an empty name never matches.
     if text.is_empty() {
         return false;
     }
     match (&matcher.kind, name) {
-        // A29: an exact matcher follows the rules of DNS where the name is one.
+        // A29-23: an exact matcher follows the rules of DNS where the name is one.
         (StringMatchKind::Exact(exact), SubjectAltName::Dns(pattern)) => dns_matches(exact, pattern),
         _ => matcher.matches(&text),
     }
@@ -109,7 +109,7 @@ mod tests {
             (StringMatchKind::Contains("Mesh".into()), &uri),
             (regex, &uri),
             (StringMatchKind::Exact("me@example.com".into()), &email),
-            // A29: the canonical form of an address.
+            // A29-20: the canonical form of an address.
             (StringMatchKind::Exact("2001:db8::1".into()), &ip),
         ] {
             let matcher = matcher(kind, false);

@@ -18,8 +18,8 @@ pub enum TlsSettings {
 }
 
 impl TlsSettings {
-    /// The server name of the handshake with an endpoint of this hostname. A101: that of the endpoint if `auto_host_sni` asks
-    /// for it, else `sni`, else none; an address is not a server name.
+    /// The server name of the handshake with an endpoint of this hostname. A101-01, A101-03, A101-04: that of the
+    /// endpoint if `auto_host_sni` asks for it, else `sni`, else none; an address is not a server name.
     #[must_use]
     pub fn server_name<'a>(&'a self, hostname: Option<&'a str>) -> Option<&'a str> {
         let hostname = hostname.map(without_port).filter(|name| !name.is_empty());
@@ -33,7 +33,7 @@ impl TlsSettings {
     }
 }
 
-/// A101: the port is not part of the server name.
+/// A101-02: the port is not part of the server name.
 fn without_port(hostname: &str) -> &str {
     if let Some(rest) = hostname.strip_prefix('[') {
         return rest.split_once(']').map_or(rest, |(address, _)| address);

@@ -22,7 +22,7 @@ pub struct TrustBundleMap {
 }
 
 impl TrustBundleMap {
-    /// Parses a map in JSON. A87: an invalid part makes all of it invalid; an empty map is valid.
+    /// Parses a map in JSON. A87-14: an invalid part makes all of it invalid. A87-12: an empty map is valid.
     ///
     /// # Errors
     ///
@@ -42,8 +42,8 @@ impl TrustBundleMap {
         Ok(Self { domains: map })
     }
 
-    /// The roots of the trust domain that a peer claims to be in. A87: the peer must have a single URI, which is a SPIFFE
-    /// id.
+    /// The roots of the trust domain that a peer claims to be in. A87-03, A87-04: the peer must have a single URI, which is
+    /// a SPIFFE id.
     pub(crate) fn roots_of(&self, peer: &Certificate) -> Result<&Roots, String> {
         let mut uris = peer.subject_alt_names.iter().filter_map(|name| match name {
             SubjectAltName::Uri(uri) => Some(uri),
@@ -53,6 +53,7 @@ impl TrustBundleMap {
             return Err("it must have exactly one URI, which is a SPIFFE id".to_owned());
         };
         let domain = trust_domain(uri).ok_or_else(|| format!("its URI {:?} is not a SPIFFE id", cut(uri)))?;
+        // A87-05: unknown domains are not trusted.
         let roots = self.domains.get(domain).map(Arc::as_ref);
         roots.ok_or_else(|| format!("its trust domain {domain:?} is not in the trust bundle map"))
     }
@@ -63,7 +64,7 @@ impl TrustBundleMap {
     }
 }
 
-/// The roots of a trust bundle. A87: only `kty`, `use` and `x5c` of its keys count.
+/// The roots of a trust bundle. A87-13: only `kty`, `use` and `x5c` of its keys count.
 fn roots(bundle: &Value) -> Result<Roots, String> {
     let keys = bundle.get("keys").and_then(Value::as_array).ok_or("keys: must be a list")?;
     let sequence = bundle.get("spiffe_sequence");

@@ -4,7 +4,7 @@ use rustls_native_certs::CertificateResult;
 
 use crate::roots::Roots;
 
-/// Loads the system's roots; the variables `SSL_CERT_FILE` and `SSL_CERT_DIR` may name others. Blocks.
+/// A82-05: loads the system's roots; the variables `SSL_CERT_FILE` and `SSL_CERT_DIR` may name others. Blocks.
 pub(crate) fn load() -> Result<Roots, String> {
     usable(rustls_native_certs::load_native_certs())
 }

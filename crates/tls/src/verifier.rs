@@ -63,7 +63,7 @@ impl Verifier {
         let parsed = ParsedCertificate::try_from(leaf)
             .map_err(|error| failed(Check::Encoding, reason(&error), None))?;
         let wanted = || Some(self.trust.to_string());
-        // A87: the roots depend on the trust domain.
+        // A87-06: the roots depend on the trust domain.
         let roots = self.trust.roots_for(&certificate, now);
         let roots = roots.map_err(|why| failed(Check::TrustDomain, why, wanted()))?;
         verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, now, self.algorithms.all)
@@ -79,8 +79,8 @@ impl Verifier {
     }
 }
 
-/// A29: one of the SAN matchers, if there are any; A101: the server name instead, if asked for and one was sent. An error is
-/// the expectation.
+/// A29-17, A29-18, A87-07: one of the SAN matchers, if there are any. A101-05, A101-06: the server name instead, if asked
+/// for and one was sent. An error is the expectation.
 fn verify_names(tls: &UpstreamTls, peer: &Certificate, server_name: &ServerName<'_>) -> Result<(), String> {
     let names = &peer.subject_alt_names;
     match server_name {

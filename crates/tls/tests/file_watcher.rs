@@ -188,7 +188,61 @@ async fn a_bad_file_leaves_the_old_content_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_are_read_at_the_interval_and_more_often_while_they_are_missing() {
+async fn a87_11_a_bad_trust_bundle_map_leaves_the_old_one_in_use() {
+    let folder = CertificateFolder::new().unwrap();
+    folder.write_bundle_map(&[("one.example", &Authority::new("one"))]).unwrap();
+    let roots = Some(RootsFile::SpiffeBundleMap(folder.bundle_map_file()));
+    let refresh_interval = Duration::from_secs(1);
+    let watcher = watch(CertificateFiles { roots, refresh_interval, ..Default::default() });
+    let trust = watcher.trust().await.unwrap().unwrap();
+    for bad in ["", "{", "{\"trust_domains\": {\"one.example\": {\"keys\": [1]}}}"] {
+        folder.write(&folder.bundle_map_file(), bad).unwrap();
+        next_read(&watcher).await;
+        assert!(Arc::ptr_eq(&watcher.trust().await.unwrap().unwrap(), &trust));
+        assert_eq!(watcher.problems().len(), 1);
+    }
+    // A87-12: an empty map is a good one.
+    folder.write_bundle_map(&[]).unwrap();
+    next_read(&watcher).await;
+    assert!(!Arc::ptr_eq(&watcher.trust().await.unwrap().unwrap(), &trust));
+    assert_eq!(watcher.problems(), []);
+}
+
+/// Every way in which an identity can be bad; the old one stays.
+#[tokio::test(start_paused = true)]
+async fn a29_37_a_bad_identity_leaves_the_old_one_in_use() {
+    let ca = Authority::new("ca");
+    let folder = folder(&ca);
+    let watcher = watch(mtls_files(&folder));
+    assert_eq!(subject(&watcher).await, "CN=first");
+    let expired = ca.issue(Leaf::new("expired").valid(-2 * DAY, -DAY));
+    let future = ca.issue(Leaf::new("future").valid(DAY, 2 * DAY));
+    let (good, other) = (ca.issue(Leaf::new("good")), ca.issue(Leaf::new("other")));
+    let huge = "x".repeat((4 << 20) + 1);
+    for (chain, key, why) in [
+        (expired.chain_pem(), expired.key_pem(), "has expired at"),
+        (future.chain_pem(), future.key_pem(), "is not valid before"),
+        (good.chain_pem(), other.key_pem(), "is not the key of the certificate"),
+        (String::new(), good.key_pem(), "is empty"),
+        (good.chain_pem(), String::new(), "is empty"),
+        (huge.clone(), good.key_pem(), "has more than 4194304 bytes"),
+        (good.chain_pem(), huge, "has more than 4194304 bytes"),
+    ] {
+        folder.write(&folder.certificate_file(), &chain).unwrap();
+        folder.write(&folder.private_key_file(), &key).unwrap();
+        next_read(&watcher).await;
+        assert_eq!(subject(&watcher).await, "CN=first");
+        let [problem] = &watcher.problems()[..] else { panic!("{:?}", watcher.problems()) };
+        assert!(problem.why.contains(why), "{problem} should contain {why:?}");
+    }
+    folder.write_identity(&good).unwrap();
+    next_read(&watcher).await;
+    assert_eq!(subject(&watcher).await, "CN=good");
+    assert_eq!(watcher.problems(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a29_34_files_are_read_at_the_interval_and_more_often_while_they_are_missing() {
     let ca = Authority::new("ca");
     let folder = folder(&ca);
     let slow = CertificateFiles { refresh_interval: Duration::from_secs(600), ..mtls_files(&folder) };

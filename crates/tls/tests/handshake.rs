@@ -10,7 +10,7 @@ use common::{
     with_sans,
 };
 use proxyless_testkit::tls::{Authority, CertificateFolder, Leaf};
-use proxyless_tls::{Certificate, Check, HandshakeError};
+use proxyless_tls::{Certificate, Check, HandshakeError, TlsSettings};
 use proxyless_xds::resource::{RootCertificates, StringMatchKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
@@ -107,6 +107,23 @@ async fn a29_37_a_new_identity_is_presented_on_new_connections() {
         assert_eq!(presented(&far), format!("CN=identity {i}"));
         assert!(!near.info.resumed);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a65_06_new_files_count_for_new_connections_to_a_management_server() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let folder = CertificateFolder::new().unwrap();
+    folder.write_ca(&[&old]).unwrap();
+    let settings = TlsSettings::Server(common::files(&folder));
+    // The instance has the same files, so that its watcher is that of the settings.
+    let client = client(&[("certs", common::files(&folder))]);
+    let server_of = |ca: &Authority| Arc::new(server(&ca.issue(Leaf::new("xds").dns("xds.example"))));
+    connect(&client, &settings, Some("xds.example"), &server_of(&old)).await;
+    refuse(&client, &settings, Some("xds.example"), &server_of(&new)).await;
+    folder.write_ca(&[&new]).unwrap();
+    let watcher = client.instance("certs").unwrap();
+    watcher.wait_for_reads(watcher.reads() + 2).await;
+    connect(&client, &settings, Some("xds.example"), &server_of(&new)).await;
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ async fn a29_17_a29_18_a101_04_without_matchers_every_name_is_accepted() {
     let (near, far) = connect(&client, &upstream(|_| {}), None, &server).await;
     assert_eq!(near.info.version, "TLSv1_3");
     assert_eq!(near.info.server_certificate.unwrap().subject, "CN=backend");
-    // A101: nothing asks for a server name.
+    // A101-04: nothing asks for a server name.
     assert_eq!(far.get_ref().1.server_name(), None);
 }
 

@@ -138,7 +138,7 @@ impl ManagementServer {
         headers.insert("te", http::HeaderValue::from_static("trailers"));
         headers.insert("user-agent", user_agent::header(None));
         for credentials in self.credentials.iter() {
-            // A97: a token is never sent without TLS.
+            // A97-17: a token is never sent without TLS.
             if self.transport != Transport::Tls {
                 return Err("call_creds are not sent without TLS: channel_creds must be tls".to_owned());
             }
@@ -165,7 +165,7 @@ impl ManagementServer {
     }
 }
 
-/// A65: secures a connector with the roots and the identity of these files.
+/// A65-01, A65-02, A65-03: secures a connector with the roots and the identity of these files.
 fn with_tls(
     connector: Arc<dyn Connector>,
     tls: MaybeTls,

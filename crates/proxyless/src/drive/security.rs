@@ -33,14 +33,14 @@ pub(super) enum AttemptConnector {
 }
 
 impl ConnectionSecurity {
-    /// The connector for an endpoint with this security.
+    /// The connector for an endpoint with this security. A29-02: the fallback is for endpoints without any.
     pub(super) fn connector(&self, security: Option<&Security>) -> AttemptConnector {
         let (settings, hostname) = match (security, &self.credentials) {
             (Some(security), _) => match security.settings::<EndpointTls>() {
                 Some(EndpointTls { tls, hostname }) => {
                     (TlsSettings::Upstream(Arc::clone(tls)), hostname.as_deref())
                 }
-                // Never less than what was asked for.
+                // A29-03: never less than what was asked for.
                 None => {
                     return AttemptConnector::refused("the security settings of the endpoint are unknown");
                 }
@@ -107,7 +107,7 @@ impl AttemptConnector {
     pub(super) fn reason(&self, error: &ConnectError) -> String {
         let reason = error.reason();
         match self {
-            // TLS 1.3: a server refuses a client after the handshake of the client has ended.
+            // A29-13, TLS 1.3: a server refuses a client after the handshake of the client has ended.
             Self::Tls { connector, identity: false }
                 if connector.info().is_some() && !matches!(error, ConnectError::Io { .. }) =>
             {

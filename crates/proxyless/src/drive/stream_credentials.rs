@@ -16,7 +16,7 @@ pub(super) trait StreamCredentials: Send + Sync {
     fn headers(&self) -> Headers<'_>;
 }
 
-/// A97: the token is sent as a bearer token.
+/// A97-11: the token is sent as a bearer token.
 impl StreamCredentials for JwtTokenFile {
     fn headers(&self) -> Headers<'_> {
         Box::pin(async {

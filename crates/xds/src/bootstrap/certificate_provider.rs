@@ -8,7 +8,7 @@ use super::json::{Place, Problems};
 use super::options::BootstrapOptions;
 use crate::Gates;
 
-/// A65: the interval at which files are read unless the configuration sets one.
+/// A65-04: the interval at which files are read unless the configuration sets one.
 const DEFAULT_REFRESH_INTERVAL: Duration = Duration::from_secs(600);
 /// The largest number of seconds of a protobuf Duration.
 const MAX_SECONDS: u64 = 315_576_000_000;
@@ -52,7 +52,7 @@ pub struct IdentityFiles {
     pub private_key_file: PathBuf,
 }
 
-/// The file of root certificates.
+/// The file of root certificates. A87-01: never both.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RootsFile {
     /// `ca_certificate_file`: certificates as PEM.
@@ -61,7 +61,7 @@ pub enum RootsFile {
     SpiffeBundleMap(PathBuf),
 }
 
-/// Parses `certificate_providers`.
+/// A29-31: parses `certificate_providers`.
 pub(super) fn certificate_providers(
     root: &Place<'_>,
     options: &BootstrapOptions,
@@ -95,7 +95,7 @@ fn certificate_provider(
         || Some(CertificateFiles::default()),
         |config| certificate_files(config, &options.gates, problems),
     )?;
-    // A29, A65: a provider without certificates is useless.
+    // A65-05: a provider without certificates is useless.
     if files.identity.is_none() && files.roots.is_none() {
         let why = "must have certificate_file or ca_certificate_file";
         problems.add(&entry.path_of("config"), why);
@@ -104,7 +104,7 @@ fn certificate_provider(
     Some(CertificateProvider::FileWatcher(files))
 }
 
-/// Parses the files of a `config`. A87: the trust bundle map is read only behind its gate.
+/// A29-33: parses the files of a `config`. A87-16: the trust bundle map is read only behind its gate.
 pub(super) fn certificate_files(
     config: &Place<'_>,
     gates: &Gates,
@@ -123,7 +123,7 @@ pub(super) fn certificate_files(
         (Ok(Some(certificate_file)), Ok(Some(private_key_file))) => {
             Ok(Some(IdentityFiles { certificate_file, private_key_file }))
         }
-        // A65: both or none.
+        // A65-03: both or none.
         (Ok(Some(_)), Ok(None)) => {
             problems.add(&config.path_of("private_key_file"), "must be set, because certificate_file is");
             Err(())
@@ -148,7 +148,7 @@ pub(super) fn certificate_files(
             }
         }),
     };
-    // A87: with a trust bundle map the CA certificates are ignored.
+    // A87-09: with a trust bundle map the CA certificates are ignored.
     let roots = match (bundle_map, ca_certificates) {
         (Ok(Some(file)), Ok(_)) => Ok(Some(RootsFile::SpiffeBundleMap(file))),
         (Ok(None), Ok(file)) => Ok(file.map(RootsFile::CaCertificates)),
@@ -161,7 +161,7 @@ pub(super) fn certificate_files(
     })
 }
 
-/// A duration in proto JSON that is not negative: `1s`, `1.5s`, with at most nine decimals.
+/// A29-34: a duration in proto JSON that is not negative: `1s`, `1.5s`, with at most nine decimals.
 fn duration(text: &str) -> Option<Duration> {
     let number = text.strip_suffix('s')?;
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));

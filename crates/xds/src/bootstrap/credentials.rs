@@ -46,7 +46,7 @@ pub(super) fn channel_creds(
     if let Some((entry, kind)) = entries.iter().zip(&types).find(|(_, kind)| supported.contains(kind)) {
         return match *kind {
             "tls" => match entry.field("config") {
-                // A65: every field is optional; the trust bundle map of A87 is not among them.
+                // A65-01, A65-05: every field is optional; the trust bundle map of A87 is not among them.
                 Some(config) => {
                     certificate_files(&config, &Gates::default(), problems).map(ChannelCreds::Tls)
                 }
@@ -74,7 +74,8 @@ pub(super) fn channel_creds(
     None
 }
 
-/// A97: all supported entries apply, and those of other types are ignored. Behind its gate only the syntax counts.
+/// A97-12, A97-13: all supported entries apply, and those of other types are ignored. A97-16: behind its gate only the
+/// syntax counts.
 pub(super) fn call_creds(
     entry: &Place<'_>,
     options: &BootstrapOptions,
@@ -88,7 +89,7 @@ pub(super) fn call_creds(
             continue;
         }
         match creds.field("config") {
-            // A97: the path is required.
+            // A97-14, A97-15: the path is required.
             None => problems.add(&creds.path_of("config.jwt_token_file"), "is missing"),
             Some(config) => {
                 let file = config.required_string("jwt_token_file", problems);

@@ -139,6 +139,20 @@ fn a97_12_a97_13_a97_16_token_files_are_read_behind_their_gate() {
 }
 
 #[test]
+fn a97_12_a97_13_call_creds_are_optional_and_have_their_own_types() {
+    let mut json = call(json!([]));
+    assert_eq!(parse(&json, &all()).unwrap().server().call_creds, []);
+    json["xds_servers"][0].as_object_mut().unwrap().remove("call_creds");
+    assert_eq!(parse(&json, &all()).unwrap().server().call_creds, []);
+    // A type of channel_creds is not one of call_creds, nor the other way round.
+    let tls = json!([{"type": "tls", "config": {"certificate_file": "/cert"}}]);
+    assert_eq!(parse(&call(tls), &all()).unwrap().server().call_creds, []);
+    let token = json!([{"type": "jwt_token_file", "config": {"jwt_token_file": "/token"}}]);
+    problems(&creds(token), &[("xds_servers[0].channel_creds", "jwt_token_file")]);
+    problems(&call(json!([{"config": {}}])), &[("xds_servers[0].call_creds[0].type", "is missing")]);
+}
+
+#[test]
 fn a97_14_a97_15_a_token_file_needs_a_path() {
     let path = "xds_servers[0].call_creds[0].config.jwt_token_file";
     problems(&call(json!([{"type": "jwt_token_file"}])), &[(path, "is missing")]);

@@ -295,7 +295,7 @@ fn create(address: &Address, cx: &mut dyn Cx) -> SubchannelHandle {
     cx.create_subchannel(SubchannelSpec::new(address.address, Arc::clone(&address.endpoint)))
 }
 
-/// Whether the address can use the connection of a subchannel. A29: not if it is secured differently.
+/// Whether the address can use the connection of a subchannel. A29-09: not if it is secured differently.
 fn same_connection(subchannel: &SubchannelHandle, address: &Address) -> bool {
     let target = subchannel.target();
     target.address == address.address && target.endpoint.security == address.endpoint.security

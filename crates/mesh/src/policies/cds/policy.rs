@@ -135,7 +135,7 @@ impl Cds {
             }
         };
         let names = self.names.update(&priorities.priorities);
-        // A29: each leaf has its own TLS settings.
+        // A29-09: each leaf has its own TLS settings.
         let security = leaf.config.settings.security.of_cluster(leaf.cluster().tls.as_ref());
         let update = Update {
             config: leaf_tree(&leaf, drops, &names, &policy_config),

@@ -72,7 +72,7 @@ impl HostState {
         let old = self.target.swap(target.cloned());
         match (target, self.state()) {
             (Some(_), None) => self.set_state(Some(ConnectivityState::Idle)),
-            // A29: of another connection, because it is secured differently.
+            // A29-09: of another connection, because it is secured differently.
             (Some(new), Some(_)) if old.is_some_and(|old| !Arc::ptr_eq(&old.slot, &new.slot)) => {
                 let connected = new.slot.is_connected();
                 self.set_state(Some(if connected {

@@ -13,7 +13,7 @@ use crate::resource::field::Field;
 use crate::resource::matcher::string_matcher;
 use crate::resource::{StringMatchKind, StringMatcher};
 
-/// A101: the maximum length of `sni`.
+/// A101-10: the maximum length of `sni`.
 const MAX_SNI_LENGTH: usize = 255;
 
 /// The TLS settings of the connections to a cluster's endpoints. Equal settings may share connections.
@@ -35,7 +35,7 @@ pub struct UpstreamTls {
     pub auto_sni_san_validation: bool,
 }
 
-/// The source of root certificates.
+/// The source of root certificates. A82-03: never both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RootCertificates {
     /// A certificate provider instance of the bootstrap, by name.
@@ -52,13 +52,13 @@ pub(super) fn upstream_tls(at: &Field<'_>, proto: &TransportSocket) -> Option<Up
         _ => None,
     };
     let extension = Extension::read(&at_config, config)?;
-    // A29: no other transport socket is supported.
+    // A29-07: no other transport socket is supported.
     if extension.type_name != wire::UpstreamTlsContext::full_name() {
         at_config.reject(format!("the transport socket {} is not supported", extension.type_name));
         return None;
     }
     let proto: wire::UpstreamTlsContext = extension.decode(&at_config)?;
-    // A cluster that requires TLS must not be served in plaintext.
+    // A29-03: a cluster that requires TLS must not be served in plaintext.
     if at.context().certificate_providers.is_none() {
         at.reject("TLS to endpoints is not supported by this client");
         return None;
@@ -68,14 +68,14 @@ pub(super) fn upstream_tls(at: &Field<'_>, proto: &TransportSocket) -> Option<Up
 
 fn context(at: &Field<'_>, proto: &wire::UpstreamTlsContext) -> Option<UpstreamTls> {
     let gate = at.context().gates.sni;
-    // A101: Envoy's limit.
+    // A101-10: Envoy's limit.
     if gate && proto.sni.len() > MAX_SNI_LENGTH {
         at.field("sni").reject(format!("{} bytes, more than {MAX_SNI_LENGTH}", proto.sni.len()));
     }
     let at = at.field("common_tls_context");
-    // A29: without it there is no validation context.
+    // A29-10: without it there is no validation context.
     let common = at.require(proto.common_tls_context.as_ref())?;
-    // A29: ignoring these would weaken security.
+    // A29-27: ignoring these would weaken security. A29-16, A29-28: other fields are ignored.
     if common.tls_params.is_some() {
         at.field("tls_params").reject("is not supported");
     }
@@ -89,14 +89,14 @@ fn context(at: &Field<'_>, proto: &wire::UpstreamTlsContext) -> Option<UpstreamT
         roots: roots?,
         identity: identity?,
         match_subject_alt_names,
-        // A101: behind the gate; an empty name is not set.
+        // A101-11: behind the gate. A101-04: an empty name is not set.
         sni: Some(proto.sni.as_str()).filter(|sni| gate && !sni.is_empty()).map(Arc::from),
         auto_host_sni: gate && proto.auto_host_sni,
         auto_sni_san_validation: gate && proto.auto_sni_san_validation,
     })
 }
 
-/// The provider instance of the client's certificate; `None` after a violation.
+/// A29-12: the provider instance of the client's certificate; `None` after a violation.
 #[allow(deprecated)] // Istio and older control planes set the predecessor of the field
 fn identity(at: &Field<'_>, proto: &wire::CommonTlsContext) -> Option<Option<Arc<str>>> {
     if let Some(instance) = &proto.tls_certificate_provider_instance {
@@ -107,7 +107,7 @@ fn identity(at: &Field<'_>, proto: &wire::CommonTlsContext) -> Option<Option<Arc
         let at = at.field("tls_certificate_certificate_provider_instance");
         return instance_name(&at, &instance.instance_name).map(Some);
     }
-    // A29: no other source of the client's certificate is supported.
+    // A29-15: no other source of the client's certificate is supported.
     let others = [
         ("tls_certificates", !proto.tls_certificates.is_empty()),
         ("tls_certificate_sds_secret_configs", !proto.tls_certificate_sds_secret_configs.is_empty()),
@@ -120,7 +120,7 @@ fn identity(at: &Field<'_>, proto: &wire::CommonTlsContext) -> Option<Option<Arc
     (!rejected).then_some(None)
 }
 
-/// The roots and SAN matchers. The roots are `None` after a violation.
+/// A29-10: the roots and SAN matchers of the validation context. The roots are `None` after a violation.
 #[allow(deprecated)] // as in `identity`
 fn validation(
     at: &Field<'_>,
@@ -139,12 +139,12 @@ fn validation(
             let predecessor = combined.validation_context_certificate_provider_instance.as_ref();
             (&at_inner, context, predecessor.map(|instance| (&outer, instance)))
         }
-        // A29: SDS is not supported.
+        // A29-10: SDS is not supported.
         Some(ValidationContextType::ValidationContextSdsSecretConfig(_)) => {
             at.field("validation_context_sds_secret_config").reject("is not supported");
             return None;
         }
-        // A29: the server's certificate must be validated.
+        // A29-10: the server's certificate must be validated.
         _ => {
             at.reject("must have validation_context or combined_validation_context");
             return None;
@@ -167,15 +167,15 @@ fn roots(
         let at = at.field("validation_context_certificate_provider_instance");
         return instance_name(&at, &instance.instance_name).map(RootCertificates::Instance);
     }
-    // A82: behind the gate, and only without a provider instance.
+    // A82-01, A82-06: behind the gate, and only without a provider instance.
     if at.context().gates.system_root_certs && proto.system_root_certs.is_some() {
         return Some(RootCertificates::System);
     }
-    // A29: without roots nothing can be validated.
+    // A29-11: without roots nothing can be validated.
     at.field("ca_certificate_provider_instance").require(None)
 }
 
-/// A29: the instance must be configured in the bootstrap.
+/// A29-11, A29-14, A29-26: the instance must be configured in the bootstrap. A29-35: only its name counts.
 fn instance_name(at: &Field<'_>, name: &str) -> Option<Arc<str>> {
     let known = at.context().certificate_providers.as_ref();
     if known.is_some_and(|known| known.contains(name)) {
@@ -185,7 +185,7 @@ fn instance_name(at: &Field<'_>, name: &str) -> Option<Arc<str>> {
     None
 }
 
-/// A29: fields that must not be ignored, because that would weaken security.
+/// A29-29: fields that must not be ignored, because that would weaken security. A29-30: others are ignored.
 #[allow(deprecated)] // match_subject_alt_names, which A29 uses
 fn reject_unsupported(at: &Field<'_>, proto: &wire::CertificateValidationContext) {
     let timestamps = proto.require_signed_certificate_timestamp.is_some_and(|value| value.value);
@@ -200,12 +200,13 @@ fn reject_unsupported(at: &Field<'_>, proto: &wire::CertificateValidationContext
             at.field(field).reject("is not supported");
         }
     }
-    // The typed list is newer than A29. With it alone no name would be checked at all.
+    // A29-06: the typed list is newer than A29. With it alone no name would be checked at all.
     if !proto.match_typed_subject_alt_names.is_empty() && proto.match_subject_alt_names.is_empty() {
         at.field("match_typed_subject_alt_names").reject("is not supported; use match_subject_alt_names");
     }
 }
 
+/// A29-22: the matchers.
 #[allow(deprecated)] // match_subject_alt_names, which A29 uses
 fn san_matchers(at: &Field<'_>, proto: &wire::CertificateValidationContext) -> Vec<StringMatcher> {
     let at = at.field("match_subject_alt_names");

@@ -41,6 +41,10 @@ impl NamedResource for wire::Cluster {
         let at_outliers = at.field("outlier_detection");
         let outlier_detection =
             self.outlier_detection.as_ref().and_then(|proto| outlier_detection(&at_outliers, proto));
+        // A29-08: without them an endpoint that needs TLS would be served in plaintext.
+        if !self.transport_socket_matches.is_empty() {
+            at.field("transport_socket_matches").reject("is not supported; use transport_socket");
+        }
         let at_socket = at.field("transport_socket");
         let tls = self.transport_socket.as_ref().and_then(|proto| upstream_tls(&at_socket, proto));
         Some(Resource::Cluster(Arc::new(Cluster {

@@ -119,7 +119,7 @@ fn a29_10_a29_11_roots_come_from_a_validation_context() {
 fn a29_10_a29_11_roots_come_from_a_combined_validation_context() {
     let context = CombinedCertificateValidationContext {
         default_validation_context: Some(roots()),
-        // A29: only the default counts.
+        // A29-10: only the default counts.
         validation_context_sds_secret_config: Some(Default::default()),
         ..Default::default()
     };
@@ -130,7 +130,7 @@ fn a29_10_a29_11_roots_come_from_a_combined_validation_context() {
 fn a29_12_a29_15_the_identity_comes_from_a_provider_instance() {
     let mut context = common(roots());
     context.tls_certificate_provider_instance = Some(instance("roots"));
-    // A29: other sources are an error only without an instance.
+    // A29-15: other sources are an error only without an instance.
     context.tls_certificates.push(Default::default());
     assert_eq!(accept(&upstream(context)), UpstreamTls { identity: Some("roots".into()), ..minimal() });
 }
@@ -165,6 +165,28 @@ fn a29_07_other_transport_sockets_are_rejected() {
     rejects_with(&socket(Some(other)), &cx(), CONFIG, "RawBuffer is not supported");
     let bad = any_of_type("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", b"\xff");
     rejects_with(&socket(Some(bad)), &cx(), CONFIG, "does not decode");
+}
+
+#[test]
+fn a29_08_transport_socket_matches_are_rejected() {
+    let mut cluster = cluster(&upstream(common(roots())));
+    cluster.transport_socket_matches.push(Default::default());
+    rejects_with(&cluster, &cx(), "transport_socket_matches", "is not supported");
+    cluster.transport_socket = None;
+    rejects_with(&cluster, &cx(), "transport_socket_matches", "is not supported");
+}
+
+#[test]
+fn a29_35_the_name_of_the_certificate_is_ignored() {
+    let named =
+        wire::CertificateProviderPluginInstance { certificate_name: "any".into(), ..instance("certs") };
+    let validation = wire::CertificateValidationContext {
+        ca_certificate_provider_instance: Some(named.clone()),
+        ..Default::default()
+    };
+    let mut context = common(validation);
+    context.tls_certificate_provider_instance = Some(named);
+    assert_eq!(accept(&upstream(context)), UpstreamTls { identity: Some("certs".into()), ..minimal() });
 }
 
 #[test]
@@ -410,6 +432,12 @@ fn a101_10_a_long_sni_is_rejected() {
     let mut closed = cx();
     closed.gates.sni = false;
     assert_eq!(accept_with(&tls(256), &closed), minimal());
+}
+
+#[test]
+fn a101_04_an_empty_sni_is_none() {
+    let tls = wire::UpstreamTlsContext { sni: String::new(), ..upstream(common(roots())) };
+    assert_eq!(accept(&tls).sni, None);
 }
 
 #[test]
