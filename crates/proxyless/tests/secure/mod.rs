@@ -67,6 +67,8 @@ pub(crate) struct Seen {
     pub(crate) failed: Vec<String>,
     /// The client certificate of the latest handshake.
     pub(crate) client: Option<Vec<u8>>,
+    /// The server name of the latest handshake.
+    pub(crate) server_name: Option<String>,
 }
 
 impl Front {
@@ -115,7 +117,7 @@ impl Front {
 /// Leaves the certificate out.
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tls, plaintext, open, open_plaintext, failed, client: _ } = self;
+        let Self { tls, plaintext, open, open_plaintext, failed, client: _, server_name: _ } = self;
         write!(
             f,
             "{tls} TLS, {plaintext} plaintext, {open} open ({open_plaintext} plaintext), failed: {failed:?}"
@@ -164,6 +166,7 @@ impl Shared {
         self.seen.send_modify(|seen| {
             let chain = near.get_ref().1.peer_certificates();
             seen.client = chain.and_then(|chain| chain.first()).map(|der| der.to_vec());
+            seen.server_name = near.get_ref().1.server_name().map(str::to_owned);
             seen.tls += 1;
         });
         if let Ok(mut far) = TcpStream::connect(self.to).await {
@@ -225,6 +228,19 @@ pub(crate) fn tls_cluster(name: &str, instance: &str, names: Vec<StringMatcher>)
     let any = Any { type_url: wire::UpstreamTlsContext::type_url(), value: tls.encode_to_vec() };
     let socket = TransportSocket { name: "tls".into(), config_type: Some(ConfigType::TypedConfig(any)) };
     Cluster { transport_socket: Some(socket), ..eds_cluster(name) }
+}
+
+/// Changes the TLS settings of a cluster that has some.
+pub(crate) fn with_tls(mut cluster: Cluster, change: impl FnOnce(&mut wire::UpstreamTlsContext)) -> Cluster {
+    let Some(ConfigType::TypedConfig(any)) =
+        cluster.transport_socket.as_mut().and_then(|socket| socket.config_type.as_mut())
+    else {
+        panic!("{} has no TLS settings", cluster.name);
+    };
+    let mut tls = wire::UpstreamTlsContext::decode(&*any.value).unwrap();
+    change(&mut tls);
+    any.value = tls.encode_to_vec();
+    cluster
 }
 
 /// An authority, and a folder with it as root and a certificate for the client.

@@ -138,6 +138,8 @@ mod models;
 
 #[cfg(test)]
 mod tests {
+    use proxyless_balancer::api::{ConnectionSlot, Endpoint, Trackers};
+
     use super::*;
 
     #[test]
@@ -151,6 +153,35 @@ mod tests {
         assert_eq!(host.last_used(), Some(at(1000)));
         host.used(at(1000));
         assert_eq!(host.last_used(), Some(at(1000)));
+    }
+
+    fn target(slot: &Arc<ConnectionSlot>) -> Arc<PickTarget> {
+        let address = ([127, 0, 0, 1], 1).into();
+        let (endpoint, slot) = (Arc::new(Endpoint::new(address)), Arc::clone(slot));
+        Arc::new(PickTarget { address, endpoint, slot, trackers: Trackers::default() })
+    }
+
+    #[test]
+    fn a29_09_a_target_of_another_connection_has_its_state() {
+        let host = HostState::default();
+        let (old, idle, connected) = (Arc::default(), Arc::default(), Arc::<ConnectionSlot>::default());
+        connected.store(Some(Arc::new(())));
+        host.set_target(Some(&target(&old)));
+        assert_eq!(host.state(), Some(ConnectivityState::Idle));
+        host.set_state(Some(ConnectivityState::Ready));
+        // Another target of the same connection.
+        host.await_change();
+        assert!(!host.set_target(Some(&target(&old))));
+        assert_eq!(host.state(), Some(ConnectivityState::Ready));
+        // A connection that is secured differently, and not there yet: picks that wait look again.
+        assert!(host.set_target(Some(&target(&idle))));
+        assert_eq!(host.state(), Some(ConnectivityState::Idle));
+        host.await_change();
+        assert!(host.set_target(Some(&target(&connected))));
+        assert_eq!(host.state(), Some(ConnectivityState::Ready));
+        assert!(host.target().is_some_and(|target| Arc::ptr_eq(&target.slot, &connected)));
+        host.set_target(None);
+        assert_eq!(host.state(), None);
     }
 
     #[test]
