@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use prost::encoding::decode_varint;
-use proxyless_balancer::api::{CallAttributes, CallTicket, Code, OverrideHost, PickArgs, PickResult, Wake};
+use proxyless_balancer::api::{CallAttributes, CallTicket, Code, OverrideHost, PickArgs, PickResult};
+use proxyless_balancer::testing::NoWake;
 use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeEffect, TreeStats};
 use proxyless_mesh::channel_core::{
     Activity, ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane,
@@ -78,12 +79,6 @@ fn field<'a>(data: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
     Some((key >> 3, value))
 }
 
-struct Asleep;
-
-impl Wake for Asleep {
-    fn wake(&self) {}
-}
-
 struct World {
     core: ChannelCore,
     cx: DecodeContext,
@@ -113,7 +108,7 @@ impl World {
             seed: 1,
         };
         Self {
-            core: ChannelCore::new(config, Arc::new(Asleep)),
+            core: ChannelCore::new(config, Arc::new(NoWake)),
             cx: DecodeContext { gates, trusted_xds_server: true, ..DecodeContext::default() },
             now: Time::ZERO,
             rng: Rng::new(1),

@@ -11,7 +11,8 @@ use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
 use prost::Message as _;
 use proxyless::fuzzing::{Session, orca_trailer as read_trailer};
-use proxyless_balancer::api::{ActualHost, BackendMetrics, Wake};
+use proxyless_balancer::api::{ActualHost, BackendMetrics, ClusterId};
+use proxyless_balancer::testing::NoWake;
 use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::route_table::RouteTable;
 use proxyless_sans_io::Rng;
@@ -123,12 +124,6 @@ fn answer(session: &Session, actual: &ActualHost) -> Option<HeaderValue> {
     Some(HeaderValue::from_str(pair).expect("it came from a header"))
 }
 
-struct Asleep;
-
-impl Wake for Asleep {
-    fn wake(&self) {}
-}
-
 /// A route by weight to `a` alone, which also names `b`, with sessions.
 fn table() -> RouteTable {
     let session = CookieSession { name: "sid".into(), path: "".into(), ttl: Duration::ZERO };
@@ -161,6 +156,6 @@ fn table() -> RouteTable {
         filter_overrides: FilterOverrides::default(),
     };
     RouteTable::new(&host, None, &filters, |name| {
-        Arc::new(ClusterClaim::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
+        Arc::new(ClusterClaim::new(ClusterId(0), Arc::clone(name), channel().0, Arc::new(NoWake)))
     })
 }

@@ -82,7 +82,9 @@ struct Connection {
     ready: bool,
 }
 
-struct NoWake;
+/// For cores that a test drives itself: nothing needs to be woken.
+#[derive(Debug)]
+pub struct NoWake;
 
 impl Wake for NoWake {
     fn wake(&self) {}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use proxyless_balancer::api::Wake;
+use proxyless_balancer::api::{ClusterId, Wake};
 use proxyless_sans_io::sync::mpsc::Sender;
 
 /// A claim on a cluster, shared by the route tables and RPCs that name it.
@@ -11,22 +11,22 @@ use proxyless_sans_io::sync::mpsc::Sender;
 /// When the last `Arc` goes, its id is sent to the channel core, which then takes the cluster out of the policy tree
 /// and out of the configuration: the second step of A31's removal.
 pub struct ClusterClaim {
-    id: u32,
+    id: ClusterId,
     name: Arc<str>,
-    released: Sender<u32>,
+    released: Sender<ClusterId>,
     wake: Arc<dyn Wake>,
 }
 
 impl ClusterClaim {
     /// A claim on the cluster `name`, known to the channel core as `id`.
     #[must_use]
-    pub fn new(id: u32, name: Arc<str>, released: Sender<u32>, wake: Arc<dyn Wake>) -> Self {
+    pub fn new(id: ClusterId, name: Arc<str>, released: Sender<ClusterId>, wake: Arc<dyn Wake>) -> Self {
         Self { id, name, released, wake }
     }
 
-    /// The number by which the data path finds the cluster's picker.
+    /// The id by which the data path finds the cluster's picker.
     #[must_use]
-    pub fn id(&self) -> u32 {
+    pub fn id(&self) -> ClusterId {
         self.id
     }
 
@@ -73,12 +73,13 @@ mod tests {
     fn a31_last_reference_reports_the_release_once() {
         let (sender, released) = channel();
         let wake = Arc::new(Count::default());
-        let table = Arc::new(ClusterClaim::new(7, "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>));
+        let table =
+            Arc::new(ClusterClaim::new(ClusterId(7), "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>));
         let rpc = Arc::clone(&table);
         drop(table);
         assert!(released.try_recv().is_err(), "an RPC still holds it");
         drop(rpc);
-        assert_eq!(released.try_recv(), Ok(7));
+        assert_eq!(released.try_recv(), Ok(ClusterId(7)));
         assert!(released.try_recv().is_err());
         assert_eq!(wake.0.load(Ordering::Relaxed), 1);
     }
@@ -87,7 +88,7 @@ mod tests {
     fn a31_release_after_the_core_is_gone_is_harmless() {
         let (sender, released) = channel();
         let wake = Arc::new(Count::default());
-        let held = ClusterClaim::new(1, "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>);
+        let held = ClusterClaim::new(ClusterId(1), "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>);
         drop(released);
         drop(held);
         assert_eq!(wake.0.load(Ordering::Relaxed), 0);

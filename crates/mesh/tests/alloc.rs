@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
-use proxyless_balancer::api::{CallAttributes, CallTicket, Code, OverrideHost, PickArgs, PickResult, Wake};
+use proxyless_balancer::api::{CallAttributes, CallTicket, Code, OverrideHost, PickArgs, PickResult};
+use proxyless_balancer::testing::NoWake;
 use proxyless_balancer::tree::{ConnectionEvent, TreeConfig, TreeEffect};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsConfig;
@@ -49,12 +50,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 fn resource(resource_type: ResourceType, name: &str) -> Resource {
     match (resource_type, name) {

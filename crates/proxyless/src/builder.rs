@@ -10,6 +10,7 @@ use proxyless_balancer::tree::TreeConfig;
 use proxyless_mesh::channel_core::ChannelConfig;
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_mesh::route_table::ChannelHash;
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
 use proxyless_xds::bootstrap::{Bootstrap, BootstrapOptions};
@@ -337,7 +338,7 @@ impl XdsChannelBuilder {
             server,
             node,
             published,
-            channel_id: clock::seed(),
+            hash: ChannelHash(clock::seed()),
             commands,
             calls: CallSettings::new(
                 runtime,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::uri::Authority;
 use http::{Request, Response};
+use proxyless_mesh::route_table::ChannelHash;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tonic::Status;
@@ -60,8 +61,7 @@ pub(crate) struct Shared {
     pub(crate) server: Arc<str>,
     pub(crate) node: Arc<str>,
     pub(crate) published: Arc<Published>,
-    /// The channel's identity for hash policies (gRFC A42).
-    pub(crate) channel_id: u64,
+    pub(crate) hash: ChannelHash,
     pub(crate) commands: UnboundedSender<Command>,
     pub(crate) calls: CallSettings,
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use proxyless_balancer::api::{ConnectivityState, Wake};
+use proxyless_balancer::api::ConnectivityState;
+use proxyless_balancer::testing::NoWake;
 use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeEffect};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::DnsConfig;
@@ -45,12 +46,6 @@ pub(crate) struct World {
     /// Connection attempts without a result.
     attempts: Vec<(SubchannelId, AttemptId)>,
     publishes: usize,
-}
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
 }
 
 impl World {

@@ -34,8 +34,8 @@ pub struct PickArgs<'a> {
 /// Typed attributes of an RPC that routes and filters pass to pickers.
 #[derive(Clone, Debug, Default)]
 pub struct CallAttributes {
-    /// The cluster that the route chose, by its number in xds_cluster_manager.
-    pub cluster: u32,
+    /// The cluster that the route chose.
+    pub cluster: ClusterId,
     /// The hash of the request, for ring_hash (gRFC A42).
     pub hash: u64,
     /// Whether the route rewrites `:authority` to the endpoint's host name (gRFC A81).
@@ -43,6 +43,11 @@ pub struct CallAttributes {
     /// The session of the RPC, if the session filter is enabled (gRFC A55); pickers set its outputs.
     pub override_host: Option<OverrideHost>,
 }
+
+/// The id of a cluster in one channel's xds_cluster_manager. Ids are small, since pickers index by them, and are reused
+/// once their cluster is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterId(pub u32);
 
 /// The result of a pick.
 #[derive(Debug)]

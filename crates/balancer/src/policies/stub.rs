@@ -10,8 +10,9 @@ use proxyless_sans_io::{Rng, Time};
 use crate::api::{
     CallAttributes, ConfigError, ConnectivityState, Cx, Endpoints, HandleId, PickArgs, PickError, PickResult,
     Picker, Policy, PolicyConfig, PolicyEvent, PolicyView, Releases, Signal, SignalQueue, SubchannelHandle,
-    SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf, Update, Wake, config_of,
+    SubchannelSpec, Timer, TreeEvent, TreePath, TreePathBuf, Update, config_of,
 };
+use crate::testing::NoWake;
 
 const PUBLISH: u32 = 1;
 const RERESOLVE: u32 = 2;
@@ -266,10 +267,6 @@ pub(super) struct Recorder {
 
 impl Recorder {
     fn new() -> Self {
-        struct NoWake;
-        impl Wake for NoWake {
-            fn wake(&self) {}
-        }
         Self {
             now: Time::ZERO,
             rng: Rng::new(1),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
-use proxyless_balancer::api::Wake;
+use proxyless_balancer::api::{ClusterId, Wake};
 use proxyless_sans_io::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::cluster_claim::ClusterClaim;
@@ -11,11 +11,11 @@ use crate::cluster_claim::ClusterClaim;
 /// All claimed clusters. A cluster keeps its id while there are claims on it, and until the core has processed the
 /// release.
 pub(super) struct ClusterClaims {
-    by_id: BTreeMap<u32, Claimed>,
-    ids: BTreeMap<Arc<str>, u32>,
-    free: BTreeSet<u32>,
-    sender: Sender<u32>,
-    released: Receiver<u32>,
+    by_id: BTreeMap<ClusterId, Claimed>,
+    ids: BTreeMap<Arc<str>, ClusterId>,
+    free: BTreeSet<ClusterId>,
+    sender: Sender<ClusterId>,
+    released: Receiver<ClusterId>,
     wake: Arc<dyn Wake>,
 }
 
@@ -64,13 +64,14 @@ impl ClusterClaims {
     }
 
     /// Ids and names of all claimed clusters.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ClusterId, &Arc<str>)> {
         self.by_id.iter().map(|(&id, claimed)| (id, &claimed.name))
     }
 
     /// Pickers index by id, so ids stay small: ids of removed clusters are reused.
-    fn smallest_free_id(&mut self) -> u32 {
-        self.free.pop_first().unwrap_or_else(|| self.by_id.last_key_value().map_or(0, |(&id, _)| id + 1))
+    fn smallest_free_id(&mut self) -> ClusterId {
+        let next = || self.by_id.last_key_value().map_or(0, |(id, _)| id.0 + 1);
+        self.free.pop_first().unwrap_or_else(|| ClusterId(next()))
     }
 }
 
@@ -79,16 +80,12 @@ mod models;
 
 #[cfg(test)]
 mod tests {
+    use proxyless_balancer::testing::NoWake;
+
     use super::*;
 
-    struct NoWake;
-
-    impl Wake for NoWake {
-        fn wake(&self) {}
-    }
-
     fn names(clusters: &ClusterClaims) -> Vec<(u32, &str)> {
-        clusters.iter().map(|(id, name)| (id, &**name)).collect()
+        clusters.iter().map(|(id, name)| (id.0, &**name)).collect()
     }
 
     #[test]
@@ -101,14 +98,14 @@ mod tests {
         let again = clusters.claim(&"a".into(), |name| new.push(Arc::clone(name)));
         assert_eq!((again.id(), new.len()), (id, 1), "one claim serves both");
         assert!(clusters.take_released().is_empty());
-        assert_eq!(names(&clusters), [(id, "a")]);
+        assert_eq!(names(&clusters), [(id.0, "a")]);
         drop(again);
         assert_eq!(clusters.take_released(), ["a".into()]);
         assert!(clusters.take_released().is_empty());
     }
 
     #[test]
-    fn a31_a_number_is_free_only_after_its_release_was_seen() {
+    fn a31_an_id_is_free_only_after_its_release_was_seen() {
         let mut clusters = ClusterClaims::new(Arc::new(NoWake));
         let (a, b) = (clusters.claim(&"a".into(), |_| ()), clusters.claim(&"b".into(), |_| ()));
         drop(a);

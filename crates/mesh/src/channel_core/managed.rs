@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use proxyless_balancer::api::PolicyConfig;
+use proxyless_balancer::api::{ClusterId, PolicyConfig};
 
 use crate::policies::cds::{CdsConfig, CdsSettings};
 use crate::policies::cluster_manager::{ClusterManagerConfig, ManagedCluster};
@@ -32,7 +32,7 @@ impl ManagedClusters {
     /// Sets the clusters, by ascending id. Those that are not stale keep their slice's allocation.
     pub(super) fn update<'a>(
         &mut self,
-        clusters: impl Iterator<Item = (u32, &'a Arc<str>)>,
+        clusters: impl Iterator<Item = (ClusterId, &'a Arc<str>)>,
         xds: &XdsConfig,
         settings: &Arc<CdsSettings>,
     ) {
@@ -66,19 +66,19 @@ mod tests {
     use crate::xds_config::EndpointsState;
 
     #[test]
-    fn only_what_is_about_a_changed_cluster_is_made_anew() {
+    fn only_the_slices_of_changed_clusters_are_rebuilt() {
         let names: Vec<Arc<str>> = ["above", "beside", "below"].map(Arc::from).into();
         let cluster = |name: &str| leaf(name, eds_cluster(), EndpointsState::Missing);
         let old = xds_config([aggregate("above", &["below"]), cluster("beside"), cluster("below")]);
         let settings = Arc::new(settings());
         let mut managed = ManagedClusters::default();
-        managed.update((0..).zip(&names), &old, &settings);
+        managed.update((0..).map(ClusterId).zip(&names), &old, &settings);
         let before = managed.config.clusters.clone();
 
         let mut new = XdsConfig::clone(&old);
         new.clusters.insert("below".into(), Ok(cluster("below")));
         managed.forget(&new.changed_since(&old));
-        managed.update((0..).zip(&names), &new, &settings);
+        managed.update((0..).map(ClusterId).zip(&names), &new, &settings);
         let same: Vec<bool> = before
             .iter()
             .zip(&managed.config.clusters)

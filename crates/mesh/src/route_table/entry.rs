@@ -7,7 +7,7 @@ use http::HeaderMap;
 use proxyless_sans_io::Rng;
 use proxyless_xds::resource::{RetryPolicy, RouteAction, VirtualHost};
 
-use super::hash::CompiledHashPolicy;
+use super::hash::{ChannelHash, CompiledHashPolicy};
 
 /// The settings of a route, with those of its virtual host and listener merged in.
 #[derive(Debug)]
@@ -65,13 +65,13 @@ impl RouteEntry {
         self.auto_host_rewrite
     }
 
-    /// The RPC's hash (gRFC A42). `channel_id` is random and constant for a channel.
+    /// The RPC's hash (gRFC A42).
     #[must_use]
-    pub fn hash(&self, headers: &HeaderMap, channel_id: u64, rng: &mut Rng) -> u64 {
+    pub fn hash(&self, headers: &HeaderMap, channel: ChannelHash, rng: &mut Rng) -> u64 {
         let mut hash: Option<u64> = None;
         for policy in &self.hash_policies {
             // A42: a policy without a result changes nothing; the rotation keeps equal hashes from cancelling out.
-            if let Some(new) = policy.hash(headers, channel_id) {
+            if let Some(new) = policy.hash(headers, channel) {
                 hash = Some(hash.map_or(new, |old| old.rotate_left(1) ^ new));
             }
             // A42: a terminal policy ends the list once there is a hash.

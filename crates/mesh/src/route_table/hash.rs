@@ -6,6 +6,10 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::headers::HeaderSource;
 
+/// The hash of the policy `io.grpc.channel_id`: random, and constant for a channel.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelHash(pub u64);
+
 #[derive(Debug)]
 pub(super) struct CompiledHashPolicy {
     input: Input,
@@ -34,9 +38,9 @@ impl CompiledHashPolicy {
     }
 
     /// `None` if the request has nothing to hash.
-    pub(super) fn hash(&self, headers: &HeaderMap, channel_id: u64) -> Option<u64> {
+    pub(super) fn hash(&self, headers: &HeaderMap, channel: ChannelHash) -> Option<u64> {
         match &self.input {
-            Input::ChannelId => Some(channel_id),
+            Input::ChannelId => Some(channel.0),
             Input::Header { source, rewrite } => {
                 let value = source.value(headers)?;
                 // A42: XXH64 with seed 0.

@@ -23,6 +23,7 @@ use proxyless_xds::resource::{CookieSession, HttpFilter, MILLION, PathMatcher, R
 use self::destinations::{Claims, Destination, Destinations, FilterSource};
 pub use self::entry::RouteEntry;
 pub use self::faults::{Fault, FaultFilter};
+pub use self::hash::ChannelHash;
 use self::headers::CompiledHeader;
 use crate::cluster_claim::ClusterClaim;
 

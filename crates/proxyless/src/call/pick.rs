@@ -75,7 +75,7 @@ impl Call<'_> {
         let cluster = session.as_ref().map_or(selection.cluster, Session::cluster);
         let attributes = CallAttributes {
             cluster: cluster.id(),
-            hash: selection.route.hash(headers, self.shared.channel_id, &mut self.rng),
+            hash: selection.route.hash(headers, self.shared.hash, &mut self.rng),
             auto_host_rewrite: selection.route.auto_host_rewrite(),
             override_host: None,
         };

@@ -145,7 +145,8 @@ fn path_matches(cookie: &str, request: &str) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use proxyless_balancer::api::Wake;
+    use proxyless_balancer::api::ClusterId;
+    use proxyless_balancer::testing::NoWake;
     use proxyless_mesh::route_table::RouteTable;
     use proxyless_sans_io::Rng;
     use proxyless_sans_io::sync::mpsc::channel;
@@ -155,12 +156,6 @@ mod tests {
     };
 
     use super::*;
-
-    struct Asleep;
-
-    impl Wake for Asleep {
-        fn wake(&self) {}
-    }
 
     /// A route by weight to `a` alone, which also contains `b`; a cookie with this path and lifetime.
     fn table(path: &str, ttl: u64) -> RouteTable {
@@ -198,7 +193,7 @@ mod tests {
             filter_overrides: FilterOverrides::default(),
         };
         RouteTable::new(&host, None, &filters, |name| {
-            Arc::new(ClusterClaim::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
+            Arc::new(ClusterClaim::new(ClusterId(0), Arc::clone(name), channel().0, Arc::new(NoWake)))
         })
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::PickResult;
+use proxyless_balancer::api::{ClusterId, PickResult};
 use proxyless_mesh::xds_config::{ClusterEntry, ClusterState, EndpointsState, XdsConfig};
 use proxyless_xds::resource::{ClusterKind, ClusterLoadAssignment};
 
@@ -142,7 +142,7 @@ fn is_definite(mesh: &Mesh, world: &World, cluster: &str) -> bool {
     }
 }
 
-fn reached(world: &mut World, epoch: u64, cluster: u32) -> BTreeSet<SocketAddr> {
+fn reached(world: &mut World, epoch: u64, cluster: ClusterId) -> BTreeSet<SocketAddr> {
     let mut reached = BTreeSet::new();
     for _ in 0..PICKS {
         for result in world.peek(epoch, cluster, 1) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use proxyless_balancer::api::{CallAttributes, PickResult};
+use proxyless_balancer::api::{CallAttributes, ClusterId, PickResult};
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_sans_io::Rng;
 
@@ -76,7 +76,7 @@ fn check_route(
 fn check_cluster(
     world: &mut World,
     plane: &DataPlane,
-    (id, name): (u32, &str),
+    (id, name): (ClusterId, &str),
     rng: &mut Rng,
 ) -> Result<(), Violation> {
     let mesh = &world.control_plane().mesh;
@@ -106,7 +106,7 @@ fn check_cluster(
 }
 
 /// The number of picks per group; `None` if some fail, which other checks cover.
-fn pick(plane: &DataPlane, cluster: u32, groups: &[Group], rng: &mut Rng) -> Option<Vec<u32>> {
+fn pick(plane: &DataPlane, cluster: ClusterId, groups: &[Group], rng: &mut Rng) -> Option<Vec<u32>> {
     let mut found = vec![0; groups.len()];
     let place = |address: &SocketAddr| groups.iter().position(|group| group.addresses.contains(address));
     for _ in 0..PICKS {

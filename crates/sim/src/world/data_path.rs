@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::api::{CallAttributes, Code, HostWait, OverrideHost, PickResult};
+use proxyless_balancer::api::{CallAttributes, ClusterId, Code, HostWait, OverrideHost, PickResult};
 use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_sans_io::Rng;
 
@@ -374,7 +374,7 @@ impl World {
     }
 
     /// Calls a channel's picker `times` times without sending anything; returns the results.
-    pub(crate) fn peek(&mut self, epoch: u64, cluster: u32, times: usize) -> Vec<PickResult> {
+    pub(crate) fn peek(&mut self, epoch: u64, cluster: ClusterId, times: usize) -> Vec<PickResult> {
         let Some(channel) = self.channels.iter().flatten().find(|channel| channel.epoch == epoch) else {
             return Vec::new();
         };

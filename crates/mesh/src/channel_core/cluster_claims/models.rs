@@ -33,7 +33,7 @@ fn a31_the_release_of_a_cluster_is_found() {
     });
 }
 
-/// A cluster that is claimed again while its last claim goes stays, with its number, until that claim goes too.
+/// A cluster that is claimed again while its last claim goes stays, with its id, until that claim goes too.
 #[test]
 fn a31_a_cluster_is_not_released_while_it_is_claimed_again() {
     check(3, || {

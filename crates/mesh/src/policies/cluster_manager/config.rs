@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proxyless_balancer::api::PolicyConfig;
+use proxyless_balancer::api::{ClusterId, PolicyConfig};
 use proxyless_balancer::policy_config;
 
 use super::policy::ClusterManager;
@@ -13,7 +13,7 @@ pub(super) const NAME: &str = "xds_cluster_manager_experimental";
 /// The clusters of routes and RPCs in flight.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterManagerConfig {
-    /// In any order; ids are distinct and small, since pickers index by them.
+    /// In any order; ids are distinct.
     pub clusters: Vec<ManagedCluster>,
 }
 
@@ -21,7 +21,7 @@ pub struct ClusterManagerConfig {
 #[derive(Clone, Debug)]
 pub struct ManagedCluster {
     /// The value of [`proxyless_balancer::api::CallAttributes::cluster`].
-    pub id: u32,
+    pub id: ClusterId,
     /// The name. A different name under the same id is a different cluster.
     pub name: Arc<str>,
     /// The configuration of the child.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proxyless_balancer::api::{PickArgs, PickError, PickResult, Picker};
+use proxyless_balancer::api::{ClusterId, PickArgs, PickError, PickResult, Picker};
 
 /// Passes each pick to the picker of the cluster that the route chose.
 pub(super) struct ClusterPicker {
@@ -11,9 +11,9 @@ pub(super) struct ClusterPicker {
 }
 
 impl ClusterPicker {
-    pub(super) fn new(pickers: impl Iterator<Item = (u32, Arc<dyn Picker>)>) -> Arc<Self> {
+    pub(super) fn new(pickers: impl Iterator<Item = (ClusterId, Arc<dyn Picker>)>) -> Arc<Self> {
         let mut by_id = Vec::new();
-        for (id, picker) in pickers {
+        for (ClusterId(id), picker) in pickers {
             let id = id as usize;
             if by_id.len() <= id {
                 by_id.resize_with(id + 1, || None);
@@ -30,7 +30,7 @@ impl ClusterPicker {
 
 impl Picker for ClusterPicker {
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
-        match self.by_id.get(args.attributes.cluster as usize) {
+        match self.by_id.get(args.attributes.cluster.0 as usize) {
             Some(Some(picker)) => picker.pick(args),
             _ => PickResult::Fail(Arc::clone(&self.unknown)),
         }

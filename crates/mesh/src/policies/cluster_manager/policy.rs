@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    ChildEntry, ChildPolicyView, Children, ConfigError, ConnectivityState, Cx, Deferred, Endpoints, Policy,
-    PolicyConfig, PolicyView, TreeEvent, TreePath, Update, config_of,
+    ChildEntry, ChildPolicyView, Children, ClusterId, ConfigError, ConnectivityState, Cx, Deferred,
+    Endpoints, Policy, PolicyConfig, PolicyView, TreeEvent, TreePath, Update, config_of,
 };
 use proxyless_sans_io::Time;
 
@@ -18,7 +18,7 @@ use crate::targets;
 /// The policy. Children are keyed by id and name, so that a reused id does not inherit another cluster's state.
 #[derive(Default)]
 pub(super) struct ClusterManager {
-    children: Children<(u32, Arc<str>)>,
+    children: Children<(ClusterId, Arc<str>)>,
     /// The last configuration, if no child rejected it.
     accepted: Option<Arc<dyn PolicyConfig>>,
     published: bool,
@@ -32,8 +32,9 @@ impl ClusterManager {
         for (_, entry) in self.children.iter_mut() {
             entry.child.take_dirty();
         }
-        let picker_of =
-            |((id, _), entry): (&(u32, _), &ChildEntry<()>)| (*id, Arc::clone(&entry.child.output().picker));
+        let picker_of = |((id, _), entry): (&(ClusterId, _), &ChildEntry<()>)| {
+            (*id, Arc::clone(&entry.child.output().picker))
+        };
         let pickers = self.children.iter().map(picker_of);
         cx.publish(self.state(), ClusterPicker::new(pickers));
     }
@@ -126,7 +127,7 @@ impl Policy for ClusterManager {
     }
 
     fn describe(&self, now: Time) -> PolicyView {
-        let child = |((_, name), entry): (&(u32, Arc<str>), &ChildEntry<()>)| {
+        let child = |((_, name), entry): (&(ClusterId, Arc<str>), &ChildEntry<()>)| {
             ChildPolicyView::new(&**name, entry.child.describe(now))
         };
         PolicyView::with_children(self.children.iter().map(child).collect())

@@ -2,8 +2,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    CallAttributes, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy, QueuePicker,
-    TreeEvent, TreePath, Update,
+    CallAttributes, ClusterId, ConfigError, ConnectivityState, Cx, FailPicker, PickError, Picker, Policy,
+    QueuePicker, TreeEvent, TreePath, Update,
 };
 use proxyless_balancer::policy_config;
 use proxyless_balancer::testing::{Bench, Picked};
@@ -42,7 +42,7 @@ policy_config!(Stub, "stub", StubPolicy);
 
 fn config(clusters: &[(u32, &'static str, ConnectivityState)]) -> Arc<ClusterManagerConfig> {
     let clusters = clusters.iter().map(|&(id, name, state)| ManagedCluster {
-        id,
+        id: ClusterId(id),
         name: name.into(),
         config: Arc::new(Stub { name, state }),
         slice: None,
@@ -51,7 +51,7 @@ fn config(clusters: &[(u32, &'static str, ConnectivityState)]) -> Arc<ClusterMan
 }
 
 fn pick(bench: &mut Bench, cluster: u32) -> Picked {
-    bench.pick_with(CallAttributes { cluster, ..CallAttributes::default() })
+    bench.pick_with(CallAttributes { cluster: ClusterId(cluster), ..CallAttributes::default() })
 }
 
 fn update(bench: &mut Bench, clusters: &[(u32, &'static str, ConnectivityState)]) {

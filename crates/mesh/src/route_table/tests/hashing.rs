@@ -23,7 +23,11 @@ fn hash(policies: Vec<HashPolicy>, headers: &HeaderMap, rng: &mut Rng) -> u64 {
     let mut route = to("c");
     route.action.as_mut().expect("it forwards").hash_policies = policies;
     let table = table(vec![route]);
-    table.select("/", headers, &mut Rng::new(0)).expect("a route").route.hash(headers, CHANNEL, rng)
+    table.select("/", headers, &mut Rng::new(0)).expect("a route").route.hash(
+        headers,
+        ChannelHash(CHANNEL),
+        rng,
+    )
 }
 
 /// The hash of policies that give one, without random numbers.

@@ -7,7 +7,8 @@ mod selection;
 mod sessions;
 
 use http::{HeaderName, HeaderValue};
-use proxyless_balancer::api::Wake;
+use proxyless_balancer::api::ClusterId;
+use proxyless_balancer::testing::NoWake;
 use proxyless_sans_io::sync::mpsc::channel;
 use proxyless_xds::resource::{
     ClusterSpecifier, FilterOverrides, HeaderMatcher, HeaderValueMatcher, PathMatcher, RouteAction,
@@ -17,14 +18,8 @@ use regex::Regex;
 
 use super::*;
 
-struct Asleep;
-
-impl Wake for Asleep {
-    fn wake(&self) {}
-}
-
 fn claim(name: &Arc<str>) -> Arc<ClusterClaim> {
-    Arc::new(ClusterClaim::new(0, Arc::clone(name), channel().0, Arc::new(Asleep)))
+    Arc::new(ClusterClaim::new(ClusterId(0), Arc::clone(name), channel().0, Arc::new(NoWake)))
 }
 
 fn table(routes: Vec<Route>) -> RouteTable {

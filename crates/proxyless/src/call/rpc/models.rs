@@ -9,6 +9,7 @@ use proxyless_balancer::api::{
 use proxyless_balancer::policies::round_robin;
 use proxyless_balancer::testing::{Bench, address, endpoints};
 use proxyless_mesh::channel_core::DataPlane;
+use proxyless_mesh::route_table::ChannelHash;
 use proxyless_sans_io::sync::check;
 use proxyless_sans_io::sync::loom::future::block_on;
 use proxyless_sans_io::sync::loom::thread;
@@ -34,7 +35,7 @@ fn channel() -> (Arc<Shared>, UnboundedReceiver<Command>) {
         server: "server".into(),
         node: "node".into(),
         published: Arc::new(Published::new()),
-        channel_id: 0,
+        hash: ChannelHash(0),
         commands,
         calls: CallSettings::new(runtime(), RetryOptions::default(), 16 << 10, &XdsCredentials::default()),
     };

@@ -1,6 +1,7 @@
 //! Loom models of the connection requests that pickers send to the policy.
 
-use proxyless_balancer::api::{HandleId, Releases, SignalQueue, Wake};
+use proxyless_balancer::api::{HandleId, Releases, SignalQueue};
+use proxyless_balancer::testing::NoWake;
 use proxyless_sans_io::sync::atomic::AtomicUsize;
 use proxyless_sans_io::sync::check;
 use proxyless_sans_io::sync::loom::thread;
@@ -8,12 +9,6 @@ use proxyless_sans_io::sync::loom::thread;
 use super::super::host_state::HostState;
 use super::super::picker::Row;
 use super::*;
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 fn row(port: u16) -> Arc<Row> {
     let address = SocketAddr::from(([10, 0, 0, 1], port));
