@@ -60,7 +60,7 @@ pub(crate) async fn run(args: ProgramArgs) -> Result<(), BoxError> {
 fn proxyless_channel(args: &ProgramArgs) -> Result<proxyless::XdsChannel, BoxError> {
     let mut builder = proxyless::XdsChannel::builder(&args.target);
     if let Some(keepalive) = args.keepalive_ms.map(std::time::Duration::from_millis) {
-        builder = builder.keepalive(keepalive, keepalive);
+        builder = builder.keepalive_interval(keepalive).keepalive_timeout(keepalive);
     }
     Ok(builder.build()?)
 }

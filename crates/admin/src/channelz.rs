@@ -223,7 +223,7 @@ fn trace_event(event: &Event, channel: &ChannelView) -> ChannelTraceEvent {
     };
     let subchannel = event.subchannel.and_then(|id| channel.subchannels.iter().find(|c| c.id == id));
     ChannelTraceEvent {
-        description: event.what.clone(),
+        description: event.description.clone(),
         severity: severity.into(),
         timestamp: Some(event.time.into()),
         child_ref: subchannel.map(|subchannel| ChildRef::SubchannelRef(subchannel_ref(subchannel))),
@@ -237,7 +237,7 @@ fn details(channel: &ChannelView, address: SocketAddr) -> impl Iterator<Item = &
         root.walk(&mut |node| details.extend(&node.details));
     }
     let address = address.to_string();
-    details.into_iter().filter(move |detail| detail.of.split(',').any(|of| of == address))
+    details.into_iter().filter(move |detail| detail.subject.split(',').any(|subject| subject == address))
 }
 
 /// channelz has no other place for it than the trace: it is the last event while it holds.

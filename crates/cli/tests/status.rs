@@ -119,7 +119,7 @@ async fn a27_57_a50_a75_24_load_detection_and_sessions_are_shown() -> TestResult
     let session = format!("session {}: state READY, health UNKNOWN, last used ", rig.backend.address());
     assert!(tree.contains(&session), "{tree}");
     let json = rig.status(&["--tree", "--json"]).await?;
-    assert!(json.contains(r#""what": "session""#) || json.contains(r#""what":"session""#), "{json}");
+    assert!(json.contains(r#""kind": "session""#) || json.contains(r#""kind":"session""#), "{json}");
     Ok(())
 }
 

@@ -160,13 +160,20 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Probes connections with HTTP/2 PINGs every `interval` while RPCs are in flight, and closes a connection that does
-    /// not answer within `timeout`. Off by default: servers may refuse frequent probes. On GOAWAY(too_many_pings) the
-    /// interval is doubled, up to ten minutes. Intervals below 10 s are clamped to 10 s (gRFC A8).
-    pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
+    /// Enables keepalive: connections with RPCs in flight are probed with an HTTP/2 PING every `interval`, and closed
+    /// if the answer takes longer than the [`keepalive_timeout`](Self::keepalive_timeout). Off by default: servers may
+    /// refuse frequent probes. On GOAWAY(too_many_pings) the interval is doubled, up to ten minutes. Intervals below
+    /// 10 s are clamped to 10 s (gRFC A8).
+    pub fn keepalive_interval(mut self, interval: Duration) -> Self {
         // A8: shorter intervals could overload a server with many clients.
         const SHORTEST: Duration = Duration::from_secs(10);
         self.connection.keepalive_interval = Some(interval.max(SHORTEST));
+        self
+    }
+
+    /// Sets the time limit for the answer to a keepalive PING; 20 seconds by default. It has no effect without a
+    /// [`keepalive_interval`](Self::keepalive_interval).
+    pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
         self.connection.keepalive_timeout = timeout;
         self
     }
@@ -413,10 +420,8 @@ mod tests {
     #[test]
     fn a8_keepalive_interval_is_ten_seconds_at_least() {
         let kept = |seconds| {
-            let timeout = Duration::from_secs(1);
-            let builder = XdsChannelBuilder::new("xds:///x").keepalive(Duration::from_secs(seconds), timeout);
-            assert_eq!(builder.connection.keepalive_timeout, timeout);
-            builder.connection.keepalive_interval
+            let interval = Duration::from_secs(seconds);
+            XdsChannelBuilder::new("xds:///x").keepalive_interval(interval).connection.keepalive_interval
         };
         assert_eq!(kept(1), Some(Duration::from_secs(10)));
         assert_eq!(kept(11), Some(Duration::from_secs(11)));

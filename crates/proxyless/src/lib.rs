@@ -70,7 +70,8 @@
 //! let channel = XdsChannel::builder("xds:///greeter")
 //!     .bootstrap(Bootstrap::from_json(&control_plane.bootstrap_json())?)
 //!     .connect_timeout(Duration::from_secs(5))
-//!     .keepalive(Duration::from_secs(30), Duration::from_secs(10))
+//!     .keepalive_interval(Duration::from_secs(30))
+//!     .keepalive_timeout(Duration::from_secs(10))
 //!     .idle_timeout(None)
 //!     .build()?;
 //! let mut request = Request::new(EchoRequest::new("hello"));
@@ -145,7 +146,7 @@
 //!
 //! **Suspension** (a laptop that sleeps, a virtual machine that is paused) stops the clock that all timers use:
 //! timeouts and deadlines are longer by that time. Connections that died meanwhile are noticed when something is sent
-//! on them, within 20 seconds at most, or by [keepalive](XdsChannelBuilder::keepalive); call
+//! on them, within 20 seconds at most, or by [keepalive](XdsChannelBuilder::keepalive_interval); call
 //! [`XdsChannel::reset_connect_backoff`] after waking up to reconnect without waiting for the backoff.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

@@ -37,7 +37,7 @@ async fn a_report_has_calls_tree_connections_and_events() -> TestResult {
     for part in ["any path → cluster", "xds_cluster_impl READY", &backend.address().to_string()] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
-    let told: Vec<_> = report.events.iter().map(|event| event.what.as_str()).collect();
+    let told: Vec<_> = report.events.iter().map(|event| event.description.as_str()).collect();
     for part in ["asked for Listener", "new ClusterLoadAssignment cluster in use", "connected", "→ READY"] {
         assert!(told.iter().any(|what| what.contains(part)), "{part} is missing in {told:#?}");
     }
@@ -59,7 +59,7 @@ async fn a_failover_and_a_reconnect_are_events_and_reasons() -> TestResult {
     let back = async { while ask(&channel).await.ok().as_deref() != Some("near") {} };
     tokio::time::timeout(PATIENCE, back).await?;
     let report = channel.describe().await.ok_or("no report")?;
-    let told: Vec<_> = report.events.iter().map(|event| event.what.clone()).collect();
+    let told: Vec<_> = report.events.iter().map(|event| event.description.clone()).collect();
     let expected = [
         format!("{}: connected", near.address()),
         "cluster: failed over from priority 0 to priority 1".to_owned(),
@@ -97,7 +97,7 @@ async fn calls_in_flight_and_calls_without_a_connection_are_counted() -> TestRes
     assert_eq!(report.calls.failed, 1);
     assert_eq!(report.calls.in_flight(), 0);
     let error = report.events.iter().find(|event| event.severity == Severity::Error).ok_or("no error")?;
-    assert!(error.what.contains("Cluster cluster: does not exist"), "{}", error.what);
+    assert!(error.description.contains("Cluster cluster: does not exist"), "{}", error.description);
     Ok(())
 }
 

@@ -173,7 +173,7 @@ impl Child {
         let changed = self.changed.map(|Changed { at, from, cause }| StateChange {
             age: now.since(at),
             from,
-            why: reason(from, node.state, cause, failure.as_deref()),
+            reason: reason(from, node.state, cause, failure.as_deref()),
         });
         node.set_changed(changed);
         node.error = failure.or(node.error);

@@ -28,12 +28,22 @@ pub trait PolicyConfig: Any + Debug + Send + Sync {
 
 /// The reason why a policy rejected an update. It keeps its previous configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{policy}: {why}")]
+#[error("{policy}: {reason}")]
 pub struct ConfigError {
     /// The policy that rejected the update.
     pub policy: &'static str,
-    /// The error.
-    pub why: String,
+    /// The problems found.
+    pub reason: String,
+}
+
+impl ConfigError {
+    /// An error that lists all `problems`, if there are any.
+    ///
+    /// # Errors
+    /// If there are problems.
+    pub fn unless_empty(policy: &'static str, problems: &[String]) -> Result<(), Self> {
+        if problems.is_empty() { Ok(()) } else { Err(Self { policy, reason: problems.join("; ") }) }
+    }
 }
 
 /// Downcasts the configuration to the type of the policy.
@@ -46,7 +56,7 @@ pub fn config_of<'a, T: PolicyConfig>(
 ) -> Result<&'a T, ConfigError> {
     config.as_any().downcast_ref().ok_or_else(|| ConfigError {
         policy,
-        why: format!("was given the configuration of {}", config.policy_name()),
+        reason: format!("was given the configuration of {}", config.policy_name()),
     })
 }
 

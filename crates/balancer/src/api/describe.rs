@@ -71,7 +71,7 @@ pub struct StateChange {
     /// The previous state.
     pub from: ConnectivityState,
     /// The cause of the change.
-    pub why: String,
+    pub reason: String,
 }
 
 /// An endpoint.
@@ -210,9 +210,9 @@ mod tests {
         }
     }
 
-    fn changed(seconds: u64, why: &str) -> Option<StateChange> {
+    fn changed(seconds: u64, reason: &str) -> Option<StateChange> {
         let age = Duration::from_secs(seconds);
-        Some(StateChange { age, from: ConnectivityState::Connecting, why: why.into() })
+        Some(StateChange { age, from: ConnectivityState::Connecting, reason: reason.into() })
     }
 
     #[test]

@@ -14,10 +14,10 @@ use super::fields::Plain;
 #[non_exhaustive]
 pub struct Detail {
     /// The kind: `ejected`, `session`, `load`, `sweep`.
-    pub what: String,
+    pub kind: String,
     /// The subject, by address or name. Empty if it is the policy itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub of: String,
+    pub subject: String,
     /// Numbers and states, the most important first. Names of durations end in `_seconds` or `_seconds_ago`.
     #[serde(default, skip_serializing_if = "Fields::is_empty")]
     pub fields: Fields,
@@ -27,8 +27,8 @@ impl Detail {
     /// A detail without fields.
     #[doc(hidden)]
     #[must_use]
-    pub fn new(what: &str, of: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), of: of.into(), fields: Fields::default() }
+    pub fn new(kind: &str, subject: impl Into<String>) -> Self {
+        Self { kind: kind.to_owned(), subject: subject.into(), fields: Fields::default() }
     }
 
     /// Adds a field.
@@ -49,9 +49,9 @@ impl Detail {
 
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        if !self.of.is_empty() {
-            write!(f, " {}", self.of)?;
+        f.write_str(&self.kind)?;
+        if !self.subject.is_empty() {
+            write!(f, " {}", self.subject)?;
         }
         for (at, (name, value)) in self.fields.iter().enumerate() {
             let (name, unit) = if let Some(name) = name.strip_suffix("_seconds_ago") {
@@ -85,6 +85,6 @@ mod tests {
         );
         let text = serde_json::to_string(&detail).unwrap();
         assert_eq!(serde_json::from_str::<Detail>(&text).unwrap(), detail);
-        assert_eq!(serde_json::to_string(&Detail::new("sweep", "")).unwrap(), r#"{"what":"sweep"}"#);
+        assert_eq!(serde_json::to_string(&Detail::new("sweep", "")).unwrap(), r#"{"kind":"sweep"}"#);
     }
 }

@@ -53,11 +53,11 @@ impl PolicyView {
     fn text(&self, above: Option<&Self>) -> String {
         let policy = self.policy.strip_suffix("_experimental").unwrap_or(&self.policy);
         let mut text = format!("{policy} {}", self.state);
-        if let Some(StateChange { age, why, .. }) = &self.changed
+        if let Some(StateChange { age, reason, .. }) = &self.changed
             && above.is_none_or(|above| above.changed != self.changed)
         {
             // Writing to a string does not fail.
-            let _ = write!(text, " for {} ({why})", Age(age.as_secs_f64()));
+            let _ = write!(text, " for {} ({reason})", Age(age.as_secs_f64()));
         }
         text
     }
@@ -191,7 +191,7 @@ mod tests {
         let changed = StateChange {
             age: Duration::from_millis(3210),
             from: ConnectivityState::Connecting,
-            why: "connected".into(),
+            reason: "connected".into(),
         };
         let leaf = PolicyView {
             policy: "round_robin".into(),

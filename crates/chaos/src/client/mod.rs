@@ -161,7 +161,7 @@ fn builder(load: &Load, channel: Channel) -> Result<XdsChannelBuilder, Box<dyn E
         .dns_min_interval(Duration::from_secs(1))
         .dns_resolver(Names::new(load));
     Ok(match channel.keepalive() {
-        Some((interval, timeout)) => builder.keepalive(interval, timeout),
+        Some((interval, timeout)) => builder.keepalive_interval(interval).keepalive_timeout(timeout),
         None => builder,
     })
 }

@@ -26,7 +26,7 @@ pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigE
             Arc::new(PickFirstConfig { shuffle_address_list: *shuffle_address_list, ..Default::default() })
         }
         other => {
-            return Err(ConfigError { policy: "xds", why: format!("policy {other:?} is not supported") });
+            return Err(ConfigError { policy: "xds", reason: format!("policy {other:?} is not supported") });
         }
     })
 }

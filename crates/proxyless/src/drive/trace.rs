@@ -177,9 +177,9 @@ impl Trace {
     pub(super) fn events(&self, mut id: impl FnMut(SubchannelId) -> Option<u64>) -> Vec<Event> {
         let mut connected = BTreeSet::new();
         let event = |(time, entry): &(Time, Entry)| {
-            let (severity, subchannel, what) = entry.describe(&mut connected);
+            let (severity, subchannel, description) = entry.describe(&mut connected);
             let subchannel = subchannel.and_then(&mut id);
-            Event { time: clock::wall_time(*time), severity, what, subchannel }
+            Event { time: clock::wall_time(*time), severity, description, subchannel }
         };
         self.entries.iter().map(event).collect()
     }
@@ -273,7 +273,7 @@ mod tests {
             trace.connection(id, address, &ConnectionEvent::Ready(Arc::new(())));
             trace.connection(id, address, &ConnectionEvent::Closed("reset".into()));
         }
-        let events: Vec<String> = trace.events(|_| None).into_iter().map(|event| event.what).collect();
+        let events: Vec<String> = trace.events(|_| None).into_iter().map(|event| event.description).collect();
         let what = ["connecting", "connected", "connection lost: reset", "reconnecting", "reconnected"];
         assert_eq!(events[..5], what.map(|what| format!("127.0.0.1:1: {what}")));
     }
@@ -290,7 +290,8 @@ mod tests {
         trace.restarted(1);
         connect(&mut trace);
         let events = trace.events(|subchannel| Some(subchannel.0));
-        let events: Vec<_> = events.iter().map(|event| (event.subchannel, event.what.as_str())).collect();
+        let events: Vec<_> =
+            events.iter().map(|event| (event.subchannel, event.description.as_str())).collect();
         let expected = [
             (None, "127.0.0.1:1: connecting"),
             (None, "127.0.0.1:1: connected"),
@@ -309,7 +310,7 @@ mod tests {
         trace.policy(PolicyEvent::FailedOver { cluster: "c".into(), from: "eu".into(), to: "us".into() });
         let events = trace.events(|_| None);
         assert_eq!(
-            (events[0].severity, events[0].what.as_str()),
+            (events[0].severity, events[0].description.as_str()),
             (Severity::Warning, "c: failed over from eu to us")
         );
     }
@@ -323,7 +324,7 @@ mod tests {
         let events = trace.events(|_| None);
         assert_eq!(events.len(), 2);
         assert_eq!(
-            (events[1].severity, events[1].what.as_str()),
+            (events[1].severity, events[1].description.as_str()),
             (Severity::Error, "channel CONNECTING → TRANSIENT_FAILURE")
         );
     }

@@ -144,8 +144,8 @@ pub struct Event {
     pub time: SystemTime,
     /// The severity.
     pub severity: Severity,
-    /// A description of the event.
-    pub what: String,
+    /// A sentence for people.
+    pub description: String,
     /// The id of the subchannel concerned, if any.
     #[serde(rename = "connection", default, skip_serializing_if = "Option::is_none")]
     pub subchannel: Option<u64>,

@@ -208,7 +208,10 @@ fn large_requests_that_are_answered_without_a_reset_give_their_places_to_others(
 fn keepalive_finds_a_frozen_backend() {
     simulate(10, async {
         let (interval, timeout) = (Duration::from_secs(10), Duration::from_secs(5));
-        let world = World::start_with("keepalive", |builder| builder.keepalive(interval, timeout)).await;
+        let world = World::start_with("keepalive", |builder| {
+            builder.keepalive_interval(interval).keepalive_timeout(timeout)
+        })
+        .await;
         let load = Load::start(&world.channel, Rate::per_second(3));
         sleep(Duration::from_secs(2)).await;
         let frozen = &world.backends[0];

@@ -181,7 +181,7 @@ async fn a_channel_whose_driver_panics_is_rebuilt() -> TestResult {
     assert_eq!((circuits(), plane.streams_opened()), (0, 1));
 
     let report = until_report(&channel, |report| report.restarts > 0).await;
-    let events: Vec<_> = report.events.iter().map(|event| event.what.as_str()).collect();
+    let events: Vec<_> = report.events.iter().map(|event| event.description.as_str()).collect();
     let mut rest = events.iter();
     for what in [
         "channel CONNECTING → READY",

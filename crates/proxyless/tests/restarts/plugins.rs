@@ -220,7 +220,8 @@ async fn load_is_reported_after_the_xds_client_panicked_in_its_load_reports() ->
     let load = plane.wait_load(NAME, |load| load.succeeded == 5).await?;
     assert_eq!((load.issued, load.failed), (5, 0));
     let report = until_report(&channel, |_| true).await;
-    let panics = report.events.iter().filter(|event| event.what.contains("the xDS client panicked")).count();
+    let panics =
+        report.events.iter().filter(|event| event.description.contains("the xDS client panicked")).count();
     assert_eq!((panics, report.restarts), (2, 0));
     Ok(())
 }

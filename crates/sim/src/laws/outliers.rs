@@ -132,14 +132,14 @@ fn shown(channel: &SimChannel, cluster: &str, now: Time) -> Result<BTreeSet<Stri
     let clusters = tree.root.into_iter().flat_map(|root| root.children);
     let below = clusters.filter(|child| child.name == cluster).flat_map(|child| child.node.children);
     let mut ejected = BTreeSet::new();
-    for detail in below.flat_map(|child| child.node.details).filter(|detail| detail.what == "ejected") {
+    for detail in below.flat_map(|child| child.node.details).filter(|detail| detail.kind == "ejected") {
         let seconds = detail.fields.get("for_seconds").and_then(|value| value.as_f64()).unwrap_or(f64::MAX);
         // The shown values are rounded.
         let longest = (MAX_EJECTION_TIME + MAX_SWEEP_INTERVAL).as_secs_f64() + 0.1;
         Violation::unless(seconds <= longest, "every ejection ends", || {
-            format!("{cluster}: {} is ejected for {seconds} s", detail.of)
+            format!("{cluster}: {} is ejected for {seconds} s", detail.subject)
         })?;
-        ejected.insert(detail.of);
+        ejected.insert(detail.subject);
     }
     Ok(ejected)
 }

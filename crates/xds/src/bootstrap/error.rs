@@ -16,12 +16,12 @@ pub struct BootstrapProblem {
     /// The JSON path, such as `xds_servers[0].server_uri`; empty if the text as a whole is invalid.
     pub path: String,
     /// The description of the problem.
-    pub why: String,
+    pub reason: String,
 }
 
 impl BootstrapProblem {
-    pub(super) fn new(path: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { path: path.into(), why: why.into() }
+    pub(super) fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { path: path.into(), reason: reason.into() }
     }
 }
 
@@ -46,11 +46,11 @@ impl BootstrapError {
 impl fmt::Display for BootstrapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "xDS bootstrap from {}: ", self.source)?;
-        for (i, BootstrapProblem { path, why }) in self.problems.iter().enumerate() {
+        for (i, BootstrapProblem { path, reason }) in self.problems.iter().enumerate() {
             let separator = if i == 0 { "" } else { "; " };
             match path.as_str() {
-                "" => write!(f, "{separator}{why}")?,
-                path => write!(f, "{separator}{path}: {why}")?,
+                "" => write!(f, "{separator}{reason}")?,
+                path => write!(f, "{separator}{path}: {reason}")?,
             }
         }
         Ok(())

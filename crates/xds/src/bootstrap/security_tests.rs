@@ -36,7 +36,7 @@ fn provider(config: Value) -> Value {
 #[track_caller]
 fn problems(json: &Value, expected: &[(&str, &str)]) {
     let error = parse(json, &all()).expect_err("the bootstrap should be invalid");
-    let found: Vec<_> = error.problems().iter().map(|one| (one.path.as_str(), one.why.as_str())).collect();
+    let found: Vec<_> = error.problems().iter().map(|one| (one.path.as_str(), one.reason.as_str())).collect();
     assert_eq!(found.len(), expected.len(), "{found:?}");
     for ((path, why), (expected_path, expected_why)) in found.iter().zip(expected) {
         assert_eq!(path, expected_path, "{why}");

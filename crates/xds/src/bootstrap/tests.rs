@@ -32,7 +32,7 @@ fn with_server(field: &str, value: Value) -> Result<Bootstrap, BootstrapError> {
 }
 
 fn problems(result: Result<Bootstrap, BootstrapError>) -> Vec<(String, String)> {
-    result.unwrap_err().problems().iter().map(|p| (p.path.clone(), p.why.clone())).collect()
+    result.unwrap_err().problems().iter().map(|p| (p.path.clone(), p.reason.clone())).collect()
 }
 
 fn one_problem(result: Result<Bootstrap, BootstrapError>, path: &str, why: &str) {

@@ -70,7 +70,7 @@ impl Policy for Priority {
         }
         self.choose(&mut errors, cx);
         drop(removed);
-        if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
+        ConfigError::unless_empty(NAME, &errors)
     }
 
     fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
@@ -299,5 +299,5 @@ impl Given {
 
 fn good_config(config: &Arc<dyn PolicyConfig>) -> Result<&PriorityConfig, ConfigError> {
     let config: &PriorityConfig = config_of(NAME, config)?;
-    config.problems().map_or(Ok(config), |why| Err(ConfigError { policy: NAME, why }))
+    config.problems().map_or(Ok(config), |reason| Err(ConfigError { policy: NAME, reason }))
 }

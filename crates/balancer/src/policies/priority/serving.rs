@@ -16,7 +16,7 @@ pub(super) struct Serving {
 
 struct Since {
     at: Time,
-    why: String,
+    reason: String,
 }
 
 impl Serving {
@@ -33,7 +33,7 @@ impl Serving {
         let is_lower = place(&before)? < place(name)?;
         let (cluster, from, to) = (Arc::clone(&config.cluster), config.label(&before), config.label(name));
         let how = if is_lower { "failed over" } else { "moved up" };
-        self.since = Some(Since { at: now, why: format!("{how} from {from}") });
+        self.since = Some(Since { at: now, reason: format!("{how} from {from}") });
         Some(match is_lower {
             true => PolicyEvent::FailedOver { cluster, from, to },
             false => PolicyEvent::MovedUp { cluster, from, to },
@@ -42,7 +42,7 @@ impl Serving {
 
     /// The change that made it serve, unless it was the first.
     pub(super) fn change(&self, now: Time) -> Option<StateChange> {
-        let Since { at, why } = self.since.as_ref()?;
-        Some(StateChange { age: now.since(*at), from: ConnectivityState::Ready, why: why.clone() })
+        let Since { at, reason } = self.since.as_ref()?;
+        Some(StateChange { age: now.since(*at), from: ConnectivityState::Ready, reason: reason.clone() })
     }
 }

@@ -401,7 +401,7 @@ fn bad_configuration_is_refused_with_all_its_problems() {
     let mut bad = config(&rig.world, &["a"]);
     bad.priorities.extend([Arc::from("x"), Arc::from("a")]);
     let error = rig.update(bad.clone(), Endpoints::none()).unwrap_err();
-    assert_eq!(error.why, r#"priority "x" names no child; priority "a" is listed twice"#);
+    assert_eq!(error.reason, r#"priority "x" names no child; priority "a" is listed twice"#);
     assert_eq!(rig.state(), TransientFailure);
     update(&mut rig, &["a"]);
     rig.say("a", Ready);
@@ -485,7 +485,7 @@ fn a56_a_change_of_the_child_that_serves_is_an_event_and_the_reason_of_the_state
     assert!(rig.cx.events.is_empty(), "nobody serves yet");
     rig.say("us", Ready);
     assert_eq!(rig.cx.events, ["shop: failed over from eu to us"]);
-    let why = |rig: &Rig| rig.describe().changed.map(|changed| changed.why);
+    let why = |rig: &Rig| rig.describe().changed.map(|changed| changed.reason);
     assert_eq!(why(&rig).as_deref(), Some("failed over from eu"));
     rig.say("eu", Ready);
     assert_eq!(rig.cx.events.last().map(String::as_str), Some("shop: moved up from us to eu"));

@@ -57,7 +57,7 @@ impl Policy for WeightedTarget {
             self.publish(cx);
         }
         drop(removed);
-        if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
+        ConfigError::unless_empty(NAME, &errors)
     }
 
     fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
@@ -179,5 +179,5 @@ impl Counted {
 
 fn good_config(config: &Arc<dyn PolicyConfig>) -> Result<&WeightedTargetConfig, ConfigError> {
     let config: &WeightedTargetConfig = config_of(NAME, config)?;
-    config.problems().map_or(Ok(config), |why| Err(ConfigError { policy: NAME, why }))
+    config.problems().map_or(Ok(config), |reason| Err(ConfigError { policy: NAME, reason }))
 }

@@ -243,7 +243,7 @@ fn weight_zero_is_refused() {
     let mut rig = rig();
     let bad = config(&rig.world, &[("a", 0)]);
     let error = rig.update(bad.clone(), Endpoints::none()).unwrap_err();
-    assert_eq!((error.why.as_str(), rig.state()), (r#"the weight of target "a" is 0"#, TransientFailure));
+    assert_eq!((error.reason.as_str(), rig.state()), (r#"the weight of target "a" is 0"#, TransientFailure));
     update(&mut rig, &[("a", 1)]);
     rig.say("a", Ready);
     assert!(rig.update(bad, Endpoints::none()).is_err());

@@ -75,11 +75,11 @@ fn routes_clusters_priorities_localities_and_endpoints_are_shown() {
     assert_eq!(tree.to_string().matches("error: connection refused").count(), 1, "{tree}");
     assert!(near.node.error.is_none(), "{tree}");
     assert_eq!(
-        near.node.changed.as_ref().map(|changed| changed.why.as_str()),
+        near.node.changed.as_ref().map(|changed| changed.reason.as_str()),
         Some("connection refused"),
         "{tree}"
     );
-    let why = priority.changed.as_ref().map(|changed| changed.why.as_str());
+    let why = priority.changed.as_ref().map(|changed| changed.reason.as_str());
     assert_eq!(why, Some("failed over from priority 0"), "{tree}");
 }
 

@@ -68,9 +68,9 @@ impl Layer for Cds {
                 return Ok(());
             }
             None => {
-                let why = format!("the configuration has no cluster {}", config.cluster);
-                self.fail(&why, below, cx);
-                return Err(ConfigError { policy: NAME, why });
+                let reason = format!("the configuration has no cluster {}", config.cluster);
+                self.fail(&reason, below, cx);
+                return Err(ConfigError { policy: NAME, reason });
             }
         };
         match &state.state {
@@ -148,10 +148,10 @@ impl Cds {
         below.update(&update, self, cx)
     }
 
-    fn fail(&mut self, why: &str, below: &mut Below, cx: &mut dyn Cx) {
+    fn fail(&mut self, reason: &str, below: &mut Below, cx: &mut dyn Cx) {
         self.reset();
         below.clear();
-        cx.publish(ConnectivityState::TransientFailure, FailPicker::new(PickError::unavailable(why)));
+        cx.publish(ConnectivityState::TransientFailure, FailPicker::new(PickError::unavailable(reason)));
     }
 
     fn reset(&mut self) {

@@ -101,7 +101,7 @@ impl Policy for ClusterManager {
         if !same_clusters || !self.published || self.any_dirty() {
             self.publish(cx);
         }
-        if errors.is_empty() { Ok(()) } else { Err(ConfigError { policy: NAME, why: errors.join("; ") }) }
+        ConfigError::unless_empty(NAME, &errors)
     }
 
     fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
