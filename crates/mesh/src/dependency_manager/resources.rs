@@ -66,6 +66,18 @@ pub(super) enum News {
     Some,
 }
 
+/// Defines a method per resource type that returns the result of a watch: `None` if there is none yet.
+macro_rules! accessors {
+    ($($method:ident: $kind:ident,)*) => {$(
+        pub(super) fn $method(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<$kind>>> {
+            self.result(ResourceType::$kind, name, |resource| match resource {
+                Resource::$kind(resource) => Some(resource),
+                _ => None,
+            })
+        }
+    )*};
+}
+
 impl Resources {
     /// Handles an event and returns its effect.
     pub(super) fn on_event(&mut self, watch: WatchId, event: WatchEvent) -> News {
@@ -126,39 +138,12 @@ impl Resources {
         ended
     }
 
-    pub(super) fn listener(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<Listener>>> {
-        self.result(ResourceType::Listener, name, |resource| match resource {
-            Resource::Listener(listener) => Some(listener),
-            _ => None,
-        })
-    }
-
-    pub(super) fn route_config(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<RouteConfiguration>>> {
-        self.result(ResourceType::RouteConfiguration, name, |resource| match resource {
-            Resource::RouteConfiguration(routes) => Some(routes),
-            _ => None,
-        })
-    }
-
-    pub(super) fn cluster(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<Cluster>>> {
-        self.result(ResourceType::Cluster, name, |resource| match resource {
-            Resource::Cluster(cluster) => Some(cluster),
-            _ => None,
-        })
-    }
-
-    pub(super) fn endpoints(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<ClusterLoadAssignment>>> {
-        self.result(ResourceType::ClusterLoadAssignment, name, |resource| match resource {
-            Resource::ClusterLoadAssignment(assignment) => Some(assignment),
-            _ => None,
-        })
-    }
-
-    pub(super) fn aggregate(&self, name: &Arc<str>) -> Option<ResourceResult<&Arc<AggregateClusterConfig>>> {
-        self.result(ResourceType::AggregateClusterConfig, name, |resource| match resource {
-            Resource::AggregateClusterConfig(children) => Some(children),
-            _ => None,
-        })
+    accessors! {
+        listener: Listener,
+        route_config: RouteConfiguration,
+        cluster: Cluster,
+        endpoints: ClusterLoadAssignment,
+        aggregate: AggregateClusterConfig,
     }
 
     /// The problem of a resource that is still in use.

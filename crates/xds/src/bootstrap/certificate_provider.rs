@@ -97,9 +97,8 @@ fn certificate_provider(
     )?;
     // A65-05: a provider without certificates is useless.
     if files.identity.is_none() && files.roots.is_none() {
-        let why = "must have certificate_file or ca_certificate_file";
-        problems.add(&entry.path_of("config"), why);
-        return None;
+        let reason = "must have certificate_file or ca_certificate_file";
+        return problems.fail(&entry.path_of("config"), reason);
     }
     Some(CertificateProvider::FileWatcher(files))
 }
@@ -139,13 +138,11 @@ pub(super) fn certificate_files(
         if gates.mtls_spiffe { path("spiffe_trust_bundle_map_file", problems) } else { Ok(None) };
     let refresh_interval = match config.field("refresh_interval") {
         None => Some(DEFAULT_REFRESH_INTERVAL),
-        Some(field) => field.string(problems).and_then(|text| match duration(text) {
-            Some(interval) => Some(interval),
-            None => {
-                let why = format!("{text:?} is not a duration such as \"600s\" or \"1.5s\"");
-                problems.add(field.path(), why);
-                None
-            }
+        Some(field) => field.string(problems).and_then(|text| {
+            duration(text).or_else(|| {
+                let reason = format!("{text:?} is not a duration such as \"600s\" or \"1.5s\"");
+                problems.fail(field.path(), reason)
+            })
         }),
     };
     // A87-09: with a trust bundle map the CA certificates are ignored.

@@ -34,7 +34,6 @@ pub(super) fn channel_creds(
     options: &BootstrapOptions,
     problems: &mut Problems,
 ) -> Option<ChannelCreds> {
-    let path = entry.path_of("channel_creds");
     let entries = match entry.field("channel_creds") {
         None => Vec::new(),
         Some(field) => field.list(problems)?,
@@ -58,7 +57,7 @@ pub(super) fn channel_creds(
         };
     }
     let supported = supported.join(", ");
-    let why = match types.as_slice() {
+    let reason = match types.as_slice() {
         [] => format!("none given; supported: {supported}"),
         types => {
             // A27-20: it is behind a cargo feature.
@@ -70,8 +69,7 @@ pub(super) fn channel_creds(
             format!("none of the types {types:?} is supported; supported: {supported}{hint}")
         }
     };
-    problems.add(&path, why);
-    None
+    problems.fail(&entry.path_of("channel_creds"), reason)
 }
 
 /// A97-12, A97-13: all supported entries apply, and those of other types are ignored. A97-16: behind its gate only the

@@ -18,8 +18,14 @@ pub(super) struct Place<'a> {
 pub(super) struct Problems(pub(super) Vec<BootstrapProblem>);
 
 impl Problems {
-    pub(super) fn add(&mut self, path: &str, why: impl Into<String>) {
-        self.0.push(BootstrapProblem::new(path, why));
+    pub(super) fn add(&mut self, path: &str, reason: impl Into<String>) {
+        self.0.push(BootstrapProblem::new(path, reason));
+    }
+
+    /// Records a problem; returns `None`, the value of an invalid field.
+    pub(super) fn fail<T>(&mut self, path: &str, reason: impl Into<String>) -> Option<T> {
+        self.add(path, reason);
+        None
     }
 
     fn wrong_kind(&mut self, place: &Place<'_>, wanted: &str) {
@@ -117,15 +123,10 @@ impl<'a> Place<'a> {
     /// A string field that must be present and not empty.
     pub(super) fn required_string(&self, name: &str, problems: &mut Problems) -> Option<&'a str> {
         let Some(field) = self.field(name) else {
-            problems.add(&self.path_of(name), format!("is missing{}", self.misspelt(name)));
-            return None;
+            return problems.fail(&self.path_of(name), format!("is missing{}", self.misspelt(name)));
         };
         let text = field.string(problems)?;
-        if text.is_empty() {
-            problems.add(field.path(), "is empty");
-            return None;
-        }
-        Some(text)
+        if text.is_empty() { problems.fail(field.path(), "is empty") } else { Some(text) }
     }
 }
 

@@ -136,10 +136,7 @@ pub(super) fn parse(
     let uri = entry.required_string("server_uri", problems);
     let target = uri.and_then(|uri| match ServerTarget::parse(uri) {
         Ok(target) => Some(target),
-        Err(why) => {
-            problems.add(&entry.path_of("server_uri"), why);
-            None
-        }
+        Err(reason) => problems.fail(&entry.path_of("server_uri"), reason),
     });
     let channel_creds = channel_creds(entry, options, problems);
     let call_creds = call_creds(entry, options, problems);

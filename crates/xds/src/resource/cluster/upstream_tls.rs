@@ -54,14 +54,12 @@ pub(super) fn upstream_tls(at: &Field<'_>, proto: &TransportSocket) -> Option<Up
     let extension = Extension::read(&at_config, config)?;
     // A29-07: no other transport socket is supported.
     if extension.type_name != wire::UpstreamTlsContext::full_name() {
-        at_config.reject(format!("the transport socket {} is not supported", extension.type_name));
-        return None;
+        return at_config.fail(format!("the transport socket {} is not supported", extension.type_name));
     }
     let proto: wire::UpstreamTlsContext = extension.decode(&at_config)?;
     // A29-03: a cluster that requires TLS must not be served in plaintext.
     if at.context().certificate_providers.is_none() {
-        at.reject("TLS to endpoints is not supported by this client");
-        return None;
+        return at.fail("TLS to endpoints is not supported by this client");
     }
     context(&at_config, &proto)
 }
@@ -141,14 +139,10 @@ fn validation(
         }
         // A29-10: SDS is not supported.
         Some(ValidationContextType::ValidationContextSdsSecretConfig(_)) => {
-            at.field("validation_context_sds_secret_config").reject("is not supported");
-            return None;
+            return at.field("validation_context_sds_secret_config").fail("is not supported");
         }
         // A29-10: the server's certificate must be validated.
-        _ => {
-            at.reject("must have validation_context or combined_validation_context");
-            return None;
-        }
+        _ => return at.fail("must have validation_context or combined_validation_context"),
     };
     reject_unsupported(at, context);
     Some((roots(at, context, predecessor), san_matchers(at, context)))
@@ -181,8 +175,7 @@ fn instance_name(at: &Field<'_>, name: &str) -> Option<Arc<str>> {
     if known.is_some_and(|known| known.contains(name)) {
         return Some(name.into());
     }
-    at.field("instance_name").reject(format!("{name:?} is not a certificate provider of the bootstrap"));
-    None
+    at.field("instance_name").fail(format!("{name:?} is not a certificate provider of the bootstrap"))
 }
 
 /// A29-29: fields that must not be ignored, because that would weaken security. A29-30: others are ignored.

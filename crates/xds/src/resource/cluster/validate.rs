@@ -107,8 +107,7 @@ fn idle_timeout(at: &Field<'_>, proto: &TypedExtensionConfig) -> Option<Duration
     let at = at.field("typed_config");
     let extension = Extension::read(&at, proto.typed_config.as_ref())?;
     if extension.type_name != HttpProtocolOptions::full_name() {
-        at.reject(format!("{} is not HttpProtocolOptions", extension.type_name));
-        return None;
+        return at.fail(format!("{} is not HttpProtocolOptions", extension.type_name));
     }
     let options: HttpProtocolOptions = extension.decode(&at)?;
     let idle_timeout = options.common_http_protocol_options?.idle_timeout?;

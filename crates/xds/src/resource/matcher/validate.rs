@@ -79,8 +79,7 @@ pub(crate) fn string_matcher(at: &Field<'_>, proto: &matcher::StringMatcher) -> 
             StringMatchKind::Regex(full_match(&at.field("safe_regex").field("regex"), &regex.regex)?)
         }
         Some(MatchPattern::Custom(_)) | None => {
-            at.reject("must have exact, prefix, suffix, safe_regex or contains");
-            return None;
+            return at.fail("must have exact, prefix, suffix, safe_regex or contains");
         }
     };
     // A63: `ignore_case` does not apply to a regex.
@@ -93,8 +92,7 @@ fn full_match(at: &Field<'_>, pattern: &str) -> Option<Regex> {
     let pattern = re2::unquote(pattern);
     // Parsed on its own first: a pattern like `a)|(b` is valid only inside the anchoring group.
     if let Err(error) = regex_syntax::Parser::new().parse(&pattern) {
-        at.reject(format!("is not a valid regex: {error}"));
-        return None;
+        return at.fail(format!("is not a valid regex: {error}"));
     }
     build(at, &format!("^(?:{pattern})$"))
 }
