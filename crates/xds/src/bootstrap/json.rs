@@ -27,10 +27,6 @@ impl Problems {
         self.add(path, reason);
         None
     }
-
-    fn wrong_kind(&mut self, place: &Place<'_>, wanted: &str) {
-        self.add(&place.path, format!("must be {wanted}, is {}", kind(place.value)));
-    }
 }
 
 impl<'a> Place<'a> {
@@ -55,27 +51,16 @@ impl<'a> Place<'a> {
     }
 
     pub(super) fn object(&self, problems: &mut Problems) -> Option<&'a Map<String, Value>> {
-        let object = self.value.as_object();
-        if object.is_none() {
-            problems.wrong_kind(self, "an object");
-        }
-        object
+        self.typed("an object", self.value.as_object(), problems)
     }
 
     pub(super) fn string(&self, problems: &mut Problems) -> Option<&'a str> {
-        let string = self.value.as_str();
-        if string.is_none() {
-            problems.wrong_kind(self, "a string");
-        }
-        string
+        self.typed("a string", self.value.as_str(), problems)
     }
 
     /// The elements of a list.
     pub(super) fn list(&self, problems: &mut Problems) -> Option<Vec<Place<'a>>> {
-        let Some(list) = self.value.as_array() else {
-            problems.wrong_kind(self, "a list");
-            return None;
-        };
+        let list = self.typed("a list", self.value.as_array(), problems)?;
         let element = |(i, value)| Place { path: format!("{}[{i}]", self.path), value };
         Some(list.iter().enumerate().map(element).collect())
     }
@@ -87,6 +72,11 @@ impl<'a> Place<'a> {
             (key.as_str(), Place { path: format!("{}[{key:?}]", self.path), value })
         };
         object.iter().map(entry).collect()
+    }
+
+    /// `found`, or a problem: the value has a different type.
+    fn typed<T>(&self, wanted: &str, found: Option<T>, problems: &mut Problems) -> Option<T> {
+        found.or_else(|| problems.fail(&self.path, format!("must be {wanted}, is {}", kind(self.value))))
     }
 
     /// A field, if this is an object that contains it.
