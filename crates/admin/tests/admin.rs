@@ -1,4 +1,4 @@
-//! The admin port: what else it serves, and to whom.
+//! The admin port: channelz, health and the live page, and the clients that it accepts.
 
 mod common;
 
@@ -163,7 +163,7 @@ async fn resources_are_there_as_json() -> TestResult {
         serde_json::from_str(&get(&rig, "/proxyless/resources.json").await?.1)?;
     assert_eq!((clients.len(), clients[0].node.as_str(), clients[0].resources.len()), (1, "testkit-node", 4));
     assert!(clients[0].resources.iter().all(|resource| resource.updated.is_some()));
-    // The counter names the type of what was rejected, although its name could not be read.
+    // The counter has the type of the rejected resource, although its name could not be read.
     let clusters = clients[0].updates.iter().find(|updates| updates.kind == "Cluster").ok_or("no counter")?;
     assert_eq!((clusters.valid, clusters.invalid), (1, 1));
     Ok(())

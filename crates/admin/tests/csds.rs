@@ -168,7 +168,7 @@ async fn a40_07_08_10_12_one_resource_that_does_not_decode_hides_no_other() -> T
     Ok(())
 }
 
-/// Plays the example of A40: endpoints a, b, c; then {a, bad b}; then {b, c}. Gives what is shown after each step:
+/// Plays the example of A40: endpoints a, b, c; then {a, bad b}; then {b, c}. Returns the dump after each step:
 /// status, version, rejected version and reason.
 async fn play_the_table(mode: NackMode) -> [[(Status, String, Option<(String, String)>); 3]; 3] {
     let rig = Rig::start().await;
@@ -249,7 +249,7 @@ async fn a40_09_what_is_no_response_changes_nothing() -> TestResult {
     let _channel = rig.connected().await;
     let before = rig.fetch().await;
     rig.plane.send_bytes(&b"\x0a\xff"[..]);
-    // The stream goes on: what comes after it is taken in.
+    // The stream continues, and later requests are answered.
     rig.plane.set(eds_cluster("cluster").max_requests(7));
     let version = rig.plane.version(CDS);
     rig.wait_for(CDS, "cluster", "the new version", |r| r.version_info == version).await;

@@ -62,7 +62,7 @@ fn allocations_on(bench: &mut Bench) -> usize {
         ticket.finish(Code::Ok);
         true
     };
-    // The first look into a slot sets up what the thread keeps; the first pick of an IDLE child sends a signal.
+    // The first read of a slot initialises thread-local state; the first pick of an IDLE child sends a signal.
     assert!((0..100).filter(|_| pick()).count() > 0, "nothing is READY");
     let before = ALLOCATIONS.with(Cell::get);
     (0..1_000).for_each(|_| {

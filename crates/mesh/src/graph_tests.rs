@@ -48,7 +48,7 @@ fn leaves(resolution: &Resolution, root: &str) -> String {
 fn flattened(resolution: &Resolution, root: &str) -> Flattened {
     match &resolution.roots[root] {
         Root::Aggregate(flattened) => flattened.clone(),
-        other => panic!("{root} is no aggregate with leaves: {other:?}"),
+        other => panic!("{root} is not an aggregate with leaves: {other:?}"),
     }
 }
 

@@ -207,8 +207,8 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Sets who decides how connections to backends are secured (gRFC A29): by default the control plane, with TLS for
-    /// the clusters that have TLS settings and plaintext for all others.
+    /// Sets the source of the TLS settings of connections to backends (gRFC A29): by default the control plane, with TLS
+    /// for the clusters that have TLS settings and plaintext for all others.
     ///
     /// With the default, a control plane that takes the TLS settings of a cluster away makes its connections plaintext.
     /// A program that must never send plaintext says so:

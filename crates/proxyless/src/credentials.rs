@@ -1,10 +1,10 @@
-//! The credentials of a channel: who decides how its connections to backends are secured (gRFC A29).
+//! The credentials of a channel: the source of the TLS settings of its connections to backends (gRFC A29).
 
 use proxyless_mesh::security::ClusterTls;
 
 use crate::bootstrap::CertificateFiles;
 
-/// Who decides how the connections of a channel to its backends are secured; see
+/// The source of the TLS settings of a channel's connections to its backends; see
 /// [`XdsChannelBuilder::credentials`](crate::XdsChannelBuilder::credentials).
 ///
 /// The connection to the management server is secured as its `channel_creds` in the bootstrap say.

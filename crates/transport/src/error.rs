@@ -112,8 +112,8 @@ impl BodyError {
         match code {
             _ if error.is_io() => Self { reset: None, reason: shared.why_lost() },
             Some(code) if error.is_reset() => {
-                let who = if error.is_remote() { "server" } else { "client" };
-                let reason = format!("the {who} reset the stream with {}", CodeName(code));
+                let peer = if error.is_remote() { "server" } else { "client" };
+                let reason = format!("the {peer} reset the stream with {}", CodeName(code));
                 Self { reset: Some(code), reason }
             }
             _ if error.is_remote() => Self { reset: None, reason: shared.why_sent_away() },

@@ -1,10 +1,10 @@
-//! What fuzz targets reach that is otherwise private. Not part of the API.
+//! Private parts that fuzz targets call. Not part of the API.
 
 use crate::GoAway;
 use crate::frame_parser::{Event, FrameParser};
 use crate::sent_frames::SentFrames;
 
-/// What the frame tap finds in the bytes of a server.
+/// The results of the frame tap for the bytes of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// SETTINGS, with the limit of streams and the window, where they are given.
@@ -17,7 +17,7 @@ pub enum Received {
     TooManyInterim,
 }
 
-/// What the tap finds in bytes from a server that arrive in these parts.
+/// The results of the tap for bytes from a server that arrive in these parts.
 pub fn received<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<Received> {
     let mut parser = FrameParser::default();
     let mut found = Vec::new();

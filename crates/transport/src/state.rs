@@ -189,7 +189,7 @@ impl Shared {
         self.close();
     }
 
-    /// A write failed. The connection takes no more requests, while what the server sent before is still read.
+    /// A write failed. The connection takes no more requests, while data that the server sent before is still read.
     pub(crate) fn on_write_failed(&self, reason: String) {
         self.facts().write_failure.get_or_insert_with(|| reason.clone());
         self.go_away_because(reason);

@@ -56,7 +56,7 @@ impl<B> Upload<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    /// Starts the upload: does what can be done at once, and leaves the rest to a task.
+    /// Starts the upload: sends as much as possible at once, and leaves the rest to a task.
     pub(crate) fn begin(body: B, stream: SendStream<Bytes>, cx: &mut Context<'_>, shared: &Shared) -> Rest {
         let free = shared.initial_send_window();
         let mut upload = Self { body, stream, chunk: None, free };

@@ -1,4 +1,4 @@
-//! What it takes to become READY, and how attempts fail.
+//! Connection attempts: the conditions for READY, and the failures.
 
 mod support;
 

@@ -75,7 +75,7 @@ async fn requests_that_are_answered_early_hold_no_places() {
         sent.await.expect("no panic").expect("a response");
         let reset = server.read_kind(RST_STREAM).await;
         assert_eq!((reset.stream, &reset.payload[..]), (stream, &8_u32.to_be_bytes()[..]));
-        // What has come is given back to the connection, as every server does.
+        // Received bytes are returned to the connection's window, as every server does.
         server.write(WINDOW_UPDATE, 0, 0, &65_535_u32.to_be_bytes()).await;
     }
     call(&connection, &mut server).await;
@@ -102,7 +102,7 @@ async fn paused_readers_do_not_hold_up_other_calls() {
     // The stream windows count from then on.
     server.write(SETTINGS, ACK, 0, &[]).await;
     let mut paused = Vec::new();
-    // What the server may send in all, as far as it knows.
+    // The total that the server may send, as far as it knows.
     let mut window = 65_535_u64;
     for number in 0..40 {
         let sent = tokio::spawn(connection.send(ping()));

@@ -61,7 +61,7 @@ async fn a_peer_that_reads_slowly_is_not_given_up() {
         server.0.read_exact(&mut [0; 1_000]).await.expect("the client is there");
     }
     assert!(connection.is_open(), "{connection:?}");
-    // What is read meanwhile is not parsed as frames any more.
+    // Bytes read meanwhile are no longer parsed as frames.
     server.respond(stream, END_STREAM).await;
     large.await.expect("no panic").expect("a response");
 }

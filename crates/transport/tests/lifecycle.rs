@@ -343,7 +343,7 @@ async fn keepalive_probes_only_while_a_stream_is_open() {
     let live = tokio::spawn(connection.send(ping()));
     let stream = server.next_request().await;
     let mut heard = tokio::time::Instant::now();
-    // An answer lets the interval begin anew.
+    // An answer restarts the interval.
     for _ in 0..3 {
         let probe = server.read_kind(support::PING).await;
         let quiet = heard.elapsed();
@@ -358,7 +358,7 @@ async fn keepalive_probes_only_while_a_stream_is_open() {
     assert!(connection.is_open());
 }
 
-/// However long it is, in gRPC's other languages the longest means never.
+/// In gRPC's other languages the longest interval means never.
 #[tokio::test(start_paused = true)]
 async fn keepalive_may_take_for_ever() {
     for (interval, timeout) in
@@ -391,7 +391,7 @@ async fn keepalive_may_take_for_ever() {
     }
 }
 
-/// A pipe that shows nothing of what has arrived while it is held.
+/// A pipe that hides incoming bytes while it is held.
 struct Held {
     io: DuplexStream,
     held: Arc<AtomicBool>,

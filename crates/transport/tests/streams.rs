@@ -1,4 +1,4 @@
-//! Requests: what comes of them, how many there may be, and how they are cancelled.
+//! Requests: their results, their concurrency limit and their cancellation.
 
 mod support;
 
@@ -239,7 +239,7 @@ async fn what_is_read_is_given_back_to_the_server() {
     }
 }
 
-/// However little each of many streams has read: a connection's window is for those who read on.
+/// Streams that are not read do not use up the connection's window for those that are.
 #[tokio::test]
 async fn a_reader_that_waits_holds_nothing_back() {
     let (connection, mut server) = raw(&[]).await;
@@ -270,7 +270,7 @@ async fn a_reader_that_waits_holds_nothing_back() {
     assert!(updated);
 }
 
-/// What nobody reads any more is given back, however the reader left.
+/// The window of unread data is returned, no matter how the reader ended.
 #[tokio::test]
 async fn responses_that_are_given_up_hold_nothing_back() {
     const CHUNK: usize = 16 << 10;

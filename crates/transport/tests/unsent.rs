@@ -90,7 +90,7 @@ async fn requests_of_a_connection_that_this_side_gives_up_have_failed() {
     assert!(matches!(error, SendError::Failed { reset: None, .. }), "{error:?}");
 }
 
-/// As TLS may: what it was given has left, and then it fails over something else.
+/// Like TLS: the bytes it was given have been sent, and then it fails for a different reason.
 struct FailsLate {
     io: TcpStream,
     fails: Arc<AtomicBool>,
@@ -148,7 +148,7 @@ async fn requests_in_a_write_that_failed_are_not_taken_for_unsent() {
     assert!(matches!(error, SendError::Failed { reset: None, .. }), "{error:?}");
 }
 
-/// A server that resets what it cannot have seen does not make it safe to send that elsewhere, time and again.
+/// A reset of a stream that the server cannot have seen does not make it safe to resend the request repeatedly.
 #[tokio::test]
 async fn a_reset_of_a_request_that_did_not_leave_is_a_failure() {
     let (connection, mut server, stream, _first) = one_on_the_wire(0).await;
@@ -159,8 +159,8 @@ async fn a_reset_of_a_request_that_did_not_leave_is_a_failure() {
     assert!(matches!(error, SendError::Failed { reset: Some(8), .. }), "{error:?}");
 }
 
-/// Wherever the bytes are cut and whoever ends the connection: the server never gets what counts as unsent, not even
-/// from what h2 still had in its hands.
+/// At every position of the cut, and for both sides that end the connection: the server never gets an unsent request,
+/// not even from the buffers of h2.
 #[tokio::test]
 async fn what_is_unsent_never_arrives() {
     for budget in 0..120 {

@@ -102,7 +102,7 @@ async fn a_body_larger_than_the_window_waits_in_a_task() {
     let stream = server.next_request().await;
     assert_eq!(read_data(&mut server, 65_535).await, 0);
     assert_eq!(connection.tasks().len(), 2);
-    // Exactly what is missing: the end must not wait for more.
+    // Exactly the missing bytes: the end must not wait for more.
     widen(&mut server, stream, 200_000 - 65_535).await;
     assert_eq!(read_data(&mut server, 200_000 - 65_535).await, END_STREAM);
     server.respond(stream, END_STREAM).await;

@@ -1,6 +1,6 @@
 //! Bounds on the client's memory, whatever a management server sends.
 
-/// Limits on what a management server may send. Anything above a limit is rejected, with an error that says so.
+/// Limits on the responses of a management server. Anything above a limit is rejected, with an error that names it.
 ///
 /// The defaults are far above the needs of any mesh, and low enough that a faulty server cannot exhaust memory.
 ///

@@ -1,4 +1,4 @@
-//! What a management server sends takes memory in proportion to its length, however it is composed.
+//! Responses take memory in proportion to their length, for every composition.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -71,7 +71,7 @@ fn assignment(name: &str, endpoints: &[u8]) -> Vec<u8> {
     [field(1, name.as_bytes()), field(2, &locality)].concat()
 }
 
-/// The most that a core held while it worked on the response, and what it answered.
+/// The peak memory of a core while it handled the response, and its answer.
 fn peak(of: ResourceType, response: Bytes, mode: NackMode) -> (isize, String) {
     let bootstrap = Bootstrap::builder().server("xds.test:1").node_id("n").build().expect("a bootstrap");
     let mut config = XdsCoreConfig::new(&bootstrap, Gates::default(), 1);

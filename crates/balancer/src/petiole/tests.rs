@@ -12,7 +12,7 @@ fn bench(endpoints: &Endpoints) -> Bench {
 
 #[test]
 fn a_changed_weight_does_not_restart_the_search_for_a_connection() {
-    // With two addresses, the second is tried in a while: a search that began anew would put that off.
+    // With two addresses, the second is tried in a while: a restarted search would delay that.
     let at = |weight| Endpoint { weight, ..endpoint_at(&[address(1), address(2)]) };
     let mut bench = bench(&Endpoints::of([at(1)]));
     let deadline = bench.tree().next_deadline();

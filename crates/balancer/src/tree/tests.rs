@@ -464,7 +464,7 @@ fn connections_that_come_up_together_make_one_picker() {
     }
     assert_eq!(PUBLISHED.get(), 2);
     assert_eq!(bench.picked(100).len(), 100, "all are in it");
-    // What is lost together goes together, and at once.
+    // Connections that are lost together are released together, and at once.
     let lost: Vec<_> = first
         .iter()
         .map(|&(subchannel, attempt, _)| (subchannel, attempt, ConnectionEvent::Closed("gone".into())))

@@ -191,7 +191,7 @@ impl fmt::Display for Reports {
     }
 }
 
-/// What stands above the table.
+/// The heading of the table.
 pub(super) const HEADER: &str =
     "load heard by control plane    issued  succeeded   failed  client: answered   failed";
 

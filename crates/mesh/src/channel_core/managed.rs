@@ -87,6 +87,6 @@ mod tests {
                 Arc::ptr_eq(before.slice.as_ref().unwrap(), after.slice.as_ref().unwrap())
             })
             .collect();
-        assert_eq!(same, [false, true, false], "the leaf and what is above it");
+        assert_eq!(same, [false, true, false], "the leaf and the aggregate above it");
     }
 }

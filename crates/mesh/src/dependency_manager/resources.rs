@@ -183,7 +183,7 @@ impl Watched {
     /// Records that the resource is unusable.
     fn fail(&mut self, error: &ResourceError) {
         let unreachable = error.kind.is_about_server();
-        // An unreachable server does not invalidate what it said before.
+        // An unreachable server does not invalidate its earlier results.
         if unreachable && !self.unreachable && matches!(self.result, Some(Err(_))) {
             return;
         }

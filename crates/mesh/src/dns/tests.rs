@@ -194,7 +194,7 @@ fn a37_37_failures_are_retried_with_growing_delays_until_one_succeeds() {
     bed.request();
     bed.fail();
     bed.advance(Duration::from_millis(1_200));
-    assert_eq!(bed.queries.len(), 18, "the backoff has begun anew");
+    assert_eq!(bed.queries.len(), 18, "the backoff has restarted");
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn endpoints_that_did_not_change_stay_the_same_in_memory() {
     };
     let first: Vec<u16> = (1..=20).collect();
     let before = flat(&mut table, &first);
-    // One moved, one gone, one new, and a run of new ones that is longer than what is looked through.
+    // One moved, one gone, one new, and a run of new ones that is longer than the search window.
     let second: Vec<u16> = [1, 2, 99, 4, 5, 7, 8, 98].into_iter().chain(9..=12).chain(90..=97).collect();
     let after = flat(&mut table, &second);
     for (number, endpoint) in second.iter().zip(&after) {

@@ -30,7 +30,7 @@ enum Kind {
     Shared(Arc<Mutex<State>>),
 }
 
-/// The source of a body, with what was read from it.
+/// The source of a body, with the frames read from it.
 struct State {
     source: tonic::body::Body,
     /// The source has ended. Polling it again may panic.
@@ -99,7 +99,7 @@ impl Replay {
 }
 
 impl Kind {
-    /// Reads what the source has ready.
+    /// Reads the frames that the source has ready.
     async fn read(mut source: tonic::body::Body, limit: usize) -> Self {
         let mut poll = async || poll_fn(|cx| Poll::Ready(Pin::new(&mut source).poll_frame(cx))).await;
         let (first, ahead) = match poll().await {

@@ -40,7 +40,7 @@ impl ConnectionSecurity {
                 Some(EndpointTls { tls, hostname }) => {
                     (TlsSettings::Upstream(Arc::clone(tls)), hostname.as_deref())
                 }
-                // A29-03: never less than what was asked for.
+                // A29-03: never weaker than requested.
                 None => {
                     return AttemptConnector::refused("the security settings of the endpoint are unknown");
                 }

@@ -1,4 +1,4 @@
-//! What holds whatever servers do: everything recovers in time, nothing is stormed, nothing is kept.
+//! Invariants under all faults: everything recovers in time, servers are not flooded, nothing leaks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

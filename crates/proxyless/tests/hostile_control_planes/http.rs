@@ -195,7 +195,7 @@ async fn answers_that_are_not_grpc() {
         ),
         ("OK at once", headers(END_STREAM, &[(":status", "200"), ("grpc-status", "0")])),
         ("UNIMPLEMENTED", headers(END_STREAM, &[(":status", "200"), ("grpc-status", "12")])),
-        ("a status that is no number", headers(END_STREAM, &[(":status", "200"), ("grpc-status", "x")])),
+        ("a status that is not a number", headers(END_STREAM, &[(":status", "200"), ("grpc-status", "x")])),
         ("no status", headers(0, &[("content-type", "application/grpc")])),
         ("informational, a thousand times", headers(0, &[(":status", "103")]).repeat(1000)),
         ("informational at the end", headers(END_STREAM, &[(":status", "103")])),

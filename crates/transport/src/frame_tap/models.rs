@@ -20,7 +20,7 @@ fn request() -> Vec<u8> {
     [&[0; 24][..], &[0, 0, 2, 1, 4, 0, 0, 0, 1, 0x88, 0x88]].concat()
 }
 
-/// What the socket does with the next write.
+/// The socket's reaction to the next write.
 #[derive(Clone, Copy)]
 enum Taking {
     /// Takes so many bytes.
@@ -29,14 +29,14 @@ enum Taking {
     AllAndFails,
 }
 
-/// What happened at the socket.
+/// An event at the socket.
 #[derive(Default)]
 struct Seen {
     bytes: usize,
     failed: bool,
 }
 
-/// A socket. What the server can see is counted under loom's lock: exact, and part of what loom explores.
+/// A socket. The bytes visible to the server are counted under loom's lock: exact, and part of loom's state space.
 struct Socket {
     takes: std::vec::IntoIter<Taking>,
     seen: Arc<Mutex<Seen>>,

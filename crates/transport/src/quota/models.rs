@@ -166,7 +166,7 @@ fn a_socket_that_goes_on_ends_the_congestion() {
                 model.quota.abandon(stream);
             })
         });
-        // What the task of the connection does when the socket has taken everything.
+        // As the connection's task does when the socket has accepted everything.
         model.quota.set_socket(Socket::Writable);
         model.quota.on_all_written();
         callers.into_iter().for_each(|caller| caller.join().unwrap());

@@ -144,7 +144,7 @@ fn abandoned_streams_are_limited_while_the_socket_is_blocked() {
     assert_eq!(quota.line().abandoned.len(), 0);
 }
 
-/// However threads interleave, the books balance in the end.
+/// For all interleavings of threads, the final counts add up.
 #[test]
 fn moving_limits_under_load_lose_no_stream() {
     let quota = Arc::new(limited(8));

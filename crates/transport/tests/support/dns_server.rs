@@ -8,7 +8,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 
-/// What becomes of a question.
+/// The handling of a question.
 pub(crate) enum Reply {
     /// Records with their times to live.
     Records(Vec<(Name, u32, RData)>),

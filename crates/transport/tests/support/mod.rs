@@ -1,4 +1,4 @@
-//! Servers that do exactly what a test says, frame by frame.
+//! Servers that are scripted frame by frame.
 
 #![allow(dead_code, clippy::expect_used)]
 
@@ -32,7 +32,7 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const ACK: u8 = 1;
 
-/// A request body: what is queued, then (if open) what comes through the channel.
+/// A request body: the queued frames, then (if open) those from the channel.
 pub(crate) struct TestBody {
     queued: VecDeque<Bytes>,
     more: Option<mpsc::UnboundedReceiver<Bytes>>,
@@ -194,7 +194,7 @@ pub(crate) async fn raw(settings: &[u8]) -> (Connection<TestBody>, Raw<TcpStream
     raw_with(&TcpConnector::default(), settings).await
 }
 
-/// Like [`raw`], on what `connector` opens.
+/// Like [`raw`], on a stream opened by `connector`.
 pub(crate) async fn raw_with<B>(connector: &dyn Connector, settings: &[u8]) -> (Connection<B>, Raw<TcpStream>)
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -287,7 +287,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
         self.read_kind(HEADERS).await.stream
     }
 
-    /// Whatever the client has sent is read: it answered a PING sent after it. Returns the frames.
+    /// Reads everything that the client has sent, up to its answer to a PING. Returns the frames.
     pub(crate) async fn sync(&mut self) -> Vec<RawFrame> {
         self.write(PING, 0, 0, b"sync1234").await;
         let mut frames = Vec::new();

@@ -1,4 +1,4 @@
-//! What the caller of the parser supports.
+//! The features that the caller of the parser supports.
 
 use crate::Gates;
 

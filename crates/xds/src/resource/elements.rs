@@ -47,7 +47,7 @@ const CLUSTERS: &[Nested] = &[Lists(&[1])];
 /// Of Metadata: its maps.
 const METADATA: &[Nested] = &[Lists(&[1, 2])];
 
-/// Of a CertificateValidationContext: SAN matchers, and what is not supported.
+/// Of a CertificateValidationContext: SAN matchers, and unsupported lists.
 const VALIDATION: &[Nested] = &[Lists(&[2, 3, 9, 15])];
 
 /// Of an UpstreamTlsContext: the lists of its parameters, certificates, protocols and validation contexts.
@@ -78,7 +78,8 @@ const CLUSTER: &[Nested] = &[
 /// Of a RetryPolicy: predicates and headers.
 const RETRY: &[Nested] = &[Lists(&[5, 9, 10, 12])];
 
-/// Of a Route: what is not in [`ROUTES`]. In its match, its action with weighted clusters and retries, and itself.
+/// Of a Route: the lists that are not in [`ROUTES`], in its match, its action with weighted clusters and retries, and
+/// itself.
 const OTHER_OF_ROUTE: &[Nested] = &[
     Message(1, &[Lists(&[7, 13, 16, 17])]),
     Message(

@@ -12,7 +12,7 @@ use crate::api::{CallCounts, use_stripe};
 fn the_heir_of_a_slot_gets_every_count() {
     check(3, || {
         let heir = Arc::new(CallCounter::default());
-        // Loom's, so that it knows what an `Arc` orders.
+        // Loom's `Arc`, so that loom knows the ordering it implies.
         let slot = LoomArc::new(ConnectionSlot::with_heir(Arc::clone(&heir)));
         let calls: Vec<_> = (0..2)
             .map(|stripe| {

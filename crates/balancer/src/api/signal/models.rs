@@ -33,7 +33,7 @@ fn queue() -> (SignalQueue, Arc<Bell>) {
     (SignalQueue::new(Arc::clone(&bell) as Arc<dyn Wake>), bell)
 }
 
-/// A raise is never lost: the tree is woken, and then finds it. However many raise at once, it is found once.
+/// A raise is never lost: the tree is woken, and then finds it. Concurrent raises are found once.
 #[test]
 fn a_raise_wakes_the_tree_and_is_found() {
     check(3, || {
@@ -46,7 +46,7 @@ fn a_raise_wakes_the_tree_and_is_found() {
     });
 }
 
-/// What has been lowered can be raised again: a pick that finds what the policy published after it had acted is heard.
+/// A lowered signal can be raised again: a pick with the picker that the policy published in response is not lost.
 #[test]
 fn a_signal_that_was_lowered_can_be_raised_again() {
     check(3, || {

@@ -17,7 +17,7 @@ use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Sweeps every second; ejects what fails at all, for ten seconds, up to half of the endpoints.
+/// Sweeps every second; ejects every failing endpoint, for ten seconds, up to half of the endpoints.
 fn detection() -> EjectionSettings {
     EjectionSettings {
         interval: SECOND,
@@ -175,7 +175,7 @@ fn a50_turned_off_all_return_at_once_and_calls_are_not_counted() {
     calls(&mut bench, 20, &[address(2)]);
     bench.update(round_robin(detection()), endpoints(1..=2));
     bench.advance(SECOND);
-    assert_eq!(bench.picked(4), set(1..=2), "what failed before detection began does not count");
+    assert_eq!(bench.picked(4), set(1..=2), "failures before detection was enabled do not count");
     assert_eq!(ejection_time(&mut bench), 11, "the multiplier was reset");
 }
 
@@ -190,7 +190,7 @@ fn a50_a_new_interval_counts_from_the_beginning_of_the_running_one() {
     assert_eq!(bench.picked(4), set(1..=2));
     bench.advance(Duration::from_nanos(1));
     assert_eq!(bench.picked(4), set([1]));
-    // Shorter than what has passed: at once.
+    // Shorter than the elapsed time: at once.
     bench.advance(SECOND * 4);
     bench.update(round_robin(EjectionSettings { base_ejection_time: SECOND, ..every(2) }), endpoints(1..=2));
     bench.advance(Duration::ZERO);

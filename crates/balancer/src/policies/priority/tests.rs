@@ -176,7 +176,7 @@ fn x_14_one_choice_after_all_children_are_updated() {
     rig.say("a", TransientFailure);
     rig.say("a", Ready);
     rig.say("b", TransientFailure);
-    // The update swaps who is READY. A choice between the updates of a and b would go on to c.
+    // The update swaps the READY child. A choice between the updates of a and b would move on to c.
     on_update(&rig, "a", TransientFailure);
     on_update(&rig, "b", Ready);
     rig.world.log();
@@ -203,7 +203,7 @@ fn x_15_deactivated_child_is_kept_fifteen_minutes() {
     rig.advance(MILLISECOND);
     assert!(!rig.exists("b"));
     rig.say("a", TransientFailure);
-    assert!(rig.exists("b"), "and is made anew when needed");
+    assert!(rig.exists("b"), "and is created again when needed");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn x_15_reactivated_child_stays() {
     assert_eq!(rig.pick(), "b READY", "at once, since it was kept");
     rig.world.log();
     rig.advance(RETENTION * 2);
-    assert_eq!(rig.world.log(), Vec::<String>::new(), "neither dropped nor made anew");
+    assert_eq!(rig.world.log(), Vec::<String>::new(), "neither dropped nor created again");
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn bad_configuration_is_refused_with_all_its_problems() {
     update(&mut rig, &["a"]);
     rig.say("a", Ready);
     assert!(rig.update(bad, Endpoints::none()).is_err());
-    assert_eq!(rig.pick(), "a READY", "it goes on with what it had");
+    assert_eq!(rig.pick(), "a READY", "it keeps its previous configuration");
 }
 
 #[test]

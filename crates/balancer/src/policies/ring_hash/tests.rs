@@ -167,7 +167,7 @@ fn a61_order_of_addresses_does_not_make_another_endpoint() {
     bench.take_effects();
     bench.update(config, list(&[address(2), address(1)]));
     assert_eq!(bench.take_effects(), []);
-    // It has moved on the ring, to the places of what is its first address now.
+    // It has moved on the ring, to the positions of its new first address.
     assert_eq!(pick_of(&mut bench, address(2)), Picked::Target(address(1)));
 }
 

@@ -1,4 +1,4 @@
-//! What people see of a channel.
+//! The human-readable description of a channel.
 
 use proxyless_balancer::api::{CallCounts, CallTicket, Code, ConnectivityState, PolicyView};
 use proxyless_xds::resource::{Cluster, LrsServer, ResourceType};

@@ -1,4 +1,4 @@
-//! What is counted for load reports, and for whom.
+//! The counters of load reports, and the clusters that they belong to.
 
 use std::sync::Arc;
 
@@ -160,7 +160,7 @@ fn x_13_a27_106_drops_are_counted_by_category_and_circuit_drops_without() {
     let before = world.loads[0].view().categories["everything"];
     assert!(matches!(world.rpc("/s/m"), Rpc::Dropped(_)));
     assert!(matches!(world.rpc("/s/m"), Rpc::Dropped(_)));
-    assert_eq!(world.loads.len(), 1, "new drops are no reason for a new store");
+    assert_eq!(world.loads.len(), 1, "new drop categories do not need a new store");
     let view = world.loads[0].view();
     assert_eq!(view.uncategorized, 1);
     assert_eq!(view.categories, [("everything".into(), before + 2)].into());
@@ -242,7 +242,7 @@ fn a27_57_counters_of_a_locality_go_with_its_last_subchannel() {
     world.set_endpoints("e", assignment(vec![vec![locality("last", 1, [1])]]));
     let store = Arc::clone(&world.loads[0]);
     let held = |store: &LoadStore| {
-        // What is not held is forgotten as soon as it has been reported.
+        // Stores without users are dropped as soon as they have been reported.
         let regions = store.view().localities.into_keys().filter(|locality| {
             // The store and this test.
             Arc::strong_count(&store.locality(locality)) > 2

@@ -1,4 +1,4 @@
-//! Whole channels under virtual time, in a world that does what the test says.
+//! Whole channels under virtual time, in a scripted world.
 
 mod circuits;
 mod describe;

@@ -26,7 +26,7 @@ use crate::dns::{DnsAnswer, DnsConfig, QueryId};
 use crate::policies::cluster_impl::CircuitRegistry;
 use crate::security::ClusterTls;
 
-/// What a backend does with a connection attempt.
+/// A backend's reaction to a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backend {
     Accepts,
@@ -43,7 +43,7 @@ struct Connection {
     deadline: Time,
 }
 
-/// What became of an RPC's first steps.
+/// The result of routing and picking an RPC.
 #[derive(Debug)]
 pub(super) enum Rpc {
     To(SocketAddr),
@@ -83,7 +83,7 @@ pub(super) struct World {
     pub(super) queries: BTreeMap<QueryId, Arc<str>>,
     /// Hosts of all queries so far.
     pub(super) queried: Vec<Arc<str>>,
-    /// What the channel is told when it asks.
+    /// The answers to the channel's requests.
     pub(super) activity: Activity,
     /// How often it asked.
     pub(super) checks: usize,

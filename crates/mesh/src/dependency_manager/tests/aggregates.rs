@@ -133,7 +133,7 @@ fn a74_missing_child_is_skipped_and_comes_back() {
     assert!(bed.note("top").expect("a note").starts_with("Cluster a: does not exist"));
     assert!(bed.cluster("a").starts_with("error"), "A74: referenced by an aggregate, so it has an entry");
     bed.eds_cluster("a");
-    assert_eq!(bed.cluster("top"), "leaves b", "what serves goes on until the new one has its data");
+    assert_eq!(bed.cluster("top"), "leaves b", "the old leaf serves until the new one has its data");
     bed.endpoints("a", &[1]);
     assert_eq!((bed.cluster("top"), bed.note("top")), ("leaves a b".into(), None));
 }

@@ -1,4 +1,4 @@
-//! A management server in miniature: what the manager watches, and what each test answers.
+//! A miniature management server: records the manager's watches, and sends the answers of each test.
 
 mod aggregates;
 mod clusters;

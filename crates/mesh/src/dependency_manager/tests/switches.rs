@@ -19,7 +19,7 @@ fn a74_switch_waits_for_cluster_and_endpoints() {
     assert_eq!(routed_to(&bed), "old");
     bed.eds_cluster("new");
     assert_eq!(routed_to(&bed), "old");
-    assert!(bed.is_watched(Cds, "old") && bed.is_watched(Eds, "old"), "what is in use stays watched");
+    assert!(bed.is_watched(Cds, "old") && bed.is_watched(Eds, "old"), "resources in use stay watched");
     bed.endpoints("new", &[2]);
     assert_eq!(routed_to(&bed), "new");
     assert_eq!(bed.clusters().into_values().collect::<Vec<_>>(), ["known 2"]);
@@ -157,7 +157,7 @@ fn a74_cluster_of_new_routes_that_does_not_exist_is_not_waited_for() {
         bed.routes(&["new"]);
         if known_before {
             bed.gone(Cds, "new");
-            // A server that cannot be reached takes back nothing of what it said.
+            // An unreachable server does not revoke its earlier resources.
             bed.unreachable(Cds, "new");
         } else {
             bed.unreachable(Cds, "new");
@@ -174,7 +174,7 @@ fn a57_without_anything_that_serves_an_unreachable_server_is_an_error() {
     bed.unreachable(Cds, "a");
     bed.unreachable(Cds, "b");
     assert!(bed.cluster("a").starts_with("error") && bed.cluster("b").starts_with("error"));
-    // What comes first serves first.
+    // The first leaf with data serves first.
     bed.leaf("b", 2);
     assert!(bed.cluster("a").starts_with("error"));
     assert_eq!(bed.cluster("b"), "known 2");

@@ -369,7 +369,7 @@ fn a37_27_an_empty_priority_keeps_its_name() {
     assert_eq!(names(&mut state, &[&["a"], &[]]), ["1", "0"]);
 }
 
-/// An EDS cluster that ejects what fails at all, once a second, up to half of its endpoints.
+/// An EDS cluster that ejects every failing endpoint, once a second, up to half of its endpoints.
 fn detecting(minimum_hosts: u32) -> Cluster {
     let failure_percentage_ejection = FailurePercentageEjection {
         threshold: 0,

@@ -266,7 +266,7 @@ fn a32_places_that_other_threads_or_channels_had_can_all_be_used() {
     let mut permits: Vec<_> = (0..100).map(|_| other.enter(100).expect("a place")).collect();
     assert!(other.enter(100).is_none() && kept.enter(100).is_none());
     permits.truncate(50);
-    assert!(other.enter(49).is_none(), "a lower limit counts what is in flight, not what is spare");
+    assert!(other.enter(49).is_none(), "a lower limit applies to RPCs in flight, not to spare permits");
     drop((kept, other));
     assert_eq!(circuits.in_flight("c", None), 50);
     assert!(circuit().enter(51).is_some(), "a new picker goes on counting");
@@ -281,7 +281,7 @@ fn a32_a_free_place_is_found_whatever_others_do() {
     for limit in [1, 2, 3, 8, 9, 20, 64] {
         let circuits = CircuitRegistry::default();
         let circuit = circuits.circuit(&"c".into(), None);
-        // Who wants places asks here first, so that all together never want more than there are.
+        // Threads reserve permits here first, so that their sum never exceeds the limit.
         let (allowed, refused) = (AtomicU32::new(limit), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for seed in 0..4 {

@@ -198,7 +198,7 @@ impl Hosts {
         taken_over
     }
 
-    /// A75-25: drops what no session has used for idle_timeout.
+    /// A75-25: drops the policy's own subchannels that no session has used for idle_timeout.
     pub(super) fn sweep(&mut self, cx: &mut dyn Cx) {
         let now = cx.now();
         let expired = |address: &SocketAddr| {

@@ -171,7 +171,7 @@ fn a75_49_an_idle_entry_is_connected_and_the_pick_waits() {
     sessions.bench.take_published();
     sessions.pick(&[3]);
     sessions.bench.ready(address(3));
-    assert_eq!(sessions.bumps(), 1, "who waits is woken");
+    assert_eq!(sessions.bumps(), 1, "waiting RPCs are woken");
     assert_eq!(sessions.pick(&[3, 4]), to(3));
 }
 
@@ -205,7 +205,7 @@ fn a75_52_an_entry_in_transient_failure_counts_for_nothing() {
     sessions.bench.take_published();
     sessions.pick(&[3]);
     sessions.bench.fail(address(3));
-    assert_eq!(sessions.bumps(), 1, "who waits is woken");
+    assert_eq!(sessions.bumps(), 1, "waiting RPCs are woken");
     let (picked, actual) = sessions.ask(&[3]);
     assert!(picked == to(1) || picked == to(2), "{picked:?}");
     assert_eq!(picked, Picked::Target(actual.expect("the child's endpoint").address));
@@ -228,7 +228,7 @@ fn a75_52_an_attempt_that_outlasts_its_backoff_releases_who_waited_for_it() {
     assert_eq!(sessions.bench.pick_again(&mut early), Picked::Queue);
     sessions.bench.advance(LONG_ATTEMPT);
     sessions.bench.fail(address(3));
-    // The backoff is over: the host is IDLE before anyone who was woken has looked, and CONNECTING by the next session.
+    // The backoff has ended: the host is IDLE before a woken RPC picks, and CONNECTING after the next session's pick.
     sessions.bench.advance(Duration::ZERO);
     let mut late = rpc(&[3]);
     assert_eq!(sessions.bench.pick_again(&mut late), Picked::Queue);
@@ -403,7 +403,7 @@ fn a75_52_an_attempt_that_is_given_up_as_idle_releases_who_waited_for_it() {
     sessions.bench.advance(IDLE);
     let picked = sessions.bench.pick_again(&mut rpc);
     assert!(picked == to(1) || picked == to(2), "{picked:?}");
-    assert_eq!(sessions.pick(&[3]), Picked::Queue, "who comes later has the host tried again");
+    assert_eq!(sessions.pick(&[3]), Picked::Queue, "a later RPC causes another attempt");
 }
 
 #[test]
@@ -492,7 +492,7 @@ fn a75_35_the_child_takes_over_what_it_comes_to_need() {
     assert!(sessions.bench.take_effects().is_empty(), "on the connection that was there");
     assert_eq!(sessions.bench.tree().stats().owners, 2, "the policy's own is gone");
     sessions.bench.advance(IDLE * 2);
-    assert_eq!(sessions.bench.connected(), set(1..=2), "what the child holds does not expire");
+    assert_eq!(sessions.bench.connected(), set(1..=2), "subchannels that the child holds do not expire");
 }
 
 #[test]
@@ -637,9 +637,9 @@ fn a55_a56_sessions_that_begin_and_end_to_be_used_forget_no_failover() {
     }
     sessions.config.sessions = super::Sessions::Used;
     sessions.update();
-    assert_eq!(sessions.pick(&[1]), Picked::Queue, "the state of what was there before is known: 1 connects");
+    assert_eq!(sessions.pick(&[1]), Picked::Queue, "the state of earlier subchannels is known: 1 connects");
     assert_eq!(sessions.pick(&[2]), to(2));
-    // What the child lets go of, sessions keep, also if they began to be used after it was made.
+    // Sessions keep a subchannel that the child drops, also if they were enabled after its creation.
     sessions.list(&[&endpoints([9]), &endpoints([1]), &endpoints([2])]);
     sessions.bench.ready(address(9));
     sessions.bench.advance(Duration::from_secs(30));

@@ -96,6 +96,6 @@ fn a42_rewrite_comes_before_hashing() {
     assert_eq!(
         sure(vec![policy], &headers(&[("p", "other")])),
         xxh64(b"other", 0),
-        "what does not match stays"
+        "a value that does not match is hashed unchanged"
     );
 }

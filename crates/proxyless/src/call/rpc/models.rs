@@ -66,7 +66,7 @@ fn rpc<T: 'static>(
     })
 }
 
-/// Finds what the driver published in this generation or later.
+/// Finds a snapshot of this generation or a later one.
 fn from_generation(generation: u64) -> impl Fn(&Snapshot) -> Option<u64> {
     move |snapshot| snapshot.data.as_ref().map(|data| data.generation).filter(|&found| found >= generation)
 }
@@ -89,7 +89,7 @@ fn every_rpc_that_waits_for_a_generation_wakes() {
     });
 }
 
-/// The first RPCs of a channel that is IDLE tell the driver, once, and get what it publishes.
+/// The first RPCs of an IDLE channel notify the driver, once, and get its snapshot.
 #[test]
 fn the_first_rpc_wakes_an_idle_channel_once() {
     check(3, || {

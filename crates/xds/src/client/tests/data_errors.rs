@@ -34,7 +34,7 @@ fn x_11_cluster_that_leaves_the_response_is_dropped_and_may_return() {
     h.respond(CDS, "2", &[cluster("b", "")]);
     assert_eq!(h.request().error_detail, None);
     h.expect_told(&["1: err Cluster a: does not exist: deleted by the server: version \"2\""]);
-    assert_eq!(h.core.next_deadline(), None, "no timer for what was deleted");
+    assert_eq!(h.core.next_deadline(), None, "no timer for a deleted resource");
     h.watch(3, CDS, "a");
     h.expect_told(&["3: err*deleted"]);
     h.respond(CDS, "3", &[cluster("b", "")]);
@@ -115,7 +115,7 @@ fn a88_reported_error_ends_the_wait() {
     h.message(reported("e", 5));
     h.expect_told(&["1: err*status NOT_FOUND: no such thing"]);
     assert_eq!(h.core.next_deadline(), None);
-    assert_eq!(h.request().error_detail, None, "a reported error is no fault of the response");
+    assert_eq!(h.request().error_detail, None, "a reported error does not make the response invalid");
     let dump = h.dump_of("e");
     assert_eq!(dump.status, ResourceStatus::ReceivedError);
     assert!(dump.error.unwrap().reason.contains("no such thing"));

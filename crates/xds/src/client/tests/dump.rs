@@ -1,4 +1,4 @@
-//! What CSDS shows (gRFC A40).
+//! The dump for CSDS (gRFC A40).
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What operators read in the log: each state once.
+//! The log for operators: each state once.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};

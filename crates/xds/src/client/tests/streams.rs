@@ -1,4 +1,4 @@
-//! The life of streams: what is asked for, when, and with which version and nonce.
+//! The life of streams: the contents, times, versions and nonces of requests.
 
 use proxyless_sans_io::values::Code;
 
@@ -111,7 +111,7 @@ fn version_is_not_claimed_when_one_resource_was_let_go_between_streams() {
     let mut h = Harness::started(config(), &[(CDS, "a"), (CDS, "b")]);
     h.respond(CDS, "1", &[cluster("a", ""), cluster("b", "")]);
     h.down();
-    // Another channel of the same client stops and starts again: what it watched is held no longer.
+    // Another channel of the same client stops and starts again: its resources are no longer cached.
     h.unwatch(2);
     h.watch(3, CDS, "c");
     h.advance(Duration::from_secs(2));
@@ -169,7 +169,7 @@ fn x_10_stream_without_a_response_is_told_to_every_watcher() {
     // A late watcher is told at once.
     h.watch(3, CDS, "late");
     h.expect_told(&["3: err Cluster late: *unreachable"]);
-    // The same again is no news.
+    // An identical response changes nothing.
     h.advance(Duration::from_secs(2));
     assert_eq!(h.opened, 3);
     h.down();

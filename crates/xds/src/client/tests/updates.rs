@@ -1,4 +1,4 @@
-//! Responses: ACK, NACK, and what watchers are told.
+//! Responses: ACK, NACK, and the events for watchers.
 
 use super::*;
 

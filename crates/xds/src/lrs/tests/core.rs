@@ -1,4 +1,4 @@
-//! The life of the stream, and when what is reported.
+//! The life of the stream, and the contents and times of reports.
 
 use super::*;
 
@@ -59,7 +59,7 @@ fn a27_57_reports_carry_what_is_new_by_locality() {
     assert_eq!((first.total_error_requests, first.total_requests_in_progress), (1, 1));
     assert_eq!((second.total_issued_requests, second.total_successful_requests), (1, 1));
     assert!(harness.requests.iter().all(|request| request.node.is_none()));
-    // The next one says only what came since, and what is still going on.
+    // The next report has only the calls since then, and those in flight.
     one.succeeded();
     assert_eq!(harness.next_only(), [0, 1, 0, 0]);
 }

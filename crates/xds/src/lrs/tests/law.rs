@@ -8,7 +8,7 @@ use super::*;
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const ZONES: [&str; 2] = ["near", "far"];
 
-/// What a cluster's calls did, or what the server heard of it.
+/// The calls of a cluster, as made or as reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sums {
     issued: u64,
@@ -149,7 +149,7 @@ impl World {
         self.truth[cluster].dropped += 1;
     }
 
-    /// The server adds up what it got, and checks the law in each report.
+    /// The server sums the reports, and checks the law in each.
     fn hear(&mut self) {
         for request in &self.harness.requests[self.seen..] {
             for stats in &request.cluster_stats {
@@ -169,7 +169,7 @@ impl World {
         self.seen = self.harness.requests.len();
     }
 
-    /// A cluster that the server does not ask for is forgotten: what it hears later starts anew. (So does a cluster
+    /// A cluster that the server does not ask for is forgotten: later counts start at zero. (So does a cluster
     /// without load, which changes nothing.)
     fn forget_unwanted(&mut self) {
         let Harness { core, requests, unsent, .. } = &self.harness;

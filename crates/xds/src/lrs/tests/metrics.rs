@@ -38,7 +38,7 @@ fn a64_named_metrics_are_added_up_by_name() {
     let stats = &stats[0].upstream_locality_stats[0];
     assert_eq!(named(stats), [("key1", 1, 1.0), ("key2", 2, 5.0), ("key3", 1, 4.0)]);
     assert_eq!((&stats.cpu_utilization, &stats.mem_utilization), (&None, &None));
-    // What was reported is not reported again.
+    // Reported values are not reported again.
     record(&store, 0.5, &[("key1", 7.0)]);
     let stats = harness.next_stats();
     assert_eq!(named(&stats[0].upstream_locality_stats[0]), [("key1", 1, 7.0)]);

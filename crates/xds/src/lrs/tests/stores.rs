@@ -157,7 +157,7 @@ fn counters_that_nobody_holds_and_that_counted_nothing_need_no_report() {
         }
     }
     let zones = |store: &LoadStore| store.view().localities.into_keys().collect::<Vec<_>>();
-    assert_eq!(zones(&store), [locality("3"), locality("9")], "what counted, and the newest");
+    assert_eq!(zones(&store), [locality("3"), locality("9")], "localities with calls, and the newest");
 }
 
 #[test]

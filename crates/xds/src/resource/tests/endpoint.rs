@@ -83,7 +83,7 @@ fn a27_96_a_skipped_locality_still_fills_its_priority() {
         |priority| wire::LocalityLbEndpoints { load_balancing_weight: None, ..locality("b", priority, &[]) };
     let message = assignment(vec![locality("a", 0, &[1]), skipped(1), locality("c", 2, &[2])]);
     assert_eq!(zones(&accepted(&message)), [vec!["a"], vec![], vec!["c"]]);
-    // Below all others it is nothing, wherever it is.
+    // In the lowest priority it has no effect, at any position.
     let message = assignment(vec![locality("a", 0, &[1]), skipped(u32::MAX)]);
     assert_eq!(zones(&accepted(&message)), [["a"]]);
     assert!(accepted(&assignment(vec![skipped(0)])).priorities.is_empty());
@@ -316,7 +316,7 @@ fn the_next_version_shares_the_addresses_that_stay() {
     message.endpoints[0].lb_endpoints[0].load_balancing_weight = weight(7);
     message.endpoints[1].lb_endpoints[1].health_status = HealthStatus::Draining as i32;
     let second = next_version(&first, &message);
-    assert_eq!(second, accepted(&message), "what is shared makes no difference");
+    assert_eq!(second, accepted(&message), "sharing does not change the result");
 
     let all = |assignment: &Arc<ClusterLoadAssignment>| {
         let localities = assignment.priorities.iter().flatten();

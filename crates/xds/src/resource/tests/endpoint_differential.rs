@@ -1,4 +1,4 @@
-//! Assignments are read in place; envoy's own messages and the model must come to the same end, whatever the bytes are:
+//! Assignments are read in place; envoy's own messages and the model must have the same result for all bytes:
 //! the same resource, or the same violations in the same words.
 
 use envoy_types::pb::envoy::config::core::v3::address::Address::{EnvoyInternalAddress, Pipe};

@@ -45,7 +45,7 @@ impl NamedResource for wire::ClusterLoadAssignment {
     }
 }
 
-/// The localities by priority. A27-95: none at all is no violation.
+/// The localities by priority. A27-95: an empty list is valid.
 fn priorities(at: &Field<'_>, protos: &[wire::LocalityLbEndpoints]) -> Vec<Vec<LocalityEndpoints>> {
     let mut localities = Localities::default();
     // A map, not a list: a priority may be any number up to four billion.
@@ -79,7 +79,7 @@ fn check_gaps(at: &Field<'_>, priorities: impl Iterator<Item = u32>) {
     }
 }
 
-/// What must be unique among the localities of an assignment.
+/// Uniqueness checks across the localities of an assignment.
 #[derive(Default)]
 struct Localities {
     /// Every locality once, to be shared by its priorities.

@@ -1,4 +1,4 @@
-//! Valid bytes, mutated at random: whatever comes of them, validation must not panic.
+//! Valid bytes, mutated at random: validation must not panic.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::route_action::hash_policy::{self, PolicySpecifier};

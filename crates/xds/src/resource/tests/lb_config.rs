@@ -344,7 +344,7 @@ fn a42_only_xx_hash_is_accepted() {
     let with =
         |function: i32| cluster(vec![any(&RingHash { hash_function: function, ..Default::default() })]);
     accepts(&with(HashFunction::XxHash as i32));
-    // What the field has if nobody set it; see the deviations of docs/conformance.md.
+    // The default value of the field; see the deviations in docs/conformance.md.
     accepts(&with(HashFunction::DefaultHash as i32));
     for function in [HashFunction::MurmurHash2 as i32, 9] {
         rejects(&with(function), &format!("{FIRST}.hash_function"), "must be XX_HASH");

@@ -153,7 +153,7 @@ fn a28_costly_regexes_are_rejected_before_they_are_compiled() {
         let routes = routes_with_path(PathSpecifier::SafeRegex(regex(costly)), None);
         rejects(&routes, path, "when compiled, the limit");
     }
-    // What routes have is far below.
+    // Real routes are far below.
     for common in [r"/\w+/[^/]+/.*", r"(?i)/[a-z0-9-]{1,63}\.[a-z]{2,}/\d{1,10}", r"\w{5,20}"] {
         accepts(&routes_with_path(PathSpecifier::SafeRegex(regex(common)), None));
     }

@@ -20,7 +20,7 @@ enum Node {
 }
 
 impl Tree {
-    /// Reads valid bytes without groups. Whatever may be a message is taken for one.
+    /// Reads valid bytes without groups. Bytes that can be a message are treated as one.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         Self::try_parse(bytes).expect("a valid message")
     }

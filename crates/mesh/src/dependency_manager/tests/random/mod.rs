@@ -49,7 +49,7 @@ fn same_events_same_effects() {
 struct Run {
     bed: Bed,
     world: World,
-    /// What the manager was told, by live watch.
+    /// The last event of each live watch.
     told: BTreeMap<WatchId, Option<Resource>>,
     told_dns: BTreeMap<DnsName, Vec<SocketAddr>>,
     before: Option<Arc<XdsConfig>>,
@@ -105,7 +105,7 @@ impl Run {
         }
     }
 
-    /// The control plane cannot be reached, also by those who have not heard anything yet. What serves goes on.
+    /// The control plane is unreachable, also for watches without a result. Clusters that serve continue to.
     fn lose_the_stream(&mut self) {
         let serving = |bed: &Bed| {
             let Some(Ok(config)) = &bed.config else { return None };
@@ -185,7 +185,7 @@ impl Run {
         self.check();
     }
 
-    /// What holds of every configuration, however much is still under way.
+    /// The invariants of every configuration, even while answers are outstanding.
     fn check(&mut self) {
         self.told_dns.retain(|name, _| self.bed.dns.contains(name));
         let Some(Ok(config)) = self.bed.config.clone() else {
@@ -235,7 +235,7 @@ impl Run {
             }
             for leaf in leaves {
                 match config.clusters.get(leaf) {
-                    Some(leaf) => assert!(leaves_of(leaf).is_none(), "{root}: {leaf:?} is no leaf"),
+                    Some(leaf) => assert!(leaves_of(leaf).is_none(), "{root}: {leaf:?} is not a leaf"),
                     None => panic!("{root}: its leaf {leaf} is not in the configuration"),
                 }
             }
@@ -243,7 +243,7 @@ impl Run {
         self.before = Some(config);
     }
 
-    /// What holds when everything is answered.
+    /// The invariants once everything is answered.
     fn check_settled(&self, label: &str) {
         let expected = Expected::of(&self.world);
         let watched: BTreeSet<Key> = self.bed.watches.keys().cloned().collect();

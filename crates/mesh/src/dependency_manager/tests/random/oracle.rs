@@ -1,4 +1,4 @@
-//! What a world comes to, by plain recursion.
+//! The expected configuration of a world, by plain recursion.
 
 use super::super::*;
 use super::named_by;
@@ -8,7 +8,7 @@ use ResourceType::{
     RouteConfiguration as Rds,
 };
 
-/// What ought to be published and watched once everything is answered.
+/// The expected configuration and watches once everything is answered.
 #[derive(Default)]
 pub(super) struct Expected {
     pub(super) failed: bool,

@@ -13,7 +13,7 @@ pub(super) const LISTS: u64 = 3;
 pub(super) const ROUTES: u64 = 2;
 pub(super) const HOSTS: u64 = 2;
 
-/// What the management server and DNS would answer now.
+/// The current answers of the management server and of DNS.
 #[derive(Default)]
 pub(super) struct World {
     /// `None`: does not exist.
@@ -68,7 +68,7 @@ impl World {
     pub(super) fn mutate_dns(&mut self, host: &DnsName, rng: &mut Rng) {
         let addresses = ports(rng).into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let addresses: Vec<_> = addresses.collect();
-        // A failure keeps what was resolved before, which the oracle could not know: DNS never fails here.
+        // A failure keeps the previous addresses, which the oracle does not know: DNS never fails here.
         if !addresses.is_empty() || !self.dns.contains_key(host) {
             self.dns.insert(host.clone(), vec![SocketAddr::from(([127, 0, 0, 1], 1))]);
         }
