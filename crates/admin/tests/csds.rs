@@ -244,7 +244,7 @@ async fn a40_11_13_14_to_20_the_table_literally() {
 }
 
 #[tokio::test]
-async fn a40_09_what_is_no_response_changes_nothing() -> TestResult {
+async fn a40_09_an_undecodable_response_changes_nothing() -> TestResult {
     let rig = Rig::start().await;
     let _channel = rig.connected().await;
     let before = rig.fetch().await;

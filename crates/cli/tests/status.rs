@@ -160,7 +160,7 @@ async fn a_dead_name_is_diagnosed() -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ports_that_are_no_admin_ports_are_called_so() -> TestResult {
+async fn ports_without_an_admin_server_are_reported() -> TestResult {
     let refused = |output: Output| {
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr)

@@ -132,7 +132,7 @@ fn a37_18_sixteen_aggregates_fail_their_root_only() {
 }
 
 #[test]
-fn a37_12_duplicate_below_the_limit_is_no_level() {
+fn a37_12_duplicate_below_the_limit_does_not_count_as_a_level() {
     let mut graph = chain(15);
     graph.add("agg15", vec!["leaf".into()]);
     graph.add("agg16", vec!["leaf".into()]);
@@ -217,7 +217,7 @@ fn flattening_is_linear_in_the_edges() {
 }
 
 #[test]
-fn a74_errors_stay_short_whatever_is_missing() {
+fn a74_errors_stay_short_for_any_number_of_missing_resources() {
     let names: Vec<_> = (0..400).map(|number| format!("a-cluster-with-a-long-name-{number}")).collect();
     let children: Vec<_> = names.iter().map(String::as_str).collect();
     let graph =

@@ -68,7 +68,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
 }
 
 #[test]
-fn a27_08_errors_name_the_policy_so_too() {
+fn a27_08_errors_have_the_policys_name() {
     let update = Update::new(Arc::new(cds("nowhere")), Endpoints::none());
     let error = Bench::new().try_update(&update).expect_err("a cluster that is not configured");
     assert_eq!(error.to_string(), "cds_experimental: the configuration has no cluster nowhere");

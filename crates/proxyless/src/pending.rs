@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_is_missing_but_not_all_of_a_thousand() {
+    fn errors_name_a_bounded_number_of_missing_resources() {
         let missing = Missing::default();
         for number in 0..1000 {
             missing.began(WatchId(number), resource(&format!("c{number}")));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_is_being_connected_to_but_not_all_of_a_thousand() {
+    fn errors_name_a_bounded_number_of_connection_attempts() {
         let connecting = Connecting::default();
         for number in 0..1000 {
             connecting.began((SubchannelId(number), AttemptId(1)), ([10, 0, 0, 1], 80).into());

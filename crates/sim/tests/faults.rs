@@ -55,7 +55,7 @@ fn a75_52_sessions_leave_a_host_whose_attempts_outlast_their_backoff() -> Result
 }
 
 #[test]
-fn a55_a56_a_session_filter_that_comes_or_goes_makes_nobody_wait() -> Result {
+fn a55_a56_adding_or_removing_a_session_filter_delays_no_rpc() -> Result {
     let mut world = world_with_sessions(one_cluster(&[&[1], &[2]]), 1);
     world.behave(1, Behaviour::Silent)?;
     world.start()?;
@@ -122,7 +122,7 @@ fn a74_control_plane_gone_while_routes_change() -> Result {
 }
 
 #[test]
-fn a57_what_is_known_to_be_missing_is_not_waited_for() -> Result {
+fn a57_resources_known_to_be_missing_are_not_waited_for() -> Result {
     let mut mesh = lists();
     mesh.lists.remove("x1");
     let mut world = world(mesh);

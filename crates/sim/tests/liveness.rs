@@ -49,7 +49,7 @@ fn with_stalls(mut mesh: proxyless_sim::script::config::Mesh) -> World {
 }
 
 #[test]
-fn a_channel_that_nobody_runs_holds_up_no_other_and_hears_the_newest_when_it_is_run() -> Result {
+fn a_stalled_channel_delays_no_other_and_gets_the_latest_resources_when_it_resumes() -> Result {
     let mut mesh = one_cluster(&[&[1]]);
     for i in 1..=4 {
         add_cluster(&mut mesh, i, &[&[1 + i as u8]]);

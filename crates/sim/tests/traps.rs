@@ -60,7 +60,7 @@ fn trap_01_failover_timer_starts_again_after_ready() -> Result {
 }
 
 #[test]
-fn trap_02_end_of_the_failover_timer_is_no_failure() -> Result {
+fn trap_02_end_of_the_failover_timer_does_not_fail_the_child() -> Result {
     let mut world = world(one_cluster(&[&[1], &[2]]));
     world.behave(1, SLOW)?;
     world.behave(2, Behaviour::Refuses)?;

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tls_alert_is_recognised_however_it_is_cut() {
+    fn a_tls_alert_is_recognised_at_any_split() {
         // The bytes of a frame header: SETTINGS of more than a million bytes.
         let alert = [0x15, 0x03, 0x03, 4, 0, 0, 0, 0, 0];
         for at in 0..=alert.len() {

@@ -154,7 +154,7 @@ async fn the_least_ttl_counts_even_that_of_an_alias() {
 }
 
 #[tokio::test]
-async fn every_question_is_asked_anew() {
+async fn every_lookup_sends_a_new_query() {
     let server = v4_server(vec![(86_400, v4(1))]).await;
     let resolver = SystemResolver::new().servers([server.address]);
     for round in 1..=3 {
@@ -164,7 +164,7 @@ async fn every_question_is_asked_anew() {
 }
 
 #[tokio::test]
-async fn a_trailing_dot_is_no_part_of_the_name() {
+async fn a_trailing_dot_is_not_part_of_the_name() {
     let server = v4_server(vec![(60, v4(1))]).await;
     assert_eq!(ask(&server, "db.test.").await.unwrap().addresses.len(), 1);
     assert_eq!(server.asked()[0].0, "db.test.");

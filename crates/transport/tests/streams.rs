@@ -178,7 +178,7 @@ async fn the_limit_may_change_at_any_time() {
 }
 
 #[tokio::test]
-async fn those_who_wait_for_a_stream_come_back_unsent() {
+async fn requests_waiting_for_a_stream_are_returned_unsent() {
     let (connection, mut server) = raw(&max_concurrent_streams(0)).await;
     let mut waiting = Box::pin(connection.send(ping()));
     assert!(poll_once(waiting.as_mut()).is_pending());

@@ -162,7 +162,7 @@ async fn a_reset_of_a_request_that_did_not_leave_is_a_failure() {
 /// At every position of the cut, and for both sides that end the connection: the server never gets an unsent request,
 /// not even from the buffers of h2.
 #[tokio::test]
-async fn what_is_unsent_never_arrives() {
+async fn unsent_requests_never_arrive() {
     for budget in 0..120 {
         for server_ends in [true, false] {
             let gate = Gate::open();

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_targets_say_what_is_wrong() {
+    fn invalid_targets_are_explained() {
         for (target, why) in [
             ("svc", "not an xds URI"),
             ("dns:///svc", "not an xds URI"),

@@ -190,7 +190,7 @@ fn empty_elements(number: usize, count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn lists_of_a_cluster_that_nobody_uses() {
+fn unused_lists_of_a_cluster() {
     // dns_resolvers, filters, health_checks, transport_socket_matches: messages of up to a kilobyte.
     for number in [8, 18, 40, 43] {
         let cluster = |count| resource(CDS, &[field(1, b"a"), empty_elements(number, count)].concat());
@@ -201,7 +201,7 @@ fn lists_of_a_cluster_that_nobody_uses() {
 }
 
 #[test]
-fn lists_of_a_listener_that_nobody_uses() {
+fn unused_lists_of_a_listener() {
     let of = ResourceType::Listener;
     // filter_chains, listener_filters, access_log.
     for number in [3, 9, 22] {
@@ -213,7 +213,7 @@ fn lists_of_a_listener_that_nobody_uses() {
 }
 
 #[test]
-fn lists_of_routes_that_nobody_uses() {
+fn unused_lists_of_routes() {
     let of = ResourceType::RouteConfiguration;
     let nack = "more than 250000 elements besides routes, the limit";
     let configuration = |host: Vec<u8>| resource(of, &[field(1, b"a"), field(2, &host)].concat());

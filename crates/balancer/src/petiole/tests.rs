@@ -23,7 +23,7 @@ fn a_changed_weight_does_not_restart_the_search_for_a_connection() {
 }
 
 #[test]
-fn a61_members_are_kept_wherever_their_endpoints_go() {
+fn a61_members_are_kept_when_their_endpoints_move() {
     let list = |numbers: &[u16]| Endpoints::of(numbers.iter().copied().map(endpoint));
     let before: Vec<u16> = (1..=40).collect();
     let mut bench = bench(&list(&before));

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_rpc_that_was_not_sent_after_its_report_is_no_problem_but_shown() {
+    fn an_rpc_not_sent_after_its_report_is_shown_but_is_not_a_violation() {
         let late = reports(&[("one", "z", [12, 10, 1]), ("two", "", [10, 10, 0])], 1);
         assert_eq!(late.problems(), [""; 0]);
         assert!(late.to_string().contains("one in z: 1 issued RPCs lost their connection"), "{late}");

@@ -65,7 +65,7 @@ mod tests {
     use crate::demo::testing::{A, B, members, samples};
 
     #[test]
-    fn a_cell_is_who_answered_most() {
+    fn a_cell_shows_the_most_frequent_backend() {
         // 100 ms a cell, 10 samples each.
         let samples = samples(
             10,

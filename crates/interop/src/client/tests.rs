@@ -308,7 +308,7 @@ async fn custom_metadata_comes_back_and_is_reported() {
 }
 
 #[tokio::test]
-async fn a_failure_after_a_success_ends_the_run_if_so_told() {
+async fn a_failure_after_a_success_ends_the_run_with_fail_on_failed_rpcs() {
     let mut rig = Rig::start(&["--qps=500", "--fail_on_failed_rpcs=true"]).await;
     rig.next(1, &[]).await;
     rig.backend.fail_with(Code::Internal);

@@ -110,7 +110,7 @@ async fn the_behavior_header_is_obeyed() {
 }
 
 #[tokio::test]
-async fn streams_carry_what_they_are_asked_for() {
+async fn streams_carry_the_requested_messages() {
     let (_backend, mut client) = start_backend().await;
     let sizes = |sizes: &[i32]| StreamingOutputCallRequest {
         response_parameters: sizes
@@ -212,7 +212,7 @@ async fn custom_metadata_is_echoed() {
 }
 
 #[test]
-fn flags_name_what_is_not_supported() {
+fn unsupported_flags_are_named() {
     let refusal = |flag: &str| ServerFlags::try_parse_from(["server", flag]).unwrap_err().to_string();
     assert!(refusal("--secure_mode=true").contains("--secure_mode=true is not supported"));
     assert!(refusal("--address_type=IPV5").contains("IPV4_IPV6"));

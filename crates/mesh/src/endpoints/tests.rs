@@ -73,7 +73,7 @@ fn an_equal_assignment_is_the_same_in_memory() {
 }
 
 #[test]
-fn an_empty_priority_is_not_what_was_flat_before() {
+fn an_empty_priority_differs_from_a_flat_list() {
     let mut table = EndpointTable::default();
     let flat = assignment(vec![vec![locality("a", 1, [1])]]);
     table.update(&flat, &names(1), Grouping::Flat, &plaintext());

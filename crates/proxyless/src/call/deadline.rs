@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn header_is_read_in_every_unit_and_nonsense_is_no_deadline() {
+    fn header_is_read_in_every_unit_and_invalid_values_are_ignored() {
         assert_eq!(parsed("3H"), Some(Duration::from_secs(10_800)));
         assert_eq!(parsed("2M"), Some(Duration::from_secs(120)));
         assert_eq!(parsed("99999999S"), Some(Duration::from_secs(99_999_999)));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a31_route_limit_shortens_the_deadline_and_zero_is_no_limit() {
+    fn a31_route_limit_shortens_the_deadline_and_zero_means_unlimited() {
         let start = Instant::now();
         let headers = |timeout| HeaderMap::from_iter([(GRPC_TIMEOUT, HeaderValue::from_static(timeout))]);
         let limited = |headers: &HeaderMap, limit: Option<u64>| {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn header_is_rewritten_once_it_is_no_longer_what_the_caller_wrote() {
+    async fn header_is_rewritten_once_it_differs_from_the_callers() {
         let start = Instant::now();
         let mut headers = HeaderMap::from_iter([(GRPC_TIMEOUT, HeaderValue::from_static("5S"))]);
         let mut deadline = Deadline::of_request(&headers, start);

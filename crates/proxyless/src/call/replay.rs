@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a6_a_unary_body_is_kept_whatever_its_size_but_policies_do_not_retry_a_large_one() {
+    async fn a6_unary_bodies_of_any_size_are_kept_but_policies_do_not_retry_large_ones() {
         for (size, is_replayable) in [(LIMIT, true), (LIMIT + 1, false), (100 * LIMIT, false)] {
             let data = Bytes::from(vec![0; size]);
             let full = Full::new(data.clone()).map_err(|never| match never {});

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a44_only_listed_codes_are_retried_and_only_so_often() {
+    fn a44_only_listed_codes_are_retried_up_to_the_limit() {
         let mut rng = Rng::new(1);
         let none = HeaderMap::new();
         assert_eq!(Retries::new(None, None).next(Code::Unavailable, &none, &mut rng), None);

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_stays_is_no_event() {
+    fn an_unchanged_state_is_not_an_event() {
         let mut trace = Trace::default();
         trace.state(ConnectivityState::Connecting);
         trace.state(ConnectivityState::Connecting);

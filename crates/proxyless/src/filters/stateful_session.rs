@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_a_cookie_that_is_no_address_is_ignored_and_replaced() {
+    fn a55_a_cookie_without_a_valid_address_is_ignored_and_replaced() {
         let no_address = format!("sid={}", BASE64.encode("not an address"));
         let no_text = format!("sid={}", BASE64.encode(b"\xff\xff"));
         let table = table("", 0);

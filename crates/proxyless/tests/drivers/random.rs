@@ -71,7 +71,7 @@ fn run(seed: u64) -> u64 {
 }
 
 #[test]
-fn whatever_servers_do_everything_recovers_and_nothing_is_stormed_or_kept() {
+fn everything_recovers_without_floods_or_leaks_under_random_faults() {
     let first = variable("DRIVER_SEED", 1);
     let runs = variable("DRIVER_RUNS", 6);
     // The seeds that once failed, unless seeds are given.

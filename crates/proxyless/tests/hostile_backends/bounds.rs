@@ -71,7 +71,7 @@ async fn paused_reader(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_reader_buffers_what_the_window_allows_and_the_window_is_an_option() {
+async fn a_paused_reader_buffers_up_to_the_configured_window() {
     let turn = Turn::take().await;
     // One message of 16,000 bytes in a frame.
     let large =

@@ -103,7 +103,7 @@ async fn flood_of_bad_updates() {
 
 /// Messages without an ACK: invalid ones, unknown types, types that were never requested.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flood_of_what_is_ignored() {
+async fn flood_of_messages_without_an_ack() {
     let count = thousands(4);
     let mut memory = measured().await;
     let world = World::configured(|builder| builder).await;

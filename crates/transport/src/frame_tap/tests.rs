@@ -167,7 +167,7 @@ impl AsyncWrite for HungUp {
 }
 
 #[tokio::test]
-async fn a_failed_write_does_not_hide_what_the_server_said_before() {
+async fn a_failed_write_does_not_hide_earlier_data_from_the_server() {
     for (said, cause) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "the server answered with HTTP/1"),
         (b"", "the server closed the connection before it sent anything (does it expect TLS?)"),

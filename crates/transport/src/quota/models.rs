@@ -99,7 +99,7 @@ fn a_waiter_that_gives_up_loses_no_stream() {
 
 /// A raised limit is seen by waiters that have just begun to wait.
 #[test]
-fn a_raised_limit_wakes_those_who_wait() {
+fn a_raised_limit_wakes_waiters() {
     check(3, || {
         let model = Model::limited(0);
         let users = [(); 2].map(|()| spawn(&model, |model| assert_eq!(model.take(2), Ok(()))));
@@ -131,7 +131,7 @@ fn a_lowered_limit_is_paid_by_releases() {
 
 /// All waiters are woken at the end.
 #[test]
-fn the_end_wakes_those_who_wait() {
+fn the_end_wakes_waiters() {
     check(3, || {
         let model = Model::limited(1);
         assert_eq!(model.take(1), Ok(()));

@@ -342,7 +342,7 @@ fn server_uris_of_every_form_are_read() {
 }
 
 #[test]
-fn bad_server_uris_say_what_is_wrong() {
+fn invalid_server_uris_are_explained() {
     for (uri, why) in [
         ("https://host:1", "scheme"),
         ("dns://8.8.8.8/host:1", "authority"),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a50_success_rate_ejects_what_is_far_below_the_mean() {
+    fn a50_success_rate_ejects_endpoints_far_below_the_mean() {
         let counts = [(100, 0), (98, 2), (100, 0), (40, 60)];
         assert_eq!(ejected(&success_rate(|_| ()), samples(&counts)), [3]);
         // 40 % is 1.7 standard deviations below the mean.
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a50_failure_percentage_ejects_what_is_above_the_threshold() {
+    fn a50_failure_percentage_ejects_endpoints_above_the_threshold() {
         let counts = [(10, 0), (5, 5), (4, 6), (0, 10)];
         assert_eq!(ejected(&failure_percentage(|_| ()), samples(&counts)), [2, 3]);
         assert!(ejected(&failure_percentage(|c| c.threshold = 100), samples(&counts)).is_empty());

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a61_watching_what_changed_comes_to_the_same_as_watching_all() {
+    fn a61_incremental_and_full_updates_agree() {
         let mut rng = Rng::new(11);
         let mut short_ways = 0;
         for _ in 0..100 {

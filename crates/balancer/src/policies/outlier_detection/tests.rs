@@ -317,7 +317,7 @@ fn nothing_is_left_after_shutdown() {
 }
 
 #[test]
-fn a50_people_see_who_is_ejected_why_until_when_and_how_often() {
+fn a50_details_have_the_reason_end_and_count_of_ejections() {
     let mut bench = bench(detection(), endpoints(1..=3));
     let seen = |bench: &mut Bench| {
         let now = bench.now();

@@ -356,7 +356,7 @@ fn a74_empty_list_fails_with_the_resolution_note_and_resolves_again() {
 }
 
 #[test]
-fn a61_renewed_subchannel_in_backoff_is_no_new_failure() {
+fn a61_renewed_subchannel_in_backoff_does_not_count_as_a_new_failure() {
     let mut bench = bench(1..=3);
     (1..=3).for_each(|n| bench.fail(address(n)));
     let named = Endpoint { hostname: Some("a.example".into()), ..endpoint(1) };

@@ -94,7 +94,7 @@ fn x_14_duplicate_connecting_keeps_failover_timer() {
 }
 
 #[test]
-fn a56_timer_expiry_is_no_failure_of_the_child() {
+fn a56_timer_expiry_does_not_fail_the_child() {
     let mut rig = rig();
     update(&mut rig, &["a", "b"]);
     rig.say("a", Connecting);
@@ -347,7 +347,7 @@ fn a56_children_get_the_group_of_their_name_and_the_rest_of_the_update() {
 }
 
 #[test]
-fn a56_only_what_the_chosen_child_says_is_published() {
+fn a56_only_the_output_of_the_chosen_child_is_published() {
     let mut rig = rig();
     update(&mut rig, &["a", "b"]);
     rig.say("a", TransientFailure);

@@ -172,7 +172,7 @@ fn a61_order_of_addresses_does_not_make_another_endpoint() {
 }
 
 #[test]
-fn a42_update_keeps_connections_and_drops_what_is_gone() {
+fn a42_update_keeps_connections_and_drops_removed_endpoints() {
     let mut bench = bench(1..=3);
     connect(&mut bench, address(1));
     connect(&mut bench, address(2));

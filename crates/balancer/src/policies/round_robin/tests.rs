@@ -179,7 +179,7 @@ fn events_that_change_nothing_for_rpcs_publish_nothing() {
 }
 
 #[test]
-fn the_position_goes_on_when_the_picker_is_built_anew() {
+fn the_position_continues_when_the_picker_is_rebuilt() {
     let mut bench = bench(1..=4);
     bench.ready_all();
     let before = bench.picks(2);

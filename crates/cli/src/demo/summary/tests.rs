@@ -53,7 +53,7 @@ fn a_move_that_does_not_happen_is_a_problem() {
 }
 
 #[test]
-fn an_answer_of_another_phase_is_no_move() {
+fn an_answer_of_another_phase_does_not_count_as_a_move() {
     let summary = summary(&[(0, 2000, "a-1"), (2000, 4000, "!"), (4000, 4100, "c-1"), (4100, 6000, "a-1")]);
     assert_eq!(summary.problems(), ["down: c answered no RPC"]);
 }
@@ -83,7 +83,7 @@ fn phases_that_were_not_played_are_a_problem() {
 }
 
 #[test]
-fn nothing_at_all_is_a_problem_and_no_panic() {
+fn an_empty_input_is_a_problem_and_does_not_panic() {
     assert_eq!(summary(&[]).problems().len(), 3);
     let nothing = Summary::new(&PHASES, &[], &members(), &[]);
     assert_eq!(nothing.problems().len(), 3);

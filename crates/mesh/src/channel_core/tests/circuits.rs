@@ -36,7 +36,7 @@ fn a27_106_drops_of_eds_apply_to_rpcs() {
 }
 
 #[test]
-fn a37_47_a_dns_leaf_drops_nothing_whatever_its_neighbour_drops() {
+fn a37_47_a_dns_leaf_drops_nothing_even_if_its_sibling_drops() {
     let mut world = World::with_routes(&[("/", "aggregate")]);
     world.set_backend(1, Backend::Refuses);
     world.set_cluster("aggregate", aggregate_cluster(&["eds", "dns"]));

@@ -49,7 +49,7 @@ fn a74_an_error_drops_the_configuration_and_fails_rpcs() {
 }
 
 #[test]
-fn the_same_error_again_is_no_news() {
+fn a_repeated_error_is_not_published() {
     let mut world = World::new();
     world.input(ChannelInput::ExitIdle);
     world.remove(ResourceType::Listener, "service");

@@ -291,7 +291,7 @@ fn a99_20_list_named_twice_is_watched_once() {
 }
 
 #[test]
-fn a99_21_list_that_nobody_names_is_unwatched() {
+fn a99_21_unreferenced_list_is_unwatched() {
     let mut bed = serving_by_resource(&["a"]);
     bed.aggregate("top", &["a"]);
     assert!(!bed.is_watched(List, "list"));

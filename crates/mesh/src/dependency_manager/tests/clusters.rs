@@ -13,7 +13,7 @@ fn a27_89_without_a_service_name_eds_is_asked_for_the_clusters_name() {
 }
 
 #[test]
-fn a27_88_service_name_is_what_eds_is_asked_for() {
+fn a27_88_service_name_is_the_name_of_the_eds_resource() {
     let mut bed = Bed::routed(&["a", "b"]);
     bed.give("a", cluster(ClusterKind::Eds { service_name: Some("shared".into()) }));
     bed.give("b", cluster(ClusterKind::Eds { service_name: Some("shared".into()) }));
@@ -113,7 +113,7 @@ fn a74_unchanged_clusters_keep_their_pointer() {
 }
 
 #[test]
-fn a74_nothing_new_is_no_update() {
+fn a74_unchanged_resources_do_not_cause_an_update() {
     let mut bed = Bed::routed(&["c"]);
     bed.leaf("c", 1);
     let before = bed.config();

@@ -105,7 +105,7 @@ fn a37_39_addresses_survive_a_dns_error() {
 }
 
 #[test]
-fn a37_29_same_addresses_are_no_update() {
+fn a37_29_same_addresses_do_not_cause_an_update() {
     let mut bed = Bed::routed(&["c"]);
     bed.dns_cluster("c", "db.test");
     bed.resolved("db.test", &[1]);
@@ -115,7 +115,7 @@ fn a37_29_same_addresses_are_no_update() {
 }
 
 #[test]
-fn a37_29_the_same_addresses_in_another_order_are_no_update() {
+fn a37_29_a_different_order_of_addresses_does_not_cause_an_update() {
     let mut bed = Bed::routed(&["c"]);
     bed.dns_cluster("c", "db.test");
     bed.resolved("db.test", &[1, 2, 3]);

@@ -181,7 +181,7 @@ fn a74_missing_endpoints_fail_with_the_resolution_note() {
 }
 
 #[test]
-fn pending_endpoints_queue_and_keep_what_there_was() {
+fn pending_endpoints_queue_and_keep_the_previous_child() {
     let mut cds = Cds::new();
     let pending = || Arc::new(ClusterConfig::pending("root".into()));
     cds.update([pending()]);
@@ -500,7 +500,7 @@ fn a55_a75_34_override_host_status_and_idle_timeout_come_from_the_cluster() {
 }
 
 #[test]
-fn a50_a56_turning_detection_on_keeps_what_serves() {
+fn a50_a56_enabling_detection_keeps_the_serving_priority() {
     let mut cds = Cds::new();
     cds.update([two_priorities(eds_cluster())]);
     // Nobody answers in the first priority.
@@ -516,7 +516,7 @@ fn a50_a56_turning_detection_on_keeps_what_serves() {
 }
 
 #[test]
-fn a55_a56_sessions_and_detection_turned_on_and_off_together_keep_what_serves() {
+fn a55_a56_toggling_sessions_and_detection_together_keeps_the_serving_priority() {
     let mut cds = Cds::with_settings(CdsSettings { sessions: Sessions::Unused, ..settings() });
     cds.update([two_priorities(eds_cluster())]);
     cds.bench.advance(Duration::from_secs(10));

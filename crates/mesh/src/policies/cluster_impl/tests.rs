@@ -212,7 +212,7 @@ fn a37_56_a37_57_instances_and_channels_share_a_counter() {
 }
 
 #[test]
-fn a32_a_lower_limit_counts_what_is_in_flight_already() {
+fn a32_a_lower_limit_counts_rpcs_already_in_flight() {
     let circuits = CircuitRegistry::default();
     let mut bench = ready(config(&circuits));
     let held = [complete(&mut bench), complete(&mut bench), complete(&mut bench)];
@@ -275,7 +275,7 @@ fn a32_places_that_other_threads_or_channels_had_can_all_be_used() {
 }
 
 #[test]
-fn a32_a_free_place_is_found_whatever_others_do() {
+fn a32_a_free_permit_is_found_under_contention() {
     use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering::SeqCst;
     for limit in [1, 2, 3, 8, 9, 20, 64] {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a75_20_what_did_not_change_stays_the_same_in_memory() {
+    fn a75_20_unchanged_endpoints_stay_the_same_in_memory() {
         let draining = || Endpoint { health: EndpointHealth::Draining, ..endpoint(1) };
         let group = |endpoints| Group { name: "g".into(), weight: 1, locality: None, endpoints };
         let (some, none) = (Endpoints::of([draining(), endpoint(2)]), Endpoints::of([endpoint(3)]));

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_those_who_wait_once() {
+    fn a_change_wakes_waiters_once() {
         let host = HostState::default();
         let idle = Some(ConnectivityState::Idle);
         assert!(!host.set_state(idle), "nobody waits");

@@ -219,7 +219,7 @@ fn a75_52_an_entry_in_transient_failure_counts_for_nothing() {
 const LONG_ATTEMPT: Duration = Duration::from_secs(20);
 
 #[test]
-fn a75_52_an_attempt_that_outlasts_its_backoff_releases_who_waited_for_it() {
+fn a75_52_an_attempt_that_outlasts_its_backoff_releases_its_waiting_rpcs() {
     let mut sessions = Sessions::new(&[&endpoints(1..=2), &endpoints([3])]);
     let rpc = |cookie: &[u16]| {
         OverrideHost::new(cookie.iter().map(|&n| address(n)).collect(), proxyless_sans_io::Time::ZERO)
@@ -256,7 +256,7 @@ fn a75_52_each_address_of_the_cookie_gets_its_attempt() {
 }
 
 #[test]
-fn a75_47_who_waits_for_the_child_is_woken_by_its_own_host() {
+fn a75_47_rpcs_waiting_for_the_child_are_woken_by_their_own_host() {
     let mut sessions = Sessions::new(&[&endpoints([1]), &endpoints([2])]);
     assert_eq!(sessions.pick(&[2]), Picked::Queue);
     sessions.bench.fail(address(2));
@@ -282,7 +282,7 @@ fn a75_53_the_filter_learns_where_the_child_sent_the_rpc() {
 }
 
 #[test]
-fn a75_54_what_else_the_child_says_is_passed_on() {
+fn a75_54_other_outputs_of_the_child_are_passed_on() {
     let mut sessions = Sessions::new(&[&endpoints([1])]);
     sessions.bench.close(address(1));
     assert_eq!(sessions.ask(&[9]), (Picked::Queue, None));
@@ -344,7 +344,7 @@ fn a75_18_a75_19_a75_41_an_endpoint_that_moves_to_a_lower_priority_keeps_its_ses
 }
 
 #[test]
-fn a75_42_a75_37_what_no_session_used_is_let_go() {
+fn a75_42_a75_37_subchannels_unused_by_sessions_are_dropped() {
     let mut sessions = Sessions::new(&[&endpoints(1..=2)]);
     assert_eq!(sessions.bench.picked(4), set(1..=2), "RPCs without a session leave no trace");
     sessions.list(&[&endpoints([1]), &endpoints([2])]);
@@ -394,7 +394,7 @@ fn a75_25_a75_38_a_subchannel_goes_idle_timeout_after_its_last_use() {
 }
 
 #[test]
-fn a75_52_an_attempt_that_is_given_up_as_idle_releases_who_waited_for_it() {
+fn a75_52_an_attempt_abandoned_as_idle_releases_its_waiting_rpcs() {
     let mut sessions = Sessions::new(&[&endpoints(1..=2), &endpoints([3])]);
     let mut rpc = OverrideHost::new([3].map(address).into(), proxyless_sans_io::Time::ZERO);
     assert_eq!(sessions.bench.pick_again(&mut rpc), Picked::Queue);
@@ -484,7 +484,7 @@ fn a75_32_an_idle_timeout_of_zero_keeps_nothing_for_sessions() {
 }
 
 #[test]
-fn a75_35_the_child_takes_over_what_it_comes_to_need() {
+fn a75_35_the_child_takes_over_subchannels_that_it_needs() {
     let mut sessions = on_second_priority();
     sessions.bench.take_effects();
     sessions.list(&[&endpoints(1..=2)]);
@@ -507,7 +507,7 @@ fn a75_18_an_update_keeps_the_subchannels_of_sessions() {
 }
 
 #[test]
-fn a_state_that_nobody_waits_for_wakes_nobody() {
+fn an_irrelevant_state_wakes_no_waiter() {
     let mut sessions = on_second_priority();
     sessions.bench.close(address(2));
     sessions.bench.take_published();
@@ -563,7 +563,7 @@ fn nothing_is_left_after_shutdown() {
 }
 
 #[test]
-fn a_subchannel_that_the_child_makes_anew_stays_its_own() {
+fn a_subchannel_that_the_child_recreates_stays_its_own() {
     // A new host name makes pick_first renew its subchannel: for a moment there are two.
     let named = |name: &str| Endpoint { hostname: Some(name.into()), ..endpoint(2) };
     let mut sessions = Sessions::new(&[&[endpoint(1), named("old")]]);

@@ -134,7 +134,7 @@ fn a28_content_type_is_always_grpc() {
 }
 
 #[test]
-fn header_names_are_found_whatever_their_case_and_bad_ones_never() {
+fn header_names_match_in_any_case_and_invalid_ones_never() {
     assert!(takes(on_header("H", HeaderValueMatcher::Present(true), false), "/", &headers(&[("h", "v")])));
     assert!(!takes(
         on_header("no such name", HeaderValueMatcher::Present(true), false),
@@ -144,7 +144,7 @@ fn header_names_are_found_whatever_their_case_and_bad_ones_never() {
 }
 
 #[test]
-fn header_value_that_is_no_text_does_not_panic() {
+fn non_text_header_value_does_not_panic() {
     let mut odd = HeaderMap::new();
     odd.insert("h", HeaderValue::from_bytes(&[0xff, b'a']).expect("opaque bytes are allowed"));
     assert!(takes(on_header("h", HeaderValueMatcher::Present(true), false), "/", &odd));

@@ -132,7 +132,7 @@ fn resource_that_first_comes_after_its_unsubscription_was_sent_counts() {
 }
 
 #[test]
-fn resource_that_nobody_wants_is_forgotten_in_the_end() {
+fn unwatched_resource_is_evicted_eventually() {
     let mut h = let_go(EDS, |name| assignment(name, 1));
     h.advance(Duration::from_secs(30));
     h.watch(3, EDS, "a");

@@ -239,7 +239,7 @@ fn a_server_without_ads_is_not_called_unreachable() {
 }
 
 #[test]
-fn a57_backoff_grows_and_begins_anew_after_a_response() {
+fn a57_backoff_grows_and_restarts_after_a_response() {
     let mut h = Harness::new(config());
     h.watch(1, EDS, "e");
     let mut base = 1.0;
@@ -258,7 +258,7 @@ fn a57_backoff_grows_and_begins_anew_after_a_response() {
 }
 
 #[test]
-fn garbage_is_no_response_for_the_backoff() {
+fn garbage_does_not_reset_the_backoff() {
     let mut h = Harness::started(config(), &[(EDS, "e")]);
     h.input(Input::Message { stream: h.stream, bytes: Bytes::from_static(b"\xff\xff") });
     h.down();

@@ -41,7 +41,7 @@ fn a27_57_nothing_is_reported_before_the_server_asks() {
 }
 
 #[test]
-fn a27_57_reports_carry_what_is_new_by_locality() {
+fn a27_57_reports_have_the_new_calls_by_locality() {
     let store = Arc::new(LoadStore::new("c".into(), Some("e".into()), MetricSelection::default()));
     let (one, two) = (store.locality(&locality("one")), store.locality(&locality("two")));
     let mut harness = Harness::reporting(&[&store]);

@@ -66,7 +66,7 @@ fn calls_that_outlive_their_cluster_are_reported_to_their_end() {
 }
 
 #[test]
-fn a_cluster_that_comes_back_adds_to_what_it_left() {
+fn a_cluster_that_returns_adds_to_its_earlier_counts() {
     let (old, new) = (store("c"), store("c"));
     let mut harness = Harness::reporting(&[&old]);
     let (old_load, new_load) = (load_of(&old), load_of(&new));

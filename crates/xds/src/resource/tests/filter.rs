@@ -280,7 +280,7 @@ fn a39_overrides_of_unknown_types_are_rejected_unless_optional() {
 }
 
 #[test]
-fn a39_a_top_level_config_is_no_override() {
+fn a39_a_top_level_config_is_not_an_override() {
     for config in [any(&http::rbac::v3::Rbac::default()), any(&http::router::v3::Router::default())] {
         for (routes, path) in overrides(config) {
             rejects(&routes, path, "is not supported");
