@@ -184,7 +184,7 @@ fn picks_through_the_whole_tree_allocate_nothing() {
         let cluster = Arc::clone(selection.cluster);
         let attributes = CallAttributes {
             cluster: cluster.id(),
-            auto_host_rewrite: selection.route.auto_host_rewrite(),
+            auto_host_rewrite: selection.route.auto_host_rewrite,
             ..CallAttributes::default()
         };
         let mut args = PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng };

@@ -74,17 +74,12 @@ impl TreeView {
 
 impl RouteView {
     fn new(route: &Route) -> Self {
+        let share = |name: &str, weight| ClusterShare { cluster: name.to_owned(), weight };
         let clusters = match route.action.as_ref().map(|action| &action.cluster) {
-            Some(ClusterSpecifier::Cluster(name)) => {
-                vec![ClusterShare { cluster: name.as_ref().to_owned(), weight: 1 }]
+            Some(ClusterSpecifier::Cluster(name)) => vec![share(name, 1)],
+            Some(ClusterSpecifier::Weighted(clusters)) => {
+                clusters.iter().map(|cluster| share(&cluster.name, cluster.weight)).collect()
             }
-            Some(ClusterSpecifier::Weighted(clusters)) => clusters
-                .iter()
-                .map(|cluster| ClusterShare {
-                    cluster: cluster.name.as_ref().to_owned(),
-                    weight: cluster.weight,
-                })
-                .collect(),
             _ => Vec::new(),
         };
         Self { name: route.name.clone(), matches: Words(&route.matcher).to_string(), clusters }

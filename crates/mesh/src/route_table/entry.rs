@@ -12,23 +12,23 @@ use super::hash::{ChannelHash, CompiledHashPolicy};
 /// The settings of a route, with those of its virtual host and listener merged in.
 #[derive(Debug)]
 pub struct RouteEntry {
-    name: Arc<str>,
-    max_stream_duration: Option<Duration>,
-    retry_policy: Option<Arc<RetryPolicy>>,
-    auto_host_rewrite: bool,
+    /// The maximum duration of an RPC (gRFC A31); `None`: unlimited.
+    pub max_stream_duration: Option<Duration>,
+    /// The retry policy (gRFC A44).
+    pub retry_policy: Option<Arc<RetryPolicy>>,
+    /// Whether `:authority` is rewritten to the endpoint's host name (gRFC A81).
+    pub auto_host_rewrite: bool,
     hash_policies: Box<[CompiledHashPolicy]>,
 }
 
 impl RouteEntry {
     pub(super) fn new(
-        name: Arc<str>,
         action: &RouteAction,
         virtual_host: &VirtualHost,
         max_stream_duration: Option<Duration>,
     ) -> Self {
         let retry_policy = action.retry_policy.as_ref().or(virtual_host.retry_policy.as_ref());
         Self {
-            name,
             // A31: without its own limit the listener's applies; zero is unlimited.
             max_stream_duration: action
                 .max_stream_duration
@@ -41,30 +41,6 @@ impl RouteEntry {
         }
     }
 
-    /// The route's name, for display.
-    #[must_use]
-    pub fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    /// The maximum duration of an RPC (gRFC A31); `None`: unlimited.
-    #[must_use]
-    pub fn max_stream_duration(&self) -> Option<Duration> {
-        self.max_stream_duration
-    }
-
-    /// The retry policy (gRFC A44).
-    #[must_use]
-    pub fn retry_policy(&self) -> Option<&Arc<RetryPolicy>> {
-        self.retry_policy.as_ref()
-    }
-
-    /// Whether `:authority` is rewritten to the endpoint's host name (gRFC A81).
-    #[must_use]
-    pub fn auto_host_rewrite(&self) -> bool {
-        self.auto_host_rewrite
-    }
-
     /// The RPC's hash (gRFC A42).
     #[must_use]
     pub fn hash(&self, headers: &HeaderMap, channel: ChannelHash, rng: &mut Rng) -> u64 {
@@ -75,7 +51,7 @@ impl RouteEntry {
                 hash = Some(hash.map_or(new, |old| old.rotate_left(1) ^ new));
             }
             // A42: a terminal policy ends the list once there is a hash.
-            if policy.terminal() && hash.is_some() {
+            if policy.terminal && hash.is_some() {
                 break;
             }
         }

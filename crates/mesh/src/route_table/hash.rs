@@ -13,7 +13,8 @@ pub struct ChannelHash(pub u64);
 #[derive(Debug)]
 pub(super) struct CompiledHashPolicy {
     input: Input,
-    terminal: bool,
+    /// Whether it ends the list once there is a hash.
+    pub(super) terminal: bool,
 }
 
 #[derive(Debug)]
@@ -31,10 +32,6 @@ impl CompiledHashPolicy {
             HashPolicyKind::ChannelId => Input::ChannelId,
         };
         Self { input, terminal: policy.terminal }
-    }
-
-    pub(super) fn terminal(&self) -> bool {
-        self.terminal
     }
 
     /// `None` if the request has nothing to hash.

@@ -168,17 +168,16 @@ impl CompiledRoute {
         max_stream_duration: Option<Duration>,
         claims: &mut Claims<F>,
     ) -> Self {
-        let name: Arc<str> = route.name.as_str().into();
         let forward = route.action.as_ref().and_then(|action| {
             let destinations = Destinations::new(&action.cluster, source, claims)?;
-            let entry = RouteEntry::new(Arc::clone(&name), action, source.virtual_host, max_stream_duration);
+            let entry = RouteEntry::new(action, source.virtual_host, max_stream_duration);
             Some(Action::Forward { route: Arc::new(entry), destinations })
         });
         Self {
             path: route.matcher.path.clone(),
             headers: route.matcher.headers.iter().map(CompiledHeader::new).collect(),
             fraction: route.matcher.fraction_per_million.filter(|&n| n < MILLION),
-            action: forward.unwrap_or(Action::None { name }),
+            action: forward.unwrap_or_else(|| Action::None { name: route.name.as_str().into() }),
         }
     }
 

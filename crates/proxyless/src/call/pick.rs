@@ -69,14 +69,14 @@ impl Call<'_> {
             .select(self.head.uri.path(), headers, &mut self.rng)
             .map_err(|error| Status::unavailable(error.to_string()))?;
         // A31: the route's limit, or else the listener's, shortens the caller's deadline.
-        let limit = selection.route.max_stream_duration();
+        let limit = selection.route.max_stream_duration;
         let session = Session::begin(&selection, self.head.uri.path(), headers);
         // A60: a session may select a cluster of the route other than the one chosen by weight.
         let cluster = session.as_ref().map_or(selection.cluster, Session::cluster);
         let attributes = CallAttributes {
             cluster: cluster.id(),
             hash: selection.route.hash(headers, self.shared.hash, &mut self.rng),
-            auto_host_rewrite: selection.route.auto_host_rewrite(),
+            auto_host_rewrite: selection.route.auto_host_rewrite,
             override_host: None,
         };
         let faults =
@@ -84,7 +84,7 @@ impl Call<'_> {
         let cluster = Arc::clone(cluster);
         // A44: if the application disabled retries, the route's policy is validated but not used.
         let retry_policy = match self.shared.calls.policy_retries {
-            PolicyRetries::Enabled => selection.route.retry_policy().cloned(),
+            PolicyRetries::Enabled => selection.route.retry_policy.clone(),
             PolicyRetries::Disabled => None,
         };
         self.deadline.limit(self.start, limit);
