@@ -2,7 +2,7 @@
 //! the same set of addresses, and the counts of the children's states.
 //!
 //! A petiole is the stalk between a leaf and its branch: gRFC A61 calls the policies right above the leaves
-//! (pick_first) petiole policies. Here they are round_robin and ring_hash. There may be very many endpoints, so a
+//! (pick_first) petiole policies. Here they are ring_hash and those built on [`Spread`]. There may be very many endpoints, so a
 //! [`Member`] is smaller than a [`Child`](crate::api::Child), and a member whose endpoint did not move costs a pointer
 //! comparison.
 
@@ -10,6 +10,7 @@ mod counts;
 mod key;
 mod member;
 mod old;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ pub(crate) use self::counts::StateCounts;
 pub(crate) use self::key::EndpointKey;
 pub(crate) use self::member::Member;
 use self::old::Old;
+pub(crate) use self::spread::{Applied, Spread, SpreadPicker, SpreadPolicy};
 use crate::api::{
     ChildIndex, ChildIndices, ConnectivityState, Cx, Endpoint, Endpoints, Policy as _, PolicyView,
     QueuePicker, TreeEvent, TreePath,

@@ -1,6 +1,6 @@
 //! The configuration of `round_robin`.
 
-use super::RoundRobin;
+use super::policy::RoundRobin;
 use crate::policy_config;
 
 /// The configuration of `round_robin`, which has no fields.

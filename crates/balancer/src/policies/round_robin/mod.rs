@@ -3,10 +3,9 @@
 mod config;
 mod picker;
 mod policy;
-mod position;
+pub(super) mod position;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::RoundRobinConfig;
-pub use policy::RoundRobin;

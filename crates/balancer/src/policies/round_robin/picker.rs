@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::position::Position;
 use crate::api::{PickArgs, PickResult, Picker};
+use crate::petiole::SpreadPicker;
 
 /// Picks the children in turn.
 pub(super) struct RoundRobinPicker {
@@ -17,11 +18,11 @@ impl RoundRobinPicker {
     pub(super) fn new(children: Vec<Arc<dyn Picker>>, position: Arc<Position>) -> Arc<Self> {
         Arc::new(Self { children, position })
     }
+}
 
-    /// Whether it has the same children in the same order.
-    pub(super) fn has_children(&self, children: &[Arc<dyn Picker>]) -> bool {
-        self.children.len() == children.len()
-            && self.children.iter().zip(children).all(|(a, b)| Arc::ptr_eq(a, b))
+impl SpreadPicker for RoundRobinPicker {
+    fn children(&self) -> &[Arc<dyn Picker>] {
+        &self.children
     }
 }
 

@@ -1,4 +1,4 @@
-//! The position of round robin: in strict order, unless threads pick concurrently.
+//! The position of round robin, which weighted_round_robin uses too: in strict order, unless threads pick concurrently.
 //!
 //! Every pick takes the next turn from one shared counter. A thread that loses a race for it reserves turns in blocks
 //! for a while and uses them up on its own, so that threads that pick all the time rarely contend. No turn is used
@@ -17,7 +17,7 @@ const BLOCK: u64 = 32;
 const BLOCKS: u64 = 128;
 
 /// The turns of a policy. All accesses are relaxed: turns order nothing, they only have to be distinct.
-pub(super) struct Position {
+pub(crate) struct Position {
     next: Padded<AtomicU64>,
     /// The reservations of each stripe.
     taken: Striped<Padded<AtomicU64>>,
@@ -39,14 +39,14 @@ impl Taken {
 }
 
 impl Position {
-    pub(super) fn starting_at(turn: u64) -> Arc<Self> {
+    pub(crate) fn starting_at(turn: u64) -> Arc<Self> {
         // Turns have 48 bits; starting with 40 leaves room to count.
         let next = Padded(AtomicU64::new(turn >> 24));
         Arc::new(Self { next, taken: Striped::default() })
     }
 
     /// The next turn.
-    pub(super) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         let taken = &self.taken.own().0;
         let before = taken.load(Ordering::Relaxed);
         let (turn, blocks, left) = Taken(before).parts();
