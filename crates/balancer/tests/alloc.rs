@@ -8,6 +8,7 @@ use http::HeaderMap;
 use proxyless_balancer::api::{
     CallAttributes, CallTicket, Code, Endpoints, Group, PickArgs, PickResult, PolicyConfig,
 };
+use proxyless_balancer::policies::least_request::LeastRequestConfig;
 use proxyless_balancer::policies::pick_first::PickFirstConfig;
 use proxyless_balancer::policies::priority::{PriorityChild, PriorityConfig};
 use proxyless_balancer::policies::ring_hash::RingHashConfig;
@@ -86,6 +87,11 @@ fn pick_first_picks_without_allocation() {
 #[test]
 fn round_robin_picks_without_allocation() {
     assert_eq!(allocations_of_picks(Arc::new(RoundRobinConfig)), 0);
+}
+
+#[test]
+fn least_request_picks_without_allocation() {
+    assert_eq!(allocations_of_picks(Arc::new(LeastRequestConfig::default())), 0);
 }
 
 #[test]

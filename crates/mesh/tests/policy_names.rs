@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{Endpoints, PolicyConfig, Update};
+use proxyless_balancer::policies::least_request::LeastRequestConfig;
 use proxyless_balancer::policies::outlier_detection::{EjectionSettings, OutlierDetectionConfig};
 use proxyless_balancer::policies::priority::PriorityConfig;
 use proxyless_balancer::policies::ring_hash::RingHashConfig;
@@ -50,7 +51,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         sessions: Sessions::Used,
         child: Arc::clone(&child),
     };
-    let policies: [(Arc<dyn PolicyConfig>, &str); 9] = [
+    let policies: [(Arc<dyn PolicyConfig>, &str); 10] = [
         (Arc::new(ClusterManagerConfig::default()), "xds_cluster_manager_experimental"),
         (Arc::new(cds("c")), "cds_experimental"),
         (Arc::new(outlier_detection), "outlier_detection_experimental"),
@@ -60,6 +61,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         (Arc::new(WrrLocalityConfig { child }), "xds_wrr_locality_experimental"),
         (Arc::new(WeightedTargetConfig { targets: Default::default() }), "weighted_target_experimental"),
         (Arc::new(RingHashConfig { min_ring_size: 1, max_ring_size: 1 }), "ring_hash_experimental"),
+        (Arc::new(LeastRequestConfig::default()), "least_request_experimental"),
     ];
     for (config, name) in policies {
         assert_eq!(config.policy_name(), name);

@@ -84,7 +84,7 @@ pub(crate) enum Applied {
 }
 
 /// A policy that connects to every endpoint and spreads RPCs over the READY ones.
-pub struct SpreadPolicy<S: Spread> {
+pub(crate) struct SpreadPolicy<S: Spread> {
     spread: S,
     petiole: Petiole,
     note: Option<Arc<str>>,

@@ -1,5 +1,6 @@
 //! The policies that do not depend on xDS. Each folder is one policy: `config`, `policy`, `picker`, `tests`.
 
+pub mod least_request;
 pub mod outlier_detection;
 pub mod pick_first;
 pub mod priority;

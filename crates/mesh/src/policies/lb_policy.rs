@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{ConfigError, PolicyConfig};
+use proxyless_balancer::policies::least_request::LeastRequestConfig;
 use proxyless_balancer::policies::pick_first::PickFirstConfig;
 use proxyless_balancer::policies::ring_hash::RingHashConfig;
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
@@ -21,6 +22,9 @@ pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigE
         LbPolicy::RoundRobin => Arc::new(RoundRobinConfig),
         LbPolicy::RingHash { min_ring_size, max_ring_size } => {
             Arc::new(RingHashConfig { min_ring_size: *min_ring_size, max_ring_size: *max_ring_size })
+        }
+        LbPolicy::LeastRequest { choice_count } => {
+            Arc::new(LeastRequestConfig { choice_count: *choice_count })
         }
         LbPolicy::PickFirst { shuffle_address_list } => {
             Arc::new(PickFirstConfig { shuffle_address_list: *shuffle_address_list, ..Default::default() })

@@ -154,7 +154,7 @@ pub(crate) fn expected_of_leaf(mesh: &Mesh, backends: &Backends, name: &str) -> 
         }),
         ClusterKind::Aggregate(_) | ClusterKind::List(_) => return Expected::Failure,
     };
-    let all = matches!(cluster.policy, Policy::RoundRobin | Policy::Nested | Policy::LocalRings);
+    let all = !matches!(cluster.policy, Policy::RingHash | Policy::PickFirst);
     match served {
         Some(endpoints) if !endpoints.is_empty() => Expected::Served { endpoints, all },
         _ => Expected::Failure,

@@ -85,7 +85,8 @@ fn check_cluster(
     else {
         return Ok(());
     };
-    let in_turn = mesh.clusters.get(&leaf).is_some_and(|cluster| cluster.policy != Policy::LocalRings);
+    let policy = mesh.clusters.get(&leaf).map(|cluster| cluster.policy);
+    let in_turn = !matches!(policy, Some(Policy::LocalRings | Policy::LeastRequest));
     let Some(found) = pick(plane, id, &endpoints, rng) else { return Ok(()) };
     let detail = || format!("{name}: {found:?} of {PICKS} for {endpoints:?}");
     let mut zones: BTreeMap<&str, (f64, Vec<u32>)> = BTreeMap::new();

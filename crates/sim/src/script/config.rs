@@ -98,6 +98,8 @@ pub enum Policy {
     LocalRings,
     /// Weighted localities nested in weighted localities, round robin within each.
     Nested,
+    /// Weighted localities, least request within each.
+    LeastRequest,
     /// Pick first.
     PickFirst,
 }

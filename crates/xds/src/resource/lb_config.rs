@@ -2,7 +2,7 @@
 
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
 use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
-use envoy_types::pb::google::protobuf::UInt64Value;
+use envoy_types::pb::google::protobuf::{UInt32Value, UInt64Value};
 use policies::ring_hash::v3::ring_hash::HashFunction;
 use wire::cluster::ring_hash_lb_config::HashFunction as LegacyHashFunction;
 use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy};
@@ -26,6 +26,11 @@ pub enum LbPolicy {
         /// The maximum number of entries in the ring.
         max_ring_size: u64,
     },
+    /// The endpoint with the fewest RPCs in flight of some random ones (gRFC A48).
+    LeastRequest {
+        /// The number of endpoints that are compared per pick; at least 2.
+        choice_count: u32,
+    },
     /// The first endpoint that connects (gRFC A62).
     PickFirst {
         /// Whether the address list is shuffled.
@@ -42,14 +47,18 @@ pub(super) const MAX_RING_SIZE: u64 = 8 << 20;
 /// A42: the default of the lower limit.
 pub(super) const DEFAULT_MIN_RING_SIZE: u64 = 1024;
 
+/// A48: the default number of endpoints that are compared per pick.
+pub(super) const DEFAULT_CHOICE_COUNT: u32 = 2;
+
 /// Parses a policy's config at a nesting depth; `None` only after a violation was recorded.
 type Parser = fn(&Field<'_>, &[u8], usize) -> Option<LbPolicy>;
 
 /// The supported policies, by config type. A new policy is one more line.
-const REGISTRY: [(&str, Parser); 4] = [
+const REGISTRY: [(&str, Parser); 5] = [
     ("envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality", wrr_locality),
     ("envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin", round_robin),
     ("envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash", ring_hash),
+    ("envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest", least_request),
     ("envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst", pick_first),
 ];
 
@@ -112,6 +121,16 @@ fn legacy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
             }
             ring(&at, config.minimum_ring_size, config.maximum_ring_size)
         }
+        // A48-01: localities by weight, endpoints by their RPCs in flight.
+        Ok(LegacyPolicy::LeastRequest) => {
+            let at = at.field("least_request_lb_config");
+            // A48-02: without the config its fields have their defaults.
+            let count = match &proto.lb_config {
+                Some(LbConfig::LeastRequestLbConfig(config)) => config.choice_count,
+                _ => None,
+            };
+            choices(&at, count).map(|child| LbPolicy::WrrLocality(Box::new(child)))
+        }
         Ok(policy) => at.field("lb_policy").fail(format!("{} is not supported", policy.as_str_name())),
         Err(_) => at.field("lb_policy").fail(format!("{} is not known", proto.lb_policy)),
     }
@@ -153,6 +172,21 @@ fn ring(at: &Field<'_>, min: Option<UInt64Value>, max: Option<UInt64Value>) -> O
         at.field("minimum_ring_size").reject("must not be greater than maximum_ring_size");
     }
     Some(LbPolicy::RingHash { min_ring_size, max_ring_size })
+}
+
+fn least_request(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {
+    let proto: policies::least_request::v3::LeastRequest = extension::decode(at, value)?;
+    // A48-03: active_request_bias and slow_start_config are ignored.
+    choices(at, proto.choice_count)
+}
+
+fn choices(at: &Field<'_>, count: Option<UInt32Value>) -> Option<LbPolicy> {
+    let choice_count = count.map_or(DEFAULT_CHOICE_COUNT, |count| count.value);
+    // A48-06: fewer than two are rejected.
+    if choice_count < 2 {
+        at.field("choice_count").reject(format!("{choice_count} is less than 2"));
+    }
+    Some(LbPolicy::LeastRequest { choice_count })
 }
 
 fn pick_first(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {

@@ -4,7 +4,7 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 
 use super::field::Field;
-use super::lb_config::{DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, check_depth};
+use super::lb_config::{DEFAULT_CHOICE_COUNT, DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, check_depth};
 
 /// The default of `maxRingSize`, which differs from that of the xDS field; the client caps rings at this size anyway
 /// (A42).
@@ -18,6 +18,7 @@ pub(super) fn parser(name: &str) -> Option<Parser> {
     match name {
         "round_robin" => Some(|_, _, _| Some(LbPolicy::RoundRobin)),
         "pick_first" => Some(pick_first),
+        "least_request_experimental" => Some(least_request),
         "ring_hash_experimental" => Some(ring_hash),
         "xds_wrr_locality_experimental" => Some(wrr_locality),
         _ => None,
@@ -31,6 +32,20 @@ fn pick_first(at: &Field<'_>, json: &Struct, _depth: usize) -> Option<LbPolicy> 
         Some(_) => return at.key("shuffleAddressList").fail("must be a bool"),
     };
     Some(LbPolicy::PickFirst { shuffle_address_list })
+}
+
+fn least_request(at: &Field<'_>, json: &Struct, _depth: usize) -> Option<LbPolicy> {
+    let choice_count = match kind(json, "choiceCount") {
+        None => Some(DEFAULT_CHOICE_COUNT),
+        Some(Kind::NumberValue(number)) => whole(*number).and_then(|count| u32::try_from(count).ok()),
+        Some(Kind::StringValue(text)) => text.parse().ok(),
+        Some(_) => None,
+    };
+    // A48-06: fewer than two are rejected.
+    let Some(choice_count) = choice_count.filter(|&count| count >= 2) else {
+        return at.key("choiceCount").fail("must be a whole number of at least 2");
+    };
+    Some(LbPolicy::LeastRequest { choice_count })
 }
 
 /// A42: both limits are between 1 and 8M, and in order.
@@ -59,9 +74,9 @@ fn ring_size(at: &Field<'_>, json: &Struct, name: &str, default: u64) -> Option<
     size
 }
 
-/// An integer. All integers in range are exact in `f64`.
+/// An integer of at most 32 bits, which is exact in `f64`.
 fn whole(number: f64) -> Option<u64> {
-    let fits = number.fract() == 0.0 && (0.0..=MAX_RING_SIZE as f64).contains(&number);
+    let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
     fits.then_some(number as u64)
 }
 

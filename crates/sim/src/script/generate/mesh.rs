@@ -96,6 +96,7 @@ impl Maker {
             1 => Policy::LocalRings,
             2..=3 => Policy::PickFirst,
             4 => Policy::Nested,
+            5 => Policy::LeastRequest,
             _ => Policy::RoundRobin,
         };
         let max_requests = (!self.gentle && self.one_in(5)).then(|| 1 + self.rng.below(3) as u32);

@@ -224,6 +224,9 @@ fn policy(policy: Policy) -> cluster::LoadBalancingPolicy {
         }),
         Policy::LocalRings => by_locality(self::policy(Policy::RingHash)),
         Policy::Nested => by_locality(self::policy(Policy::RoundRobin)),
+        Policy::LeastRequest => {
+            by_locality(one_policy(&policies::least_request::v3::LeastRequest::default()))
+        }
         Policy::PickFirst => one_policy(&policies::pick_first::v3::PickFirst::default()),
     }
 }

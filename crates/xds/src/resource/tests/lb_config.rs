@@ -1,15 +1,16 @@
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
-use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::envoy::config::core::v3::{RuntimeDouble, TypedExtensionConfig};
 use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
 use envoy_types::pb::google::protobuf::value::Kind;
-use envoy_types::pb::google::protobuf::{Any, ListValue, Struct, UInt64Value, Value};
+use envoy_types::pb::google::protobuf::{Any, ListValue, Struct, UInt32Value, UInt64Value, Value};
+use policies::least_request::v3::LeastRequest;
 use policies::pick_first::v3::PickFirst;
 use policies::ring_hash::v3::RingHash;
 use policies::round_robin::v3::RoundRobin;
 use policies::wrr_locality::v3::WrrLocality;
 use prost::Message;
 use serde_json::json;
-use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy, RingHashLbConfig};
+use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy, LeastRequestLbConfig, RingHashLbConfig};
 use wire::load_balancing_policy::Policy;
 
 use super::builders::{any, any_of_type, eds_cluster};
@@ -69,7 +70,7 @@ fn a52_the_first_known_policy_counts() {
         any_of_type("xds.type.v3.TypedStruct", &custom.encode_to_vec()),
         any_of_type("udpa.type.v1.TypedStruct", &custom.encode_to_vec()),
         any_of_type("xds.type.v3.TypedStruct", &known.encode_to_vec()),
-        any(&policies::least_request::v3::LeastRequest::default()),
+        any(&policies::maglev::v3::Maglev::default()),
         any(&policies::client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin::default()),
         any(&PickFirst::default()),
         round_robin(),
@@ -110,6 +111,7 @@ const OUTER: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"]
 fn a52_a_typed_struct_configures_the_policy_that_it_names() {
     let rings = |min_ring_size, max_ring_size| LbPolicy::RingHash { min_ring_size, max_ring_size };
     let wrr = |child| LbPolicy::WrrLocality(Box::new(child));
+    let least = |choice_count| LbPolicy::LeastRequest { choice_count };
     for (name, json, expected) in [
         ("round_robin", json!({}), LbPolicy::RoundRobin),
         ("round_robin", json!(null), LbPolicy::RoundRobin),
@@ -119,6 +121,8 @@ fn a52_a_typed_struct_configures_the_policy_that_it_names() {
             json!({"shuffleAddressList": true}),
             LbPolicy::PickFirst { shuffle_address_list: true },
         ),
+        ("least_request_experimental", json!({}), least(2)),
+        ("least_request_experimental", json!({"choiceCount": 4_294_967_295_u32}), least(u32::MAX)),
         ("ring_hash_experimental", json!({}), rings(1024, 4096)),
         ("ring_hash_experimental", json!({"minRingSize": 5, "maxRingSize": "7"}), rings(5, 7)),
         ("ring_hash_experimental", json!({"minRingSize": null, "other": []}), rings(1024, 4096)),
@@ -143,6 +147,9 @@ fn a52_a_bad_config_in_a_typed_struct_is_rejected_by_its_path() {
     let value = format!("{FIRST}.value");
     for (name, json, path, why) in [
         ("pick_first", json!({"shuffleAddressList": 1}), r#"["shuffleAddressList"]"#, "must be a bool"),
+        ("least_request_experimental", json!({"choiceCount": 1}), r#"["choiceCount"]"#, "at least 2"),
+        ("least_request_experimental", json!({"choiceCount": 2.5}), r#"["choiceCount"]"#, "at least 2"),
+        ("least_request_experimental", json!({"choiceCount": true}), r#"["choiceCount"]"#, "at least 2"),
         ("ring_hash_experimental", json!({"minRingSize": 0}), r#"["minRingSize"]"#, "in the range"),
         ("ring_hash_experimental", json!({"minRingSize": -1}), r#"["minRingSize"]"#, "in the range"),
         ("ring_hash_experimental", json!({"minRingSize": 1.5}), r#"["minRingSize"]"#, "whole number"),
@@ -272,7 +279,6 @@ fn a27_90_round_robin_of_the_old_enum() {
 #[test]
 fn a27_90_other_values_of_the_old_enum_are_rejected() {
     for (policy, why) in [
-        (LegacyPolicy::LeastRequest as i32, "LEAST_REQUEST is not supported"),
         (LegacyPolicy::Random as i32, "RANDOM is not supported"),
         (LegacyPolicy::Maglev as i32, "MAGLEV is not supported"),
         (LegacyPolicy::ClusterProvided as i32, "CLUSTER_PROVIDED is not supported"),
@@ -280,6 +286,76 @@ fn a27_90_other_values_of_the_old_enum_are_rejected() {
         (99, "99 is not known"),
     ] {
         rejects(&wire::Cluster { lb_policy: policy, ..eds_cluster() }, "lb_policy", why);
+    }
+}
+
+/// The same count in the new and in the old form, each with its path.
+fn least_request(count: Option<u32>) -> [(wire::Cluster, &'static str); 2] {
+    let choice_count = count.map(|value| UInt32Value { value });
+    let new = LeastRequest { choice_count, ..Default::default() };
+    let old = LeastRequestLbConfig { choice_count, ..Default::default() };
+    let old = wire::Cluster {
+        lb_policy: LegacyPolicy::LeastRequest as i32,
+        lb_config: Some(LbConfig::LeastRequestLbConfig(old)),
+        ..eds_cluster()
+    };
+    [(cluster(vec![wrr_locality(any(&new))]), ENDPOINT_PICKING), (old, "least_request_lb_config")]
+}
+
+const ENDPOINT_PICKING: &str = "load_balancing_policy.policies[0].typed_extension_config.typed_config\
+    .endpoint_picking_policy.policies[0].typed_extension_config.typed_config";
+
+fn least_requests(choice_count: u32) -> LbPolicy {
+    LbPolicy::WrrLocality(Box::new(LbPolicy::LeastRequest { choice_count }))
+}
+
+#[test]
+fn a48_01_least_request_picks_within_weighted_localities() {
+    for (cluster, _) in least_request(Some(5)) {
+        assert_eq!(accepted(&cluster), least_requests(5));
+    }
+}
+
+#[test]
+fn a48_02_a48_04_without_its_config_the_defaults_hold() {
+    for (cluster, _) in least_request(None) {
+        assert_eq!(accepted(&cluster), least_requests(2));
+    }
+    let bare = wire::Cluster { lb_policy: LegacyPolicy::LeastRequest as i32, ..eds_cluster() };
+    assert_eq!(accepted(&bare), least_requests(2));
+    // The config of another policy does not count.
+    let ring = Some(LbConfig::RingHashLbConfig(RingHashLbConfig { hash_function: 1, ..Default::default() }));
+    assert_eq!(accepted(&wire::Cluster { lb_config: ring, ..bare }), least_requests(2));
+}
+
+#[test]
+fn a48_03_bias_and_slow_start_are_ignored() {
+    let bias = RuntimeDouble { default_value: -1.0, runtime_key: String::new() };
+    let config = LeastRequest { active_request_bias: Some(bias.clone()), ..Default::default() };
+    let config = LeastRequest { slow_start_config: Some(Default::default()), ..config };
+    assert_eq!(accepted(&cluster(vec![any(&config)])), LbPolicy::LeastRequest { choice_count: 2 });
+    let old = LeastRequestLbConfig { active_request_bias: Some(bias), ..Default::default() };
+    let old = wire::Cluster {
+        lb_policy: LegacyPolicy::LeastRequest as i32,
+        lb_config: Some(LbConfig::LeastRequestLbConfig(old)),
+        ..eds_cluster()
+    };
+    assert_eq!(accepted(&old), least_requests(2));
+}
+
+#[test]
+fn a48_05_a_large_choice_count_is_accepted() {
+    for (cluster, _) in least_request(Some(u32::MAX)) {
+        assert_eq!(accepted(&cluster), least_requests(u32::MAX));
+    }
+}
+
+#[test]
+fn a48_06_a_choice_count_below_two_is_rejected() {
+    for count in [0, 1] {
+        for (cluster, path) in least_request(Some(count)) {
+            rejects(&cluster, &format!("{path}.choice_count"), "is less than 2");
+        }
     }
 }
 
