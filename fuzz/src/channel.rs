@@ -154,6 +154,9 @@ impl World {
                 ) => {
                     self.attempts.remove(&(connection, attempt));
                 }
+                ChannelEffect::Connection(
+                    TreeEffect::OpenLoadStream { .. } | TreeEffect::CloseLoadStream { .. },
+                ) => {}
                 ChannelEffect::EnterIdle => self.plane = None,
                 ChannelEffect::Publish(plane) => {
                     published += 1;

@@ -11,11 +11,18 @@ use std::time::Duration;
 
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
+use self::load_streams::{Ended, LoadStreams};
 use crate::address::CompactAddress;
-use crate::api::{CallCounter, CallCounts, ConnectionSlot, HandleId, Security, SubchannelEvent};
+use crate::api::{
+    BackendMetrics, CallCounter, CallCounts, ConnectionSlot, HandleId, Security, SubchannelEvent,
+};
 use crate::subchannel::{Effect, Phase, SubchannelCore};
 use crate::targets;
-use crate::tree::{AttemptId, ConnectionEvent, SubchannelId, SubchannelNode, TreeConfig, TreeEffect};
+use crate::tree::{
+    AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId, SubchannelNode, TreeConfig, TreeEffect,
+};
+
+mod load_streams;
 
 /// The identity of a shared connection. Weight, locality, health and priority are not part of it, so changing them
 /// never reconnects.
@@ -64,6 +71,9 @@ pub(crate) struct Pool {
     events: VecDeque<SubchannelEvent>,
     effects: VecDeque<TreeEffect>,
     lost: bool,
+    load_streams: LoadStreams,
+    /// Load reports for owners.
+    reports: VecDeque<(HandleId, Arc<BackendMetrics>)>,
     /// The counts of calls on dropped slots.
     past_calls: Arc<CallCounter>,
     /// The slots of removed entries that calls still hold.
@@ -123,9 +133,51 @@ impl Pool {
     pub(crate) fn release(&mut self, subchannel: SubchannelId, owner: HandleId) {
         let Some(entry) = self.entries.get_mut(&subchannel) else { return };
         entry.owners.retain(|&id| id != owner);
+        self.load_streams.request(subchannel, owner, None, None);
         if entry.owners.is_empty() {
             self.orphans.insert(subchannel);
         }
+    }
+
+    /// Requests out-of-band load reports at this interval for an owner, or ends its request.
+    pub(crate) fn watch_load(
+        &mut self,
+        subchannel: SubchannelId,
+        owner: HandleId,
+        interval: Option<Duration>,
+    ) {
+        let connection = self.entries.get(&subchannel).and_then(|entry| connection(&entry.core));
+        self.load_streams.request(subchannel, owner, interval, connection);
+    }
+
+    /// Handles an event of a stream of load reports. Returns the address if its server does not have the service.
+    pub(crate) fn on_load(
+        &mut self,
+        now: Time,
+        subchannel: SubchannelId,
+        stream: LoadStreamId,
+        event: LoadEvent,
+        rng: &mut Rng,
+    ) -> Option<SocketAddr> {
+        match event {
+            LoadEvent::Report(metrics) => {
+                let owners = self.load_streams.on_report(subchannel, stream);
+                self.reports.extend(owners.into_iter().map(|owner| (owner, Arc::clone(&metrics))));
+                None
+            }
+            LoadEvent::Ended { code, reason } => {
+                let address = self.entries.get(&subchannel)?.core.address();
+                let ended =
+                    self.load_streams.on_end(now, subchannel, stream, code, &self.config.backoff, rng);
+                tracing::debug!(target: targets::SUBCHANNEL, %address, ?ended, reason, "load reports ended");
+                (ended == Ended::Unimplemented).then_some(address)
+            }
+        }
+    }
+
+    /// The next load report, and the owner that it is for.
+    pub(crate) fn poll_report(&mut self) -> Option<(HandleId, Arc<BackendMetrics>)> {
+        pop(&mut self.reports)
     }
 
     /// Starts an attempt if the entry is IDLE.
@@ -180,12 +232,14 @@ impl Pool {
 
     /// The time at which [`Self::expire`] is due.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.deadlines.first().map(|&(at, _)| at)
+        let own = self.deadlines.first().map(|&(at, _)| at);
+        own.into_iter().chain(self.load_streams.next_deadline()).min()
     }
 
     /// Processes the earliest deadline (of a backoff, a lingering connection or a remembered failure), if it is not
     /// after `now`.
     pub(crate) fn expire(&mut self, now: Time) {
+        self.load_streams.expire(now);
         let Some(&(at, subchannel)) = self.deadlines.first() else { return };
         if at > now {
             return;
@@ -243,6 +297,7 @@ impl Pool {
                 _ => self.close(subchannel),
             }
         }
+        self.load_streams.finish(now, &mut self.effects);
         for (attempt, Start { subchannel, timeout }) in std::mem::take(&mut self.starting) {
             if let Some(entry) = self.entries.get(&subchannel) {
                 let (address, keepalive_interval) = (entry.core.address(), self.keepalive_interval);
@@ -314,6 +369,7 @@ impl Pool {
     /// The state of an entry changed: notifies the owners and sets the deadline of the new state.
     fn changed(&mut self, subchannel: SubchannelId) {
         let Some(entry) = self.entries.get(&subchannel) else { return };
+        self.load_streams.connection(subchannel, connection(&entry.core));
         let deadline = match *entry.core.phase() {
             Phase::TransientFailure { retry_at, .. } => Some(retry_at),
             _ => None,
@@ -344,6 +400,7 @@ impl Pool {
     fn close(&mut self, subchannel: SubchannelId) {
         self.set_deadline(subchannel, None);
         let Some(entry) = self.entries.remove(&subchannel) else { return };
+        self.load_streams.connection(subchannel, None);
         self.by_key.remove(&CompactKey::new(entry.core.address(), entry.security.as_deref()));
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
@@ -361,6 +418,14 @@ impl Pool {
             }
             Phase::Idle { .. } | Phase::TransientFailure { .. } => {}
         }
+    }
+}
+
+/// The attempt that established the connection, if there is one.
+fn connection(core: &SubchannelCore) -> Option<AttemptId> {
+    match *core.phase() {
+        Phase::Ready { attempt, .. } => Some(attempt),
+        _ => None,
     }
 }
 

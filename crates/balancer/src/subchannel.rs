@@ -138,6 +138,8 @@ impl SubchannelCore {
                 Phase::Ready { attempt: current, .. } if current == attempt => Effect::Ignored,
                 _ => Effect::Unwanted,
             },
+            // For the streams of the connection.
+            ConnectionEvent::Load(..) => Effect::Ignored,
             ConnectionEvent::Failed(why)
             | ConnectionEvent::GoAway(why)
             | ConnectionEvent::TooManyPings(why)

@@ -391,6 +391,7 @@ impl Bench {
                 | TreeEffect::CloseGracefully { subchannel, .. } => {
                     self.connections.remove(&subchannel);
                 }
+                TreeEffect::OpenLoadStream { .. } | TreeEffect::CloseLoadStream { .. } => {}
             }
         }
         if self.tree.take_reresolution_request() {

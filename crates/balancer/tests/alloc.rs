@@ -3,16 +3,19 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
 use proxyless_balancer::api::{
-    CallAttributes, CallTicket, Code, Endpoints, Group, PickArgs, PickResult, PolicyConfig,
+    BackendMetrics, CallAttributes, CallTicket, Code, Endpoints, Group, PickArgs, PickResult, PolicyConfig,
 };
 use proxyless_balancer::policies::least_request::LeastRequestConfig;
 use proxyless_balancer::policies::pick_first::PickFirstConfig;
 use proxyless_balancer::policies::priority::{PriorityChild, PriorityConfig};
+use proxyless_balancer::policies::random_subsetting::RandomSubsettingConfig;
 use proxyless_balancer::policies::ring_hash::RingHashConfig;
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
+use proxyless_balancer::policies::weighted_round_robin::WeightedRoundRobinConfig;
 use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig};
 use proxyless_balancer::testing::{Bench, endpoints};
 use proxyless_sans_io::Rng;
@@ -92,6 +95,38 @@ fn round_robin_picks_without_allocation() {
 #[test]
 fn least_request_picks_without_allocation() {
     assert_eq!(allocations_of_picks(Arc::new(LeastRequestConfig::default())), 0);
+}
+
+#[test]
+fn weighted_round_robin_picks_without_allocation() {
+    assert_eq!(allocations_of_picks(Arc::new(WeightedRoundRobinConfig::default())), 0);
+}
+
+#[test]
+fn weighted_round_robin_with_weights_picks_without_allocation() {
+    let mut bench = Bench::new();
+    let config = WeightedRoundRobinConfig { blackout_period: Duration::ZERO, ..Default::default() };
+    bench.update(Arc::new(config), endpoints(1..=10));
+    bench.ready_all();
+    let (headers, mut rng) = (HeaderMap::new(), Rng::new(1));
+    for load in 1..=100 {
+        let attributes = CallAttributes::default();
+        let mut args = PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng };
+        let PickResult::Complete(pick) = bench.tree().output().picker.pick(&mut args) else {
+            panic!("not ready")
+        };
+        let metrics =
+            BackendMetrics { rps: 1.0, cpu_utilization: f64::from(load), ..BackendMetrics::default() };
+        CallTicket::start(pick).finish_with(Code::Ok, Some(metrics));
+    }
+    bench.advance(Duration::from_secs(1));
+    assert_eq!(allocations_on(&mut bench), 0);
+}
+
+#[test]
+fn a_random_subset_is_picked_from_without_allocation() {
+    let child = Arc::new(RoundRobinConfig);
+    assert_eq!(allocations_of_picks(Arc::new(RandomSubsettingConfig { subset_size: 10, child })), 0);
 }
 
 #[test]

@@ -7,8 +7,10 @@ use proxyless_balancer::api::{Endpoints, PolicyConfig, Update};
 use proxyless_balancer::policies::least_request::LeastRequestConfig;
 use proxyless_balancer::policies::outlier_detection::{EjectionSettings, OutlierDetectionConfig};
 use proxyless_balancer::policies::priority::PriorityConfig;
+use proxyless_balancer::policies::random_subsetting::RandomSubsettingConfig;
 use proxyless_balancer::policies::ring_hash::RingHashConfig;
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
+use proxyless_balancer::policies::weighted_round_robin::WeightedRoundRobinConfig;
 use proxyless_balancer::policies::weighted_target::WeightedTargetConfig;
 use proxyless_balancer::testing::Bench;
 use proxyless_mesh::policies::cds::{CdsConfig, CdsSettings};
@@ -43,6 +45,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         child: Arc::clone(&child),
     };
     let priority = PriorityConfig::new([]);
+    let subset = RandomSubsettingConfig { subset_size: 1, child: Arc::clone(&child) };
     let outlier_detection =
         OutlierDetectionConfig { detection: EjectionSettings::default(), child: Arc::clone(&child) };
     let override_host = OverrideHostConfig {
@@ -51,7 +54,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         sessions: Sessions::Used,
         child: Arc::clone(&child),
     };
-    let policies: [(Arc<dyn PolicyConfig>, &str); 10] = [
+    let policies: [(Arc<dyn PolicyConfig>, &str); 12] = [
         (Arc::new(ClusterManagerConfig::default()), "xds_cluster_manager_experimental"),
         (Arc::new(cds("c")), "cds_experimental"),
         (Arc::new(outlier_detection), "outlier_detection_experimental"),
@@ -62,6 +65,8 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         (Arc::new(WeightedTargetConfig { targets: Default::default() }), "weighted_target_experimental"),
         (Arc::new(RingHashConfig { min_ring_size: 1, max_ring_size: 1 }), "ring_hash_experimental"),
         (Arc::new(LeastRequestConfig::default()), "least_request_experimental"),
+        (Arc::new(WeightedRoundRobinConfig::default()), "weighted_round_robin_experimental"),
+        (Arc::new(subset), "random_subsetting_experimental"),
     ];
     for (config, name) in policies {
         assert_eq!(config.policy_name(), name);

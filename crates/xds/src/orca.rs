@@ -1,7 +1,10 @@
-//! The load report that a backend sends with a call (ORCA, gRFC A51). Written by hand, because the crate of Envoy's
+//! The load report that a backend sends with a call or out of band (ORCA, gRFC A51). Written by hand, because the crate of Envoy's
 //! messages lacks it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use envoy_types::pb::google::protobuf;
 
 /// The trailer that carries an encoded [`OrcaLoadReport`].
 pub const TRAILER: &str = "endpoint-load-metrics-bin";
@@ -33,4 +36,27 @@ pub struct OrcaLoadReport {
     /// Utilization as defined by the application.
     #[prost(double, tag = "9")]
     pub application_utilization: f64,
+}
+
+/// `xds.service.orca.v3.OrcaLoadReportRequest`: the request of out-of-band reports.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct OrcaLoadReportRequest {
+    /// The interval; the server may report less often.
+    #[prost(message, optional, tag = "1")]
+    pub report_interval: Option<protobuf::Duration>,
+    /// The names of request costs to report; all if there are none.
+    #[prost(string, repeated, tag = "2")]
+    pub request_cost_names: Vec<String>,
+}
+
+impl OrcaLoadReportRequest {
+    /// A request of all metrics at this interval.
+    #[must_use]
+    pub fn new(interval: Duration) -> Self {
+        let report_interval = protobuf::Duration {
+            seconds: i64::try_from(interval.as_secs()).unwrap_or(i64::MAX),
+            nanos: interval.subsec_nanos().cast_signed(),
+        };
+        Self { report_interval: Some(report_interval), request_cost_names: Vec::new() }
+    }
 }

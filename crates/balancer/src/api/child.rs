@@ -141,7 +141,7 @@ impl Child {
     pub fn on_event(&mut self, path: TreePath<'_>, event: TreeEvent<'_>, cx: &mut dyn Cx) {
         let cause = match event {
             TreeEvent::Subchannel(event) if event.state != event.health => Cause::Ejection,
-            TreeEvent::Subchannel(_) => Cause::Subchannel,
+            TreeEvent::Subchannel(_) | TreeEvent::Load(_) => Cause::Subchannel,
             TreeEvent::Timer(_) => Cause::Timer,
             // A signal deferred to the end of the input belongs to the cause of the input.
             TreeEvent::Signal(_) => {
@@ -242,6 +242,10 @@ impl Cx for ChildCx<'_> {
 
     fn connect(&mut self, subchannel: &SubchannelHandle) {
         self.parent.connect(subchannel);
+    }
+
+    fn watch_load(&mut self, subchannel: &SubchannelHandle, interval: Option<Duration>) {
+        self.parent.watch_load(subchannel, interval);
     }
 
     fn set_timer(&mut self, mut path: TreePathBuf, delay: Duration, tag: u32) -> Timer {

@@ -27,6 +27,10 @@ pub trait Cx {
     /// Makes an IDLE subchannel connect; no effect in any other state.
     fn connect(&mut self, subchannel: &SubchannelHandle);
 
+    /// Requests out-of-band load reports (gRFC A51) of a subchannel at this interval, as `TreeEvent::Load` along the
+    /// subchannel's path while it is READY; `None` ends the request. Each holder of a handle has its own request.
+    fn watch_load(&mut self, subchannel: &SubchannelHandle, interval: Option<Duration>);
+
     /// Sets a timer that delivers `TreeEvent::Timer(tag)` after `delay`, unless the handle is dropped first.
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer;
 

@@ -1,6 +1,7 @@
 //! Decisions of policies that are recorded for inspection.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,11 @@ pub enum PolicyEvent {
     Returned {
         /// The endpoint, by its addresses.
         endpoint: String,
+    },
+    /// A server does not have the service of out-of-band load reports (gRFC A51).
+    NoLoadReports {
+        /// Its address.
+        address: SocketAddr,
     },
     /// RPCs go to a lower priority from now on.
     FailedOver {
@@ -47,7 +53,7 @@ impl PolicyEvent {
     /// Whether the event indicates a problem.
     #[must_use]
     pub fn is_warning(&self) -> bool {
-        matches!(self, Self::Ejected { .. } | Self::FailedOver { .. })
+        matches!(self, Self::Ejected { .. } | Self::FailedOver { .. } | Self::NoLoadReports { .. })
     }
 }
 
@@ -59,6 +65,9 @@ impl fmt::Display for PolicyEvent {
                 write!(f, "{endpoint}: ejected for {time} s: {failed} of {calls} RPCs failed")
             }
             Self::Returned { endpoint } => write!(f, "{endpoint}: back in service after its ejection"),
+            Self::NoLoadReports { address } => {
+                write!(f, "{address}: no out-of-band load reports: the server answered UNIMPLEMENTED")
+            }
             Self::FailedOver { cluster, from, to } => write!(f, "{cluster}: failed over from {from} to {to}"),
             Self::MovedUp { cluster, from, to } => write!(f, "{cluster}: moved up from {from} to {to}"),
         }

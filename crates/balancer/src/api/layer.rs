@@ -221,6 +221,10 @@ impl<L: Layer> Cx for LayerCx<'_, L> {
         self.cx.connect(subchannel);
     }
 
+    fn watch_load(&mut self, subchannel: &SubchannelHandle, interval: Option<Duration>) {
+        self.cx.watch_load(subchannel, interval);
+    }
+
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
         self.cx.set_timer(path, delay, tag)
     }

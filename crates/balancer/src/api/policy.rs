@@ -6,7 +6,8 @@ use std::sync::Arc;
 use proxyless_sans_io::Time;
 
 use super::{
-    ConfigError, ConnectivityState, Cx, Endpoints, HandleId, PickError, PolicyConfig, PolicyView, TreePath,
+    BackendMetrics, ConfigError, ConnectivityState, Cx, Endpoints, HandleId, PickError, PolicyConfig,
+    PolicyView, TreePath,
 };
 
 /// A load balancing policy: decides which connections to hold, and which of them each RPC uses.
@@ -61,6 +62,8 @@ impl Update {
 pub enum TreeEvent<'a> {
     /// A subchannel changed its state.
     Subchannel(&'a SubchannelEvent),
+    /// A subchannel's server reported its load out of band (gRFC A51). Every policy on the path sees it.
+    Load(&'a BackendMetrics),
     /// A timer fired. The tag is the value that it was set with.
     Timer(u32),
     /// A signal was raised by a picker, or deferred to now. The tag is the value that it was created with.

@@ -7,7 +7,7 @@ use proxyless_sans_io::Time;
 use super::Connect;
 use crate::api::{
     ChildCx, ChildIndex, ChildOutput, ConnectivityState, Cx, Endpoint, EndpointView, PickError, Picker,
-    Policy as _, QueuePicker, Reresolution,
+    Policy as _, QueuePicker, Reresolution, SubchannelHandle,
 };
 use crate::policies::pick_first::PickFirst;
 
@@ -47,6 +47,13 @@ impl Member {
     /// The child's picker; meaningless until the child has been told to connect.
     pub(crate) fn picker(&self) -> &Arc<dyn Picker> {
         &self.output.picker
+    }
+
+    /// Visits the subchannels of its child.
+    pub(crate) fn subchannels(&self, visit: &mut dyn FnMut(&SubchannelHandle)) {
+        if let Some(child) = &self.child {
+            child.subchannels(visit);
+        }
     }
 
     /// The error that the child fails RPCs with, if any.

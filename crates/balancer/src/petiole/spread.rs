@@ -11,9 +11,9 @@ use proxyless_sans_io::{Rng, Time};
 
 use super::{Change, Connect, Member, Petiole};
 use crate::api::{
-    ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Picker, Policy,
-    PolicyConfig, PolicyEvent, PolicyView, QueuePicker, Signal, SubchannelHandle, SubchannelSpec, Timer,
-    TreeEvent, TreePath, TreePathBuf, Update, config_of,
+    BackendMetrics, ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Picker,
+    Policy, PolicyConfig, PolicyEvent, PolicyView, QueuePicker, Signal, SubchannelHandle, SubchannelSpec,
+    Timer, TreeEvent, TreePath, TreePathBuf, Update, config_of,
 };
 
 /// The specific part of a policy that spreads RPCs. [`SpreadPolicy`] makes it a policy.
@@ -44,9 +44,12 @@ pub(crate) trait Spread: Default + Send {
     }
 
     /// The state of an endpoint changed.
-    fn changed(&mut self, _member: &Member, _change: Change) {}
+    fn changed(&mut self, _member: &Member, _change: Change, _now: Time) {}
 
-    /// A timer of the policy fired, or an endpoint reported its load.
+    /// An endpoint reported its load out of band.
+    fn on_load(&mut self, _endpoint: ChildIndex, _metrics: &BackendMetrics, _now: Time) {}
+
+    /// A timer of the policy fired.
     fn on_event(
         &mut self,
         _event: TreeEvent<'_>,
@@ -140,6 +143,9 @@ impl<S: Spread> Policy for SpreadPolicy<S> {
         match (path.next(), event) {
             (None, TreeEvent::Signal(_)) => self.rebuild(cx),
             (None, _) => self.pass_to_spread(event, cx),
+            (Some((endpoint, _)), TreeEvent::Load(metrics)) => {
+                self.spread.on_load(endpoint, metrics, cx.now())
+            }
             _ => {
                 let mut below = SpreadCx { cx, spread: &mut self.spread };
                 let change = self.petiole.on_event(path, event, &mut below);
@@ -172,7 +178,7 @@ impl<S: Spread> SpreadPolicy<S> {
         let Some(change) = change else { return };
         let Some(member) = self.petiole.members().get(change.position) else { return };
         let changed = member.index();
-        self.spread.changed(member, change);
+        self.spread.changed(member, change, cx.now());
         match self.petiole.counts().aggregate() {
             ConnectivityState::Ready => {
                 if change.touches_ready() {
@@ -278,6 +284,10 @@ impl<S: Spread> Cx for SpreadCx<'_, S> {
 
     fn connect(&mut self, subchannel: &SubchannelHandle) {
         self.cx.connect(subchannel);
+    }
+
+    fn watch_load(&mut self, subchannel: &SubchannelHandle, interval: Option<Duration>) {
+        self.cx.watch_load(subchannel, interval);
     }
 
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {

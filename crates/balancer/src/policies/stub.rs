@@ -309,6 +309,8 @@ impl Cx for Recorder {
 
     fn connect(&mut self, _: &SubchannelHandle) {}
 
+    fn watch_load(&mut self, _: &SubchannelHandle, _: Option<Duration>) {}
+
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
         let id = self.next_id();
         self.timers.insert(id, (path, self.now + delay, tag));

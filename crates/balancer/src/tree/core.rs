@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use proxyless_sans_io::{Rng, Time};
 
-use super::{SubchannelId, TreeConfig, TreeStats};
+use super::{LoadEvent, LoadStreamId, SubchannelId, TreeConfig, TreeStats};
 use crate::api::{
     Child, ConnectivityState, Cx, HandleId, PickTarget, Picker, PolicyEvent, Releases, SharedTreePath,
     Signal, SignalQueue, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Wake,
 };
 use crate::pool::{Pool, PoolKey};
+use crate::targets;
 
 /// The maximum number of recorded events.
 const KEPT_EVENTS: usize = 64;
@@ -85,6 +86,17 @@ impl Core {
         // The first step leads to the root.
         if let (Some(root), Some((_, path))) = (root, path.path().next()) {
             root.on_event(path, event, self);
+        }
+    }
+
+    /// Handles an event of a stream of load reports.
+    pub(super) fn on_load(&mut self, subchannel: SubchannelId, stream: LoadStreamId, event: LoadEvent) {
+        let missing = self.pool.on_load(self.now, subchannel, stream, event, &mut self.rng);
+        if let Some(address) = missing {
+            // A51-13: an event of the channel, and an error in the log.
+            tracing::error!(target: targets::SUBCHANNEL, %address,
+                "the server does not report its load out of band (UNIMPLEMENTED)");
+            self.record(PolicyEvent::NoLoadReports { address });
         }
     }
 
@@ -187,6 +199,13 @@ impl Cx for Core {
         let held = self.held.get(&subchannel.id()).map(|held| &held.kind);
         if let Some(HeldKind::Subchannel { subchannel }) = held {
             self.pool.connect(self.now, *subchannel, &mut self.rng);
+        }
+    }
+
+    fn watch_load(&mut self, subchannel: &SubchannelHandle, interval: Option<Duration>) {
+        let held = self.held.get(&subchannel.id()).map(|held| &held.kind);
+        if let Some(HeldKind::Subchannel { subchannel: id }) = held {
+            self.pool.watch_load(*id, subchannel.id(), interval);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proxyless_sans_io::BackoffConfig;
 
-use crate::api::{CallCounts, ConnectivityState, Security};
+use crate::api::{BackendMetrics, CallCounts, Code, ConnectivityState, Security};
 
 /// The connection settings of a tree.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,6 +42,24 @@ pub struct SubchannelId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId(pub u64);
 
+/// The id of a stream of load reports, unique in its tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LoadStreamId(pub u64);
+
+/// An event of a stream of load reports.
+#[derive(Clone, Debug)]
+pub enum LoadEvent {
+    /// The server reported its load.
+    Report(Arc<BackendMetrics>),
+    /// The stream ended.
+    Ended {
+        /// The status.
+        code: Code,
+        /// The reason, for logs.
+        reason: String,
+    },
+}
+
 /// The driver's answer about a connection attempt.
 #[derive(Clone)]
 pub enum ConnectionEvent {
@@ -55,6 +73,8 @@ pub enum ConnectionEvent {
     TooManyPings(String),
     /// The connection was closed.
     Closed(String),
+    /// An event of [`TreeEffect::OpenLoadStream`]; the connection stays as it is.
+    Load(LoadStreamId, LoadEvent),
 }
 
 impl fmt::Debug for ConnectionEvent {
@@ -65,6 +85,7 @@ impl fmt::Debug for ConnectionEvent {
             Self::GoAway(why) => write!(f, "GoAway({why})"),
             Self::TooManyPings(why) => write!(f, "TooManyPings({why})"),
             Self::Closed(why) => write!(f, "Closed({why})"),
+            Self::Load(stream, event) => write!(f, "Load({}, {event:?})", stream.0),
         }
     }
 }
@@ -100,6 +121,26 @@ pub enum TreeEffect {
         subchannel: SubchannelId,
         /// The attempt that made it.
         attempt: AttemptId,
+    },
+    /// Open a stream of load reports (gRFC A51) on this connection, and answer with [`ConnectionEvent::Load`].
+    OpenLoadStream {
+        /// The subchannel.
+        subchannel: SubchannelId,
+        /// The attempt that made the connection.
+        attempt: AttemptId,
+        /// The stream.
+        stream: LoadStreamId,
+        /// The interval to request.
+        interval: Duration,
+    },
+    /// Cancel a stream of load reports. No answer is expected.
+    CloseLoadStream {
+        /// The subchannel.
+        subchannel: SubchannelId,
+        /// The attempt that made the connection.
+        attempt: AttemptId,
+        /// The stream.
+        stream: LoadStreamId,
     },
 }
 

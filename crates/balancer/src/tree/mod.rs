@@ -15,7 +15,8 @@ use std::sync::Arc;
 use proxyless_sans_io::Time;
 
 pub use io::{
-    AttemptId, ConnectionEvent, Publication, SubchannelId, SubchannelNode, TreeConfig, TreeEffect, TreeStats,
+    AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, Publication, SubchannelId, SubchannelNode,
+    TreeConfig, TreeEffect, TreeStats,
 };
 
 use self::core::Core;
@@ -68,7 +69,10 @@ impl Tree {
     ) {
         self.core.now = now;
         for (subchannel, attempt, event) in events {
-            self.core.pool.answer(now, subchannel, attempt, event);
+            match event {
+                ConnectionEvent::Load(stream, event) => self.core.on_load(subchannel, stream, event),
+                event => self.core.pool.answer(now, subchannel, attempt, event),
+            }
             self.settle();
         }
         self.finish();
@@ -206,7 +210,13 @@ impl Tree {
     fn settle(&mut self) {
         loop {
             self.core.drain_releases();
-            let Some(event) = self.core.pool.poll_event() else { break };
+            let Some(event) = self.core.pool.poll_event() else {
+                let Some((owner, metrics)) = self.core.pool.poll_report() else { break };
+                if let Some(path) = self.core.path_to(owner) {
+                    self.core.pass_down(self.root.as_mut(), &path, TreeEvent::Load(&metrics));
+                }
+                continue;
+            };
             if let Some(path) = self.core.path_to(event.subchannel) {
                 self.core.pass_down(self.root.as_mut(), &path, TreeEvent::Subchannel(&event));
             }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use proxyless_balancer::api::{ConfigError, PolicyConfig};
 use proxyless_balancer::policies::least_request::LeastRequestConfig;
 use proxyless_balancer::policies::pick_first::PickFirstConfig;
+use proxyless_balancer::policies::random_subsetting::RandomSubsettingConfig;
 use proxyless_balancer::policies::ring_hash::RingHashConfig;
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
-use proxyless_xds::resource::LbPolicy;
+use proxyless_balancer::policies::weighted_round_robin::{UtilizationMetric, WeightedRoundRobinConfig};
+use proxyless_xds::resource::{LbPolicy, WeightedRoundRobin};
 
 use super::wrr_locality::WrrLocalityConfig;
 use crate::endpoints::Grouping;
@@ -26,6 +28,10 @@ pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigE
         LbPolicy::LeastRequest { choice_count } => {
             Arc::new(LeastRequestConfig { choice_count: *choice_count })
         }
+        LbPolicy::WeightedRoundRobin(config) => Arc::new(weighted_round_robin(config)),
+        LbPolicy::RandomSubsetting { subset_size, child } => {
+            Arc::new(RandomSubsettingConfig { subset_size: *subset_size, child: policy_config(child)? })
+        }
         LbPolicy::PickFirst { shuffle_address_list } => {
             Arc::new(PickFirstConfig { shuffle_address_list: *shuffle_address_list, ..Default::default() })
         }
@@ -35,11 +41,32 @@ pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigE
     })
 }
 
+/// A58: absent fields have the defaults of the policy.
+fn weighted_round_robin(config: &WeightedRoundRobin) -> WeightedRoundRobinConfig {
+    let default = WeightedRoundRobinConfig::default();
+    let names = config.metric_names_for_computing_utilization.iter();
+    WeightedRoundRobinConfig {
+        enable_oob_load_report: config.enable_oob_load_report.unwrap_or(default.enable_oob_load_report),
+        oob_reporting_period: config.oob_reporting_period.unwrap_or(default.oob_reporting_period),
+        blackout_period: config.blackout_period.unwrap_or(default.blackout_period),
+        weight_expiration_period: config.weight_expiration_period.unwrap_or(default.weight_expiration_period),
+        weight_update_period: config.weight_update_period.unwrap_or(default.weight_update_period),
+        error_utilization_penalty: config
+            .error_utilization_penalty
+            .map_or(default.error_utilization_penalty, f64::from),
+        // A114-03: names of other fields are never in a report.
+        metric_names_for_computing_utilization: names
+            .filter_map(|name| UtilizationMetric::parse(name))
+            .collect(),
+    }
+}
+
 /// The form in which the policy takes the endpoints of a priority.
 #[must_use]
 pub fn grouping(policy: &LbPolicy) -> Grouping {
     match policy {
         LbPolicy::WrrLocality(_) => Grouping::Localities,
+        LbPolicy::RandomSubsetting { child, .. } => grouping(child),
         // A42: a policy that picks locality and endpoint in one step takes one list.
         _ => Grouping::Flat,
     }

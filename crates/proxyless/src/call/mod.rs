@@ -24,6 +24,7 @@ mod transparent;
 mod waiting;
 
 pub use options::WaitForReady;
+pub(crate) use orca::backend_metrics;
 #[cfg(feature = "fuzzing")]
 pub(crate) use orca::read as read_orca;
 pub use peer::PeerAddress;

@@ -16,8 +16,12 @@ pub(super) fn metrics(ticket: &CallTicket, trailers: &HeaderMap) -> Option<Backe
 }
 
 pub(crate) fn read(value: &http::HeaderValue) -> Option<BackendMetrics> {
-    let report = OrcaLoadReport::decode(status::decode_binary(value)?).ok()?;
-    Some(BackendMetrics {
+    OrcaLoadReport::decode(status::decode_binary(value)?).ok().map(backend_metrics)
+}
+
+/// The metrics of a report.
+pub(crate) fn backend_metrics(report: OrcaLoadReport) -> BackendMetrics {
+    BackendMetrics {
         cpu_utilization: report.cpu_utilization,
         mem_utilization: report.mem_utilization,
         application_utilization: report.application_utilization,
@@ -26,7 +30,7 @@ pub(crate) fn read(value: &http::HeaderValue) -> Option<BackendMetrics> {
         request_cost: report.request_cost,
         utilization: report.utilization,
         named_metrics: report.named_metrics,
-    })
+    }
 }
 
 #[cfg(test)]

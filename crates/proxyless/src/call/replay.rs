@@ -143,6 +143,13 @@ struct Reader {
     position: usize,
 }
 
+impl RequestBody {
+    /// A complete body, which is sent once.
+    pub(crate) fn whole(data: Bytes) -> Self {
+        Self(Attempt::Whole(Some(data)))
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
     type Error = Status;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{CallCounts, ConnectivityState, Wake};
-use proxyless_balancer::tree::TreeEffect;
+use proxyless_balancer::tree::{ConnectionEvent, TreeEffect};
 use proxyless_mesh::channel_core::{Activity, ChannelCore, ChannelEffect, ChannelInput};
 use proxyless_transport::panics::contain;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
@@ -139,7 +139,9 @@ impl ChannelDriver {
         while let Some(update) = next {
             let address = update.address();
             if let Some((connection, attempt, event)) = self.connections.on_update(update) {
-                self.parts.published.connecting.ended(&(connection, attempt));
+                if !matches!(event, ConnectionEvent::Load(..)) {
+                    self.parts.published.connecting.ended(&(connection, attempt));
+                }
                 self.history.trace.connection(connection, address, &event);
                 events.push((connection, attempt, event));
             }
@@ -250,6 +252,12 @@ impl ChannelDriver {
             }
             TreeEffect::CloseGracefully { subchannel, attempt } => {
                 self.connections.close(subchannel, attempt);
+            }
+            TreeEffect::OpenLoadStream { subchannel, attempt, stream, interval } => {
+                self.connections.open_load_stream(subchannel, attempt, stream, interval);
+            }
+            TreeEffect::CloseLoadStream { subchannel, attempt, stream } => {
+                self.connections.close_load_stream(subchannel, attempt, stream);
             }
         }
     }

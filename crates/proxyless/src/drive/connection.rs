@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::uri::{Authority, Scheme};
 use proxyless_balancer::api::Security;
-use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId};
+use proxyless_balancer::tree::{AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId};
 use proxyless_tls::TlsInfo;
 use proxyless_transport::panics::catch;
 use proxyless_transport::{Address, ConnectOptions, Connection, Lost};
@@ -15,6 +16,7 @@ use tokio::task::AbortHandle;
 use tracing::debug;
 
 use super::descriptors::Descriptors;
+use super::load_reports::{self, Origin};
 use super::panics;
 use super::security::ConnectionSecurity;
 use crate::call::RequestBody;
@@ -40,6 +42,7 @@ impl ConnectionUpdate {
 enum Kind {
     Ready(Arc<DataConnection>, Option<Arc<TlsInfo>>),
     Ended(ConnectionEvent),
+    Load(LoadStreamId, LoadEvent),
 }
 
 /// Sends the updates of one attempt; in any case its end, even if the user's connector panics.
@@ -88,10 +91,23 @@ struct ConnectionTask {
     connection: Option<Arc<DataConnection>>,
     /// TLS of the connection.
     tls: Option<Arc<TlsInfo>>,
+    /// The stream of load reports, if the core wants them.
+    load_stream: Option<(LoadStreamId, AbortHandle)>,
+    address: SocketAddr,
+    scheme: Scheme,
+}
+
+impl ConnectionTask {
+    fn close_load_stream(&mut self) {
+        if let Some((_, task)) = self.load_stream.take() {
+            task.abort();
+        }
+    }
 }
 
 impl Drop for ConnectionTask {
     fn drop(&mut self) {
+        self.close_load_stream();
         self.task.abort();
         if let Some(connection) = &self.connection {
             connection.close_gracefully();
@@ -121,6 +137,7 @@ impl Connections {
             Updates { driver: self.updates.clone(), subchannel, attempt, address, ended: false };
         let (connector, descriptors) = (self.security.connector(security), Arc::clone(&self.descriptors));
         let options = ConnectOptions { connect_timeout: timeout, keepalive_interval, ..self.options.clone() };
+        let scheme = if security.is_some() { Scheme::HTTPS } else { self.security.fallback_scheme() };
         let task = tokio::spawn(async move {
             let address = Address::Tcp(address);
             // The connector may be the program's own.
@@ -156,15 +173,54 @@ impl Connections {
                 Lost::Closed(reason) => ConnectionEvent::Closed(reason),
             });
         });
-        self.tasks.insert(
-            (subchannel, attempt),
-            ConnectionTask { task: task.abort_handle(), connection: None, tls: None },
-        );
+        let (task, connection, tls, load_stream) = (task.abort_handle(), None, None, None);
+        let task = ConnectionTask { task, connection, tls, load_stream, address, scheme };
+        self.tasks.insert((subchannel, attempt), task);
     }
 
     /// Cancels the attempt, or starts no new calls on its connection; those in flight finish.
     pub(crate) fn close(&mut self, subchannel: SubchannelId, attempt: AttemptId) {
         self.tasks.remove(&(subchannel, attempt));
+    }
+
+    /// Opens a stream of load reports on a connection, instead of the one that it has.
+    pub(crate) fn open_load_stream(
+        &mut self,
+        subchannel: SubchannelId,
+        attempt: AttemptId,
+        stream: LoadStreamId,
+        interval: Duration,
+    ) {
+        let Some(live) = self.tasks.get_mut(&(subchannel, attempt)) else { return };
+        live.close_load_stream();
+        let Some(connection) = live.connection.clone() else { return };
+        let name = self.security.target_name.as_bytes();
+        let authority = Authority::try_from(name).unwrap_or_else(|_| Authority::from_static("localhost"));
+        let origin = Origin { authority, scheme: live.scheme.clone() };
+        let (updates, address) = (self.updates.clone(), live.address);
+        let task = tokio::spawn(async move {
+            let send = |event| {
+                let kind = Kind::Load(stream, event);
+                // As with the updates of the connection.
+                let _ = updates.send(ConnectionUpdate { subchannel, attempt, address, kind });
+            };
+            load_reports::run(&connection, origin, interval, send).await;
+        });
+        live.load_stream = Some((stream, task.abort_handle()));
+    }
+
+    /// Cancels a stream of load reports.
+    pub(crate) fn close_load_stream(
+        &mut self,
+        subchannel: SubchannelId,
+        attempt: AttemptId,
+        stream: LoadStreamId,
+    ) {
+        if let Some(live) = self.tasks.get_mut(&(subchannel, attempt))
+            && live.load_stream.as_ref().is_some_and(|(open, _)| *open == stream)
+        {
+            live.close_load_stream();
+        }
     }
 
     /// The number of calls on a live connection.
@@ -196,6 +252,7 @@ impl Connections {
                 self.tasks.remove(&key)?.connection = None;
                 event
             }
+            Kind::Load(stream, event) => ConnectionEvent::Load(stream, event),
         };
         Some((subchannel, attempt, event))
     }

@@ -8,6 +8,7 @@ mod descriptors;
 pub(crate) mod dns;
 #[cfg(feature = "google-default")]
 mod google_default;
+mod load_reports;
 mod lrs;
 pub(crate) mod management_server;
 mod panics;

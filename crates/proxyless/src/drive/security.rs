@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use http::uri::Scheme;
 use proxyless_balancer::api::Security;
 use proxyless_mesh::security::EndpointTls;
 use proxyless_tls::{ClientTls, SecureConnector, TlsInfo, TlsSettings};
@@ -33,6 +34,14 @@ pub(super) enum AttemptConnector {
 }
 
 impl ConnectionSecurity {
+    /// The scheme of requests to endpoints without security settings.
+    pub(super) fn fallback_scheme(&self) -> Scheme {
+        match self.credentials {
+            XdsCredentials::Xds(Fallback::Tls(_)) => Scheme::HTTPS,
+            _ => Scheme::HTTP,
+        }
+    }
+
     /// The connector for an endpoint with this security. A29-02: the fallback is for endpoints without any.
     pub(super) fn connector(&self, security: Option<&Security>) -> AttemptConnector {
         let (settings, hostname) = match (security, &self.credentials) {

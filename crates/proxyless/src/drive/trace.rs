@@ -113,6 +113,8 @@ impl Trace {
                 Happened::GoingAway(why.to_string())
             }
             ConnectionEvent::Closed(why) => Happened::Lost(why.to_string()),
+            // Reports are too many to be kept.
+            ConnectionEvent::Load(..) => return,
         };
         self.push(Entry::Connection(subchannel, address, what));
     }

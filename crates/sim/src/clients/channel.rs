@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proxyless_balancer::api::Wake;
 use proxyless_balancer::policies::priority::DEFAULT_FAILOVER_TIMEOUT;
-use proxyless_balancer::tree::TreeConfig;
+use proxyless_balancer::tree::{LoadStreamId, SubchannelId, TreeConfig};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, DataPlane};
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
@@ -50,6 +50,8 @@ pub struct SimChannel {
     pub(crate) served: BTreeSet<Arc<str>>,
     /// The load stores that it registered.
     pub(crate) loads: Vec<Arc<LoadStore>>,
+    /// The streams of out-of-band load reports that it opened.
+    pub(crate) load_streams: BTreeMap<SubchannelId, LoadStreamId>,
     /// Snapshots published.
     pub publishes: u64,
     /// Connection attempts.
@@ -128,6 +130,7 @@ impl SimChannel {
             failed: BTreeMap::new(),
             served: BTreeSet::new(),
             loads: Vec::new(),
+            load_streams: BTreeMap::new(),
             publishes: 0,
             connects: 0,
             idles: 0,

@@ -86,7 +86,8 @@ fn check_cluster(
         return Ok(());
     };
     let policy = mesh.clusters.get(&leaf).map(|cluster| cluster.policy);
-    let in_turn = !matches!(policy, Some(Policy::LocalRings | Policy::LeastRequest));
+    let in_turn =
+        !matches!(policy, Some(Policy::LocalRings | Policy::LeastRequest | Policy::WeightedRoundRobin));
     let Some(found) = pick(plane, id, &endpoints, rng) else { return Ok(()) };
     let detail = || format!("{name}: {found:?} of {PICKS} for {endpoints:?}");
     let mut zones: BTreeMap<&str, (f64, Vec<u32>)> = BTreeMap::new();

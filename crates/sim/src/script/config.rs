@@ -100,6 +100,10 @@ pub enum Policy {
     Nested,
     /// Weighted localities, least request within each.
     LeastRequest,
+    /// Weighted localities, weighted round robin with out-of-band reports within each.
+    WeightedRoundRobin,
+    /// Weighted localities for a random subset of the endpoints that contains all of them.
+    Subset,
     /// Pick first.
     PickFirst,
 }

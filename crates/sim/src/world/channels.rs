@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeEffect};
+use proxyless_balancer::api::{BackendMetrics, Code};
+use proxyless_balancer::tree::{
+    AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId, TreeEffect,
+};
 use proxyless_mesh::channel_core::{Activity, ChannelEffect, ChannelInput, DataPlane};
 use proxyless_mesh::dns::{DnsAnswer, QueryId};
 use proxyless_xds::client::{Input, ReadToken, WatchEvent, WatchId};
@@ -151,6 +154,25 @@ impl World {
                 channel.connections.close(connection, attempt)?;
                 self.dissolve_line(epoch, attempt);
             }
+            ChannelEffect::Connection(TreeEffect::OpenLoadStream { subchannel, attempt, stream, .. }) => {
+                let open = channel.load_streams.insert(subchannel, stream);
+                Violation::unless(
+                    open.is_none_or(ends),
+                    "a subchannel has one stream of load reports",
+                    || format!("{subchannel:?}: {open:?} and {stream:?}"),
+                )?;
+                for (after, event) in load_events(stream) {
+                    let event = ConnectionEvent::Load(stream, event);
+                    let input = ChannelInput::Connections { events: vec![(subchannel, attempt, event)] };
+                    self.queue.push(now + delay + after, Event::Channel { epoch, input, token: None });
+                }
+            }
+            ChannelEffect::Connection(TreeEffect::CloseLoadStream { subchannel, stream, .. }) => {
+                let open = channel.load_streams.remove(&subchannel);
+                Violation::unless(open == Some(stream), "only open streams are closed", || {
+                    format!("{subchannel:?}: {open:?}, not {stream:?}")
+                })?;
+            }
             ChannelEffect::RegisterLoad { store } => {
                 channel.loads.push(Arc::clone(&store));
                 self.calls.load_is_counted(epoch, &store);
@@ -174,6 +196,7 @@ impl World {
             }
             ChannelEffect::EnterIdle => {
                 channel.plane = None;
+                channel.load_streams.clear();
                 // It has to request everything again, and the control plane may be unreachable.
                 channel.served.clear();
                 channel.connections.reset_backoff();
@@ -417,4 +440,22 @@ impl World {
             self.queue.push(at, Event::Channel { epoch, input: ChannelInput::Wake, token: None });
         }
     }
+}
+
+/// The events of a stream of load reports: a report, and for some streams their end.
+fn load_events(stream: LoadStreamId) -> Vec<(Duration, LoadEvent)> {
+    let utilization = 0.1 * (1 + stream.0 % 9) as f64;
+    let metrics = BackendMetrics { rps: 100.0, cpu_utilization: utilization, ..Default::default() };
+    let mut events = vec![(Duration::ZERO, LoadEvent::Report(Arc::new(metrics)))];
+    if ends(stream) {
+        let code = if stream.0 % 8 == 1 { Code::Unimplemented } else { Code::Unavailable };
+        let reason = "the simulated server ended it".to_owned();
+        events.push((Duration::from_secs(3), LoadEvent::Ended { code, reason }));
+    }
+    events
+}
+
+/// Whether a stream of load reports ends by itself.
+fn ends(stream: LoadStreamId) -> bool {
+    stream.0 % 4 == 1
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::config::cluster::v3::OutlierDetection;
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::least_request::v3::LeastRequest;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::pick_first::v3::PickFirst;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::ring_hash::v3::RingHash;
@@ -46,6 +47,16 @@ pub fn ring_hash(sizes: std::ops::RangeInclusive<u64>) -> TypedExtensionConfig {
 pub fn least_request(choices: u32) -> TypedExtensionConfig {
     let config = LeastRequest { choice_count: Some(UInt32Value { value: choices }), ..Default::default() };
     extension("least_request", &config)
+}
+
+/// The policy `client_side_weighted_round_robin` without a blackout period, with weights that are updated this often.
+/// Other fields are set on the message.
+pub fn weighted_round_robin(update_period: Duration) -> ClientSideWeightedRoundRobin {
+    ClientSideWeightedRoundRobin {
+        blackout_period: Some(duration(Duration::ZERO)),
+        weight_update_period: Some(duration(update_period)),
+        ..Default::default()
+    }
 }
 
 /// The policy `wrr_locality` with this child policy.

@@ -10,6 +10,7 @@ use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy};
 use super::extension::{self, Extension, ExtensionConfig};
 use super::field::Field;
 use super::lb_json;
+use super::lb_weighted::{self, WeightedRoundRobin};
 
 /// A validated policy. Unknown policies in a list are skipped; a list without a known one is a violation.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +31,15 @@ pub enum LbPolicy {
     LeastRequest {
         /// The number of endpoints that are compared per pick; at least 2.
         choice_count: u32,
+    },
+    /// Round robin by the load that endpoints report (gRFC A58).
+    WeightedRoundRobin(Box<WeightedRoundRobin>),
+    /// A policy for a random subset of the endpoints (gRFC A68).
+    RandomSubsetting {
+        /// The number of endpoints in the subset; not 0.
+        subset_size: u32,
+        /// The policy of the subset.
+        child: Box<LbPolicy>,
     },
     /// The first endpoint that connects (gRFC A62).
     PickFirst {
@@ -54,11 +64,16 @@ pub(super) const DEFAULT_CHOICE_COUNT: u32 = 2;
 type Parser = fn(&Field<'_>, &[u8], usize) -> Option<LbPolicy>;
 
 /// The supported policies, by config type. A new policy is one more line.
-const REGISTRY: [(&str, Parser); 5] = [
+const REGISTRY: [(&str, Parser); 7] = [
     ("envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality", wrr_locality),
     ("envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin", round_robin),
     ("envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash", ring_hash),
     ("envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest", least_request),
+    (
+        "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
+        lb_weighted::read,
+    ),
+    ("envoy.extensions.load_balancing_policies.random_subsetting.v3.RandomSubsetting", random_subsetting),
     ("envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst", pick_first),
 ];
 
@@ -187,6 +202,19 @@ fn choices(at: &Field<'_>, count: Option<UInt32Value>) -> Option<LbPolicy> {
         at.field("choice_count").reject(format!("{choice_count} is less than 2"));
     }
     Some(LbPolicy::LeastRequest { choice_count })
+}
+
+fn random_subsetting(at: &Field<'_>, value: &[u8], depth: usize) -> Option<LbPolicy> {
+    let proto: policies::random_subsetting::v3::RandomSubsetting = extension::decode(at, value)?;
+    // A68-01: the size is required, and not 0.
+    let subset_size = proto.subset_size.map_or(0, |size| size.value);
+    if subset_size == 0 {
+        at.field("subset_size").reject("must be greater than 0");
+    }
+    let at = at.field("child_policy");
+    let child = at.require(proto.child_policy.as_ref())?;
+    let child = Box::new(first_known(&at, child, depth + 1)?);
+    Some(LbPolicy::RandomSubsetting { subset_size, child })
 }
 
 fn pick_first(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {

@@ -5,6 +5,7 @@ use envoy_types::pb::google::protobuf::{Struct, Value};
 
 use super::field::Field;
 use super::lb_config::{DEFAULT_CHOICE_COUNT, DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, check_depth};
+use super::lb_weighted;
 
 /// The default of `maxRingSize`, which differs from that of the xDS field; the client caps rings at this size anyway
 /// (A42).
@@ -20,6 +21,8 @@ pub(super) fn parser(name: &str) -> Option<Parser> {
         "pick_first" => Some(pick_first),
         "least_request_experimental" => Some(least_request),
         "ring_hash_experimental" => Some(ring_hash),
+        "weighted_round_robin_experimental" => Some(lb_weighted::read_json),
+        "random_subsetting_experimental" => Some(random_subsetting),
         "xds_wrr_locality_experimental" => Some(wrr_locality),
         _ => None,
     }
@@ -81,6 +84,25 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 fn wrr_locality(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy> {
+    child(at, json, depth).map(|child| LbPolicy::WrrLocality(Box::new(child)))
+}
+
+fn random_subsetting(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy> {
+    let subset_size = match kind(json, "subsetSize") {
+        Some(Kind::NumberValue(number)) => whole(*number).and_then(|size| u32::try_from(size).ok()),
+        Some(Kind::StringValue(text)) => text.parse().ok(),
+        _ => None,
+    };
+    // A68-01: the size is required, and not 0.
+    let Some(subset_size) = subset_size.filter(|&size| size > 0) else {
+        return at.key("subsetSize").fail("must be a whole number greater than 0");
+    };
+    let child = Box::new(child(at, json, depth)?);
+    Some(LbPolicy::RandomSubsetting { subset_size, child })
+}
+
+/// The first supported policy of `childPolicy`.
+fn child(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy> {
     let at = at.key("childPolicy");
     let Some(list) = kind(json, "childPolicy") else { return at.require(None) };
     let Kind::ListValue(list) = list else { return at.fail("must be a list") };
@@ -93,7 +115,7 @@ fn wrr_locality(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy>
         let Some(parser) = parser(name) else { continue };
         let at = at.key(name);
         let Some(Kind::StructValue(config)) = &config.kind else { return at.fail("must be an object") };
-        return parser(&at, config, depth + 1).map(|child| LbPolicy::WrrLocality(Box::new(child)));
+        return parser(&at, config, depth + 1);
     }
     at.fail("no policy of the list is supported")
 }
@@ -106,6 +128,6 @@ fn only_field(value: &Value) -> Option<(&String, &Value)> {
 }
 
 /// A field's value; `null` counts as absent.
-fn kind<'j>(json: &'j Struct, name: &str) -> Option<&'j Kind> {
+pub(super) fn kind<'j>(json: &'j Struct, name: &str) -> Option<&'j Kind> {
     json.fields.get(name)?.kind.as_ref().filter(|kind| !matches!(kind, Kind::NullValue(_)))
 }

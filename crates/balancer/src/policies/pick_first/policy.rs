@@ -71,6 +71,7 @@ impl Policy for PickFirst {
                 }
             }
             TreeEvent::Signal(_) => self.exit_idle(cx),
+            TreeEvent::Load(_) => {}
         }
     }
 
@@ -95,6 +96,15 @@ impl PickFirst {
             self.config = Arc::clone(&PETIOLE);
         }
         self.use_list(flatten(&[endpoint]), cx);
+    }
+
+    /// Visits the subchannels that it holds.
+    pub(crate) fn subchannels(&self, visit: &mut dyn FnMut(&SubchannelHandle)) {
+        match &self.phase {
+            Phase::Searching(attempt) => attempt.candidates().iter().for_each(|c| visit(&c.subchannel)),
+            Phase::Selected { subchannel, .. } => visit(subchannel),
+            Phase::Empty | Phase::Idle { .. } => {}
+        }
     }
 
     fn on_subchannel(&mut self, event: &SubchannelEvent, cx: &mut dyn Cx) {

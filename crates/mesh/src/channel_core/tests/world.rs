@@ -396,6 +396,9 @@ impl World {
             ) => {
                 self.closes.extend(self.connections.remove(&connection).map(|found| found.address));
             }
+            ChannelEffect::Connection(
+                TreeEffect::OpenLoadStream { .. } | TreeEffect::CloseLoadStream { .. },
+            ) => {}
             ChannelEffect::RegisterLoad { store } => self.loads.push(store),
             ChannelEffect::UnregisterLoad { store } => {
                 let at = self.loads.iter().position(|known| Arc::ptr_eq(known, &store));

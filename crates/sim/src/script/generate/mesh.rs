@@ -97,6 +97,8 @@ impl Maker {
             2..=3 => Policy::PickFirst,
             4 => Policy::Nested,
             5 => Policy::LeastRequest,
+            6 => Policy::WeightedRoundRobin,
+            7 => Policy::Subset,
             _ => Policy::RoundRobin,
         };
         let max_requests = (!self.gentle && self.one_in(5)).then(|| 1 + self.rng.below(3) as u32);

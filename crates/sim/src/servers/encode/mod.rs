@@ -17,7 +17,8 @@ use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
 use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
 use envoy_types::pb::envoy::r#type::v3::fractional_percent::DenominatorType;
-use envoy_types::pb::google::protobuf::{Any, UInt32Value, UInt64Value};
+use envoy_types::pb::google::protobuf::{Any, BoolValue, Duration, UInt32Value, UInt64Value};
+use policies::client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin;
 use prost::{Message, Name};
 use proxyless_xds::resource::ResourceType;
 
@@ -227,6 +228,20 @@ fn policy(policy: Policy) -> cluster::LoadBalancingPolicy {
         Policy::LeastRequest => {
             by_locality(one_policy(&policies::least_request::v3::LeastRequest::default()))
         }
+        Policy::WeightedRoundRobin => {
+            let seconds = |seconds| Some(Duration { seconds, nanos: 0 });
+            by_locality(one_policy(&ClientSideWeightedRoundRobin {
+                enable_oob_load_report: Some(BoolValue { value: true }),
+                oob_reporting_period: seconds(2),
+                blackout_period: seconds(1),
+                weight_expiration_period: seconds(30),
+                ..Default::default()
+            }))
+        }
+        Policy::Subset => one_policy(&policies::random_subsetting::v3::RandomSubsetting {
+            subset_size: Some(UInt32Value { value: 1_000 }),
+            child_policy: Some(self::policy(Policy::RoundRobin)),
+        }),
         Policy::PickFirst => one_policy(&policies::pick_first::v3::PickFirst::default()),
     }
 }

@@ -1,10 +1,16 @@
+use std::time::Duration;
+
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
 use envoy_types::pb::envoy::config::core::v3::{RuntimeDouble, TypedExtensionConfig};
 use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
 use envoy_types::pb::google::protobuf::value::Kind;
-use envoy_types::pb::google::protobuf::{Any, ListValue, Struct, UInt32Value, UInt64Value, Value};
+use envoy_types::pb::google::protobuf::{
+    Any, BoolValue, Duration as WireDuration, FloatValue, ListValue, Struct, UInt32Value, UInt64Value, Value,
+};
+use policies::client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin;
 use policies::least_request::v3::LeastRequest;
 use policies::pick_first::v3::PickFirst;
+use policies::random_subsetting::v3::RandomSubsetting;
 use policies::ring_hash::v3::RingHash;
 use policies::round_robin::v3::RoundRobin;
 use policies::wrr_locality::v3::WrrLocality;
@@ -15,8 +21,8 @@ use wire::load_balancing_policy::Policy;
 
 use super::builders::{any, any_of_type, eds_cluster};
 use super::{accepts, as_cluster, rejects};
-use crate::resource::LbPolicy;
 use crate::resource::extension::TypedStruct;
+use crate::resource::{LbPolicy, WeightedRoundRobin};
 
 fn list(configs: Vec<Any>) -> wire::LoadBalancingPolicy {
     let policies = configs.into_iter().map(|config| Policy {
@@ -71,7 +77,7 @@ fn a52_the_first_known_policy_counts() {
         any_of_type("udpa.type.v1.TypedStruct", &custom.encode_to_vec()),
         any_of_type("xds.type.v3.TypedStruct", &known.encode_to_vec()),
         any(&policies::maglev::v3::Maglev::default()),
-        any(&policies::client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin::default()),
+        any(&policies::random::v3::Random::default()),
         any(&PickFirst::default()),
         round_robin(),
     ];
@@ -123,6 +129,19 @@ fn a52_a_typed_struct_configures_the_policy_that_it_names() {
         ),
         ("least_request_experimental", json!({}), least(2)),
         ("least_request_experimental", json!({"choiceCount": 4_294_967_295_u32}), least(u32::MAX)),
+        ("weighted_round_robin_experimental", json!({}), weighted(WeightedRoundRobin::default())),
+        (
+            "weighted_round_robin_experimental",
+            json!({"enableOobLoadReport": true, "oobReportingPeriod": "1.5s", "blackoutPeriod": "0s",
+                "weightExpirationPeriod": "60s", "weightUpdatePeriod": "2s", "errorUtilizationPenalty": 0.5,
+                "metricNamesForComputingUtilization": ["cpu_utilization", "named_metrics.foo"]}),
+            weighted(all_fields()),
+        ),
+        (
+            "random_subsetting_experimental",
+            json!({"subsetSize": 3, "childPolicy": [{"custom": {}}, {"round_robin": {}}]}),
+            LbPolicy::RandomSubsetting { subset_size: 3, child: Box::new(LbPolicy::RoundRobin) },
+        ),
         ("ring_hash_experimental", json!({}), rings(1024, 4096)),
         ("ring_hash_experimental", json!({"minRingSize": 5, "maxRingSize": "7"}), rings(5, 7)),
         ("ring_hash_experimental", json!({"minRingSize": null, "other": []}), rings(1024, 4096)),
@@ -150,6 +169,21 @@ fn a52_a_bad_config_in_a_typed_struct_is_rejected_by_its_path() {
         ("least_request_experimental", json!({"choiceCount": 1}), r#"["choiceCount"]"#, "at least 2"),
         ("least_request_experimental", json!({"choiceCount": 2.5}), r#"["choiceCount"]"#, "at least 2"),
         ("least_request_experimental", json!({"choiceCount": true}), r#"["choiceCount"]"#, "at least 2"),
+        (WRR, json!({"enableOobLoadReport": 1}), r#"["enableOobLoadReport"]"#, "must be a bool"),
+        (WRR, json!({"blackoutPeriod": "1"}), r#"["blackoutPeriod"]"#, "must be a duration"),
+        (WRR, json!({"blackoutPeriod": "-1s"}), r#"["blackoutPeriod"]"#, "must be a duration"),
+        (WRR, json!({"weightUpdatePeriod": 1}), r#"["weightUpdatePeriod"]"#, "must be a duration"),
+        (WRR, json!({"errorUtilizationPenalty": -0.5}), r#"["errorUtilizationPenalty"]"#, "is negative"),
+        (WRR, json!({"errorUtilizationPenalty": "1"}), r#"["errorUtilizationPenalty"]"#, "must be a number"),
+        (
+            WRR,
+            json!({"metricNamesForComputingUtilization": [1]}),
+            r#"["metricNamesForComputingUtilization"]"#,
+            "must be a list of strings",
+        ),
+        ("random_subsetting_experimental", json!({}), r#"["subsetSize"]"#, "greater than 0"),
+        ("random_subsetting_experimental", json!({"subsetSize": 0}), r#"["subsetSize"]"#, "greater than 0"),
+        ("random_subsetting_experimental", json!({"subsetSize": 1}), r#"["childPolicy"]"#, "must be set"),
         ("ring_hash_experimental", json!({"minRingSize": 0}), r#"["minRingSize"]"#, "in the range"),
         ("ring_hash_experimental", json!({"minRingSize": -1}), r#"["minRingSize"]"#, "in the range"),
         ("ring_hash_experimental", json!({"minRingSize": 1.5}), r#"["minRingSize"]"#, "whole number"),
@@ -357,6 +391,87 @@ fn a48_06_a_choice_count_below_two_is_rejected() {
             rejects(&cluster, &format!("{path}.choice_count"), "is less than 2");
         }
     }
+}
+
+const WRR: &str = "weighted_round_robin_experimental";
+
+fn weighted(config: WeightedRoundRobin) -> LbPolicy {
+    LbPolicy::WeightedRoundRobin(Box::new(config))
+}
+
+fn all_fields() -> WeightedRoundRobin {
+    WeightedRoundRobin {
+        enable_oob_load_report: Some(true),
+        oob_reporting_period: Some(Duration::from_millis(1500)),
+        blackout_period: Some(Duration::ZERO),
+        weight_expiration_period: Some(Duration::from_secs(60)),
+        weight_update_period: Some(Duration::from_secs(2)),
+        error_utilization_penalty: Some(0.5),
+        metric_names_for_computing_utilization: vec!["cpu_utilization".into(), "named_metrics.foo".into()],
+    }
+}
+
+#[test]
+fn a58_25_a114_07_the_config_of_weighted_round_robin_is_read() {
+    let span = |seconds, nanos| Some(WireDuration { seconds, nanos });
+    let config = ClientSideWeightedRoundRobin {
+        enable_oob_load_report: Some(BoolValue { value: true }),
+        oob_reporting_period: span(1, 500_000_000),
+        blackout_period: span(0, 0),
+        weight_expiration_period: span(60, 0),
+        weight_update_period: span(2, 0),
+        error_utilization_penalty: Some(FloatValue { value: 0.5 }),
+        metric_names_for_computing_utilization: vec!["cpu_utilization".into(), "named_metrics.foo".into()],
+        ..Default::default()
+    };
+    assert_eq!(accepted(&cluster(vec![any(&config)])), weighted(all_fields()));
+    let bare = any(&ClientSideWeightedRoundRobin::default());
+    let expected = LbPolicy::WrrLocality(Box::new(weighted(WeightedRoundRobin::default())));
+    assert_eq!(accepted(&cluster(vec![wrr_locality(bare)])), expected);
+}
+
+#[test]
+fn a58_06_a_negative_penalty_is_rejected() {
+    for value in [-0.5, f32::NAN, f32::INFINITY] {
+        let penalty = Some(FloatValue { value });
+        let config =
+            ClientSideWeightedRoundRobin { error_utilization_penalty: penalty, ..Default::default() };
+        let path = format!("{FIRST}.error_utilization_penalty");
+        rejects(&cluster(vec![any(&config), round_robin()]), &path, "is negative or not a number");
+    }
+}
+
+#[test]
+fn a58_02_invalid_periods_are_rejected() {
+    let bad = || Some(WireDuration { seconds: -1, nanos: 0 });
+    for (name, config) in [
+        ("blackout_period", ClientSideWeightedRoundRobin { blackout_period: bad(), ..Default::default() }),
+        (
+            "oob_reporting_period",
+            ClientSideWeightedRoundRobin { oob_reporting_period: bad(), ..Default::default() },
+        ),
+    ] {
+        rejects(&cluster(vec![any(&config)]), &format!("{FIRST}.{name}.seconds"), "-1 is not in the range");
+    }
+}
+
+#[test]
+fn a68_01_a_subset_needs_a_size_and_a_child() {
+    let subset = |size: Option<u32>, child: Option<Any>| {
+        any(&RandomSubsetting {
+            subset_size: size.map(|value| UInt32Value { value }),
+            child_policy: child.map(|child| list(vec![child])),
+        })
+    };
+    let expected = LbPolicy::RandomSubsetting { subset_size: 2, child: Box::new(LbPolicy::RoundRobin) };
+    assert_eq!(accepted(&cluster(vec![subset(Some(2), Some(round_robin()))])), expected);
+    for size in [None, Some(0)] {
+        let config = subset(size, Some(round_robin()));
+        rejects(&cluster(vec![config]), &format!("{FIRST}.subset_size"), "greater than 0");
+    }
+    rejects(&cluster(vec![subset(Some(2), None)]), &format!("{FIRST}.child_policy"), "must be set");
+    let unknown = subset(Some(2), Some(any_of_type("example.Unknown", b"")));
+    rejects(&cluster(vec![unknown]), &format!("{FIRST}.child_policy"), "no policy of the list");
 }
 
 fn size(value: u64) -> Option<UInt64Value> {
