@@ -316,11 +316,13 @@ impl Pool {
 
     /// Closes every connection, owned or not.
     pub(crate) fn close_all(&mut self) {
+        self.load_streams.close_all(&mut self.effects);
         let subchannels: Vec<_> = self.entries.keys().copied().collect();
         for subchannel in subchannels {
             self.close(subchannel);
         }
         self.events.clear();
+        self.reports.clear();
         self.orphans.clear();
     }
 

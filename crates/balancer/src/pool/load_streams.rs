@@ -160,6 +160,16 @@ impl LoadStreams {
         }
     }
 
+    /// Closes all streams and forgets all requests.
+    pub(super) fn close_all(&mut self, effects: &mut impl Extend<TreeEffect>) {
+        for (&subchannel, stream) in &self.streams {
+            if let Phase::Open { stream, attempt, .. } = stream.phase {
+                effects.extend([TreeEffect::CloseLoadStream { subchannel, attempt, stream }]);
+            }
+        }
+        (self.streams, self.deadlines, self.dirty) = Default::default();
+    }
+
     /// Ends the input: opens and closes streams.
     pub(super) fn finish(&mut self, now: Time, effects: &mut impl Extend<TreeEffect>) {
         for subchannel in std::mem::take(&mut self.dirty) {

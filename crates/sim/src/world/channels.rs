@@ -196,7 +196,6 @@ impl World {
             }
             ChannelEffect::EnterIdle => {
                 channel.plane = None;
-                channel.load_streams.clear();
                 // It has to request everything again, and the control plane may be unreachable.
                 channel.served.clear();
                 channel.connections.reset_backoff();

@@ -247,6 +247,15 @@ fn a58_14_streams_follow_the_configuration_and_connections_stay() {
 }
 
 #[test]
+fn streams_end_with_the_tree() {
+    let mut bench = bench(oob(3), 1..=2);
+    assert_eq!(streams(&mut bench).0.len(), 2);
+    bench.shutdown();
+    assert_eq!(streams(&mut bench), (vec![], 2));
+    assert_eq!(bench.tree().next_deadline(), None);
+}
+
+#[test]
 fn a51_13_a_server_without_the_service_is_an_event_of_the_channel() {
     let mut bench = bench(oob(3), [1]);
     let (opened, _) = streams(&mut bench);
