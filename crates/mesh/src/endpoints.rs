@@ -122,18 +122,17 @@ impl<'a> Known<'a> {
     }
 
     fn flat(&self, priority: &str, localities: &[LocalityEndpoints]) -> Endpoints {
-        let weighted = || {
-            localities.iter().flat_map(|locality| {
-                locality.endpoints.iter().map(move |e| (e, product(locality, e), &locality.locality))
-            })
-        };
-        // A42: an endpoint's share of the ring is its share of its locality times the locality's share.
-        let largest = weighted().map(|(_, weight, _)| weight).max().unwrap_or(0);
-        let shift = (u64::BITS - largest.leading_zeros()).saturating_sub(u32::BITS);
+        // A113-02: an endpoint's weight is its share of its locality times the locality's share of the priority.
+        let all_localities: u64 = localities.iter().map(|locality| u64::from(locality.weight)).sum();
+        let weighted = localities.iter().flat_map(|locality| {
+            let share = normalized(locality.weight, all_localities);
+            let all: u64 = locality.endpoints.iter().map(|endpoint| u64::from(endpoint.weight)).sum();
+            let of_endpoint = move |e: &LbEndpoint| product(share, normalized(e.weight, all));
+            locality.endpoints.iter().map(move |e| (e, of_endpoint(e), &locality.locality))
+        });
         let last = self.priorities.get(priority).map(|known| &known.endpoints);
         let (known, mut cursor) = (last.map_or(&[][..], Endpoints::list), Nearby::default());
-        let list = weighted().enumerate().map(|(at, (endpoint, weight, place))| {
-            let weight = u32::try_from((weight >> shift).max(1)).unwrap_or(u32::MAX);
+        let list = weighted.enumerate().map(|(at, (endpoint, weight, place))| {
             let same = |known: &Arc<Endpoint>| {
                 self.is_same(endpoint, weight, known)
                     && known.locality.as_ref().is_some_and(|known| known == place)
@@ -171,8 +170,17 @@ impl<'a> Known<'a> {
     }
 }
 
-fn product(locality: &LocalityEndpoints, endpoint: &LbEndpoint) -> u64 {
-    u64::from(locality.weight) * u64::from(endpoint.weight)
+/// A113-03: a fraction of one is a fixed-point number with 31 bits behind the point.
+const ONE: u64 = 1 << 31;
+
+/// The fraction of a sum.
+fn normalized(weight: u32, sum: u64) -> u64 {
+    (u64::from(weight) * ONE).checked_div(sum).unwrap_or(0)
+}
+
+/// The product of two fractions, as a weight; never 0.
+fn product(a: u64, b: u64) -> u32 {
+    u32::try_from((a * b / ONE).max(1)).unwrap_or(u32::MAX)
 }
 
 /// A unique name of a locality.

@@ -110,9 +110,9 @@ fn a55_draining_endpoints_are_kept_with_their_health() {
     }
 }
 
-/// The example of the gRFC's text.
+/// The example of A42's text.
 #[test]
-fn a42_flat_weights_are_locality_weight_times_endpoint_weight() {
+fn a113_02_flat_weights_are_shares_of_localities_times_shares_of_endpoints() {
     let weighted = |n, weight| LbEndpoint { weight, ..lb_endpoint(n) };
     let mut one = locality("1", 3, []);
     one.endpoints = vec![weighted(1, 2), weighted(2, 1)];
@@ -125,11 +125,15 @@ fn a42_flat_weights_are_locality_weight_times_endpoint_weight() {
         &plaintext(),
     );
     let weights: Vec<_> = built.groups()[0].endpoints.list().iter().map(|endpoint| endpoint.weight).collect();
-    assert_eq!(weights, [6, 3, 6, 2]);
+    let shares = [3.0 / 5.0 * 2.0 / 3.0, 3.0 / 5.0 / 3.0, 2.0 / 5.0 * 3.0 / 4.0, 2.0 / 5.0 / 4.0];
+    for (weight, share) in weights.into_iter().zip(shares) {
+        let found = f64::from(weight) / f64::from(1_u32 << 31);
+        assert!((found - share).abs() < 1e-8, "{found} instead of {share}");
+    }
 }
 
 #[test]
-fn a42_huge_products_are_scaled_together() {
+fn a113_03_huge_weights_keep_their_proportion_and_none_is_zero() {
     let mut huge = locality("1", u32::MAX, []);
     huge.endpoints = vec![LbEndpoint { weight: u32::MAX, ..lb_endpoint(1) }];
     let mut small = locality("2", u32::MAX / 2, []);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use proxyless_sans_io::Time;
+use proxyless_sans_io::{Rng, Time};
 
 use super::PickFirstConfig;
 use super::addresses::{Address, flatten};
@@ -54,7 +54,7 @@ impl Policy for PickFirst {
         update.endpoints.flatten(&mut |endpoint| endpoints.push(Arc::clone(endpoint)));
         if self.config.shuffle_address_list {
             // A62: each update is shuffled; A61: by endpoint, preserving the order of each endpoint's addresses.
-            cx.rng().shuffle(&mut endpoints);
+            shuffle(&mut endpoints, cx.rng());
         }
         self.use_list(flatten(&endpoints), cx);
         Ok(())
@@ -303,6 +303,21 @@ impl PickFirst {
 
 fn create(address: &Address, cx: &mut dyn Cx) -> SubchannelHandle {
     cx.create_subchannel(SubchannelSpec::new(address.address, Arc::clone(&address.endpoint)))
+}
+
+/// A113-01: a random order by weight. The key of the text is u^(1/weight), descending; its negated logarithm has the
+/// same order and is exact for large weights.
+fn shuffle(endpoints: &mut Vec<Arc<Endpoint>>, rng: &mut Rng) {
+    let mut keyed: Vec<_> = std::mem::take(endpoints)
+        .into_iter()
+        .map(|endpoint| {
+            // Above 0 and up to 1.
+            let drawn = 1.0 - rng.unit();
+            (-drawn.ln() / f64::from(endpoint.weight.max(1)), endpoint)
+        })
+        .collect();
+    keyed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    endpoints.extend(keyed.into_iter().map(|(_, endpoint)| endpoint));
 }
 
 /// Whether the address can use the connection of a subchannel. A29-09: not if it is secured differently.

@@ -170,6 +170,25 @@ fn a62_transient_failure_is_sticky_until_ready() {
 }
 
 #[test]
+fn a113_01_endpoints_are_shuffled_by_weight() {
+    let config = || Arc::new(PickFirstConfig { shuffle_address_list: true, ..PickFirstConfig::default() });
+    let share = |weights: [u32; 3], n: u16| {
+        let firsts = (0..3_000).filter(|&seed| {
+            let mut bench = Bench::with_seed(seed);
+            let list = (1..=3).zip(weights).map(|(n, weight)| Endpoint { weight, ..endpoint(n) });
+            bench.update(config(), Endpoints::of(list));
+            bench.connecting() == [address(n)]
+        });
+        firsts.count() as f64 / 3_000.0
+    };
+    for (weights, expected) in [([1, 1, 1], 1.0 / 3.0), ([6, 3, 1], 0.6), ([1 << 30, 1 << 29, 1 << 29], 0.5)]
+    {
+        let found = share(weights, 1);
+        assert!((found - expected).abs() < 0.04, "{weights:?}: {found}");
+    }
+}
+
+#[test]
 fn a62_shuffle_changes_the_order_of_endpoints_only() {
     let pairs: Vec<Endpoint> = (0..20).map(|n| endpoint_at(&[address(2 * n), address(2 * n + 1)])).collect();
     let order = |seed: u64, shuffle_address_list: bool| {
