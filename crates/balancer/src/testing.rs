@@ -269,7 +269,12 @@ impl Bench {
 
     /// Picks for an RPC with these attributes and handles the signals raised.
     pub fn pick_with(&mut self, attributes: CallAttributes) -> Picked {
-        self.pick_and_answer(attributes).0
+        self.pick_and_answer(&HeaderMap::new(), attributes).0
+    }
+
+    /// Picks for an RPC with these headers and handles the signals raised.
+    pub fn pick_with_headers(&mut self, headers: &HeaderMap) -> Picked {
+        self.pick_and_answer(headers, CallAttributes::default()).0
     }
 
     /// Picks for an RPC of a session whose cookie contains these addresses, and handles the signals raised. Also
@@ -284,17 +289,19 @@ impl Bench {
     pub fn pick_again(&mut self, session: &mut OverrideHost) -> Picked {
         session.now = self.now;
         let attributes = CallAttributes { override_host: Some(session.clone()), ..CallAttributes::default() };
-        let (picked, attributes) = self.pick_and_answer(attributes);
+        let (picked, attributes) = self.pick_and_answer(&HeaderMap::new(), attributes);
         if let Some(answered) = attributes.override_host {
             *session = answered;
         }
         picked
     }
 
-    fn pick_and_answer(&mut self, attributes: CallAttributes) -> (Picked, CallAttributes) {
-        let headers = HeaderMap::new();
-        let mut args =
-            PickArgs { path: "/test.Service/Method", headers: &headers, attributes, rng: &mut self.rng };
+    fn pick_and_answer(
+        &mut self,
+        headers: &HeaderMap,
+        attributes: CallAttributes,
+    ) -> (Picked, CallAttributes) {
+        let mut args = PickArgs { path: "/test.Service/Method", headers, attributes, rng: &mut self.rng };
         let result = self.tree.output().picker.pick(&mut args);
         let attributes = args.attributes;
         self.tree.on_signals(self.now);

@@ -63,7 +63,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         (Arc::new(priority), "priority_experimental"),
         (Arc::new(WrrLocalityConfig { child }), "xds_wrr_locality_experimental"),
         (Arc::new(WeightedTargetConfig { targets: Default::default() }), "weighted_target_experimental"),
-        (Arc::new(RingHashConfig { min_ring_size: 1, max_ring_size: 1 }), "ring_hash_experimental"),
+        (Arc::new(RingHashConfig::default()), "ring_hash_experimental"),
         (Arc::new(LeastRequestConfig::default()), "least_request_experimental"),
         (Arc::new(WeightedRoundRobinConfig::default()), "weighted_round_robin_experimental"),
         (Arc::new(subset), "random_subsetting_experimental"),

@@ -22,8 +22,13 @@ pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigE
     Ok(match policy {
         LbPolicy::WrrLocality(child) => Arc::new(WrrLocalityConfig { child: policy_config(child)? }),
         LbPolicy::RoundRobin => Arc::new(RoundRobinConfig),
-        LbPolicy::RingHash { min_ring_size, max_ring_size } => {
-            Arc::new(RingHashConfig { min_ring_size: *min_ring_size, max_ring_size: *max_ring_size })
+        LbPolicy::RingHash { min_ring_size, max_ring_size, request_hash_header } => {
+            let request_hash_header = request_hash_header.as_ref().and_then(|name| name.parse().ok());
+            Arc::new(RingHashConfig {
+                min_ring_size: *min_ring_size,
+                max_ring_size: *max_ring_size,
+                request_hash_header,
+            })
         }
         LbPolicy::LeastRequest { choice_count } => {
             Arc::new(LeastRequestConfig { choice_count: *choice_count })

@@ -26,6 +26,9 @@ pub enum LbPolicy {
         min_ring_size: u64,
         /// The maximum number of entries in the ring.
         max_ring_size: u64,
+        /// The request header whose value is hashed instead of the hash of the route (gRFC A76); a valid name of a
+        /// header that is not binary.
+        request_hash_header: Option<Box<str>>,
     },
     /// The endpoint with the fewest RPCs in flight of some random ones (gRFC A48).
     LeastRequest {
@@ -186,7 +189,7 @@ fn ring(at: &Field<'_>, min: Option<UInt64Value>, max: Option<UInt64Value>) -> O
     if min_ring_size > max_ring_size {
         at.field("minimum_ring_size").reject("must not be greater than maximum_ring_size");
     }
-    Some(LbPolicy::RingHash { min_ring_size, max_ring_size })
+    Some(LbPolicy::RingHash { min_ring_size, max_ring_size, request_hash_header: None })
 }
 
 fn least_request(at: &Field<'_>, value: &[u8], _depth: usize) -> Option<LbPolicy> {

@@ -59,7 +59,33 @@ fn ring_hash(at: &Field<'_>, json: &Struct, _depth: usize) -> Option<LbPolicy> {
     if min_ring_size > max_ring_size {
         at.key("minRingSize").reject("must not be greater than maxRingSize");
     }
-    Some(LbPolicy::RingHash { min_ring_size, max_ring_size })
+    let request_hash_header = request_hash_header(at, json)?;
+    Some(LbPolicy::RingHash { min_ring_size, max_ring_size, request_hash_header })
+}
+
+/// A76-01: the name of a header that is not binary; empty if there is none. `None` only after a violation was recorded.
+fn request_hash_header(at: &Field<'_>, json: &Struct) -> Option<Option<Box<str>>> {
+    let at = at.key("requestHashHeader");
+    let name = match kind(json, "requestHashHeader") {
+        None => return Some(None),
+        Some(Kind::StringValue(name)) => name,
+        Some(_) => return at.fail("must be a string"),
+    };
+    if name.is_empty() {
+        return Some(None);
+    }
+    if !name.bytes().all(is_in_header_names) {
+        return at.fail(format!("{name:?} is not a valid header name"));
+    }
+    if name.to_ascii_lowercase().ends_with("-bin") {
+        return at.fail(format!("{name:?} is a binary header"));
+    }
+    Some(Some(name.as_str().into()))
+}
+
+/// RFC 9110, section 5.6.2: the characters of a token.
+fn is_in_header_names(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 fn ring_size(at: &Field<'_>, json: &Struct, name: &str, default: u64) -> Option<u64> {

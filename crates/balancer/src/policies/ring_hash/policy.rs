@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use http::HeaderName;
 use proxyless_sans_io::Time;
 
 use super::config::RingHashConfig;
@@ -31,6 +32,7 @@ pub struct RingHash {
     /// Raised by picks that reach an IDLE endpoint.
     signals: BTreeMap<ChildIndex, Signal>,
     resolution_note: Option<Arc<str>>,
+    request_hash_header: Option<HeaderName>,
     /// Requested when endpoints have changed: the changes are processed together at the end of the input.
     unsettled: Deferred,
     published: Option<(ConnectivityState, Arc<RingPicker>)>,
@@ -44,6 +46,7 @@ impl Default for RingHash {
             states: Vec::new(),
             signals: BTreeMap::new(),
             resolution_note: None,
+            request_hash_header: None,
             unsettled: Deferred::default(),
             published: None,
         }
@@ -62,6 +65,7 @@ impl Policy for RingHash {
             }
         };
         self.resolution_note.clone_from(&update.resolution_note);
+        self.request_hash_header.clone_from(&config.request_hash_header);
         self.petiole.update(&update.endpoints, cx);
         self.update_signals(cx);
         self.update_states();
@@ -179,7 +183,12 @@ impl RingHash {
         }
         let Some(ring) = &self.ring else { return };
         let state = aggregate(self.petiole.counts());
-        let picker = RingPicker { ring: Arc::clone(ring), endpoints: self.states.iter().cloned().collect() };
+        let picker = RingPicker {
+            ring: Arc::clone(ring),
+            endpoints: self.states.iter().cloned().collect(),
+            request_hash_header: self.request_hash_header.clone(),
+            connecting: self.petiole.counts().connecting > 0,
+        };
         if self.published.as_ref().is_none_or(|(old_state, old)| *old_state != state || **old != picker) {
             let picker = Arc::new(picker);
             self.published = Some((state, Arc::clone(&picker)));

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use xxhash_rust::xxh64::xxh64;
 
 use super::policy::aggregate;
@@ -16,6 +17,10 @@ use crate::api::{CallAttributes, Endpoint, Endpoints, Group, Update};
 use crate::petiole::StateCounts;
 use crate::policies::priority::{PriorityChild, PriorityConfig};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
+
+fn sized(min_ring_size: u64, max_ring_size: u64) -> RingHashConfig {
+    RingHashConfig { min_ring_size, max_ring_size, request_hash_header: None }
+}
 
 fn bench(numbers: impl IntoIterator<Item = u16>) -> Bench {
     let mut bench = Bench::new();
@@ -246,7 +251,7 @@ fn nothing_is_left_after_shutdown() {
 
 fn ring(members: &[(&str, u32)], min_ring_size: u64, max_ring_size: u64) -> Ring {
     let member = |(key, weight): &(&str, u32)| Member { key: (*key).to_owned(), weight: *weight };
-    Ring::new(members.iter().map(member).collect(), &RingHashConfig { min_ring_size, max_ring_size })
+    Ring::new(members.iter().map(member).collect(), &sized(min_ring_size, max_ring_size))
 }
 
 /// How many places each member has.
@@ -304,7 +309,7 @@ fn a42_only_the_requests_of_a_lost_member_move() {
 fn a42_ring_is_rebuilt_only_for_other_members_or_limits() {
     let ring = ring(&[("a", 1), ("b", 2)], 10, 20);
     let member = |key: &str, weight| Member { key: key.into(), weight };
-    let config = RingHashConfig { min_ring_size: 10, max_ring_size: 20 };
+    let config = sized(10, 20);
     assert!(ring.is_built_from(&[member("a", 1), member("b", 2)], &config));
     assert!(!ring.is_built_from(&[member("a", 1), member("b", 3)], &config));
     assert!(!ring.is_built_from(&[member("a", 1), member("c", 2)], &config));
@@ -341,7 +346,7 @@ fn a42_repeated_endpoint_has_the_sum_of_the_weights() {
 }
 
 #[test]
-fn a76_hash_key_takes_the_place_of_the_address() {
+fn a76_07_the_hash_key_takes_the_place_of_the_address() {
     let with_key = |key: &str| Endpoint { hash_key: Some(key.into()), ..endpoint(1) };
     let key_of = |endpoint: Endpoint| Weights::of(&Endpoints::none()).member(&endpoint).key;
     assert_eq!(key_of(with_key("pod-0")), "pod-0");
@@ -356,8 +361,80 @@ fn a76_hash_key_takes_the_place_of_the_address() {
     assert_eq!(pick(&mut bench, place("pod-1")), Picked::Target(address(1)), "its places follow its key");
 }
 
+fn by_header(numbers: impl IntoIterator<Item = u16>) -> Bench {
+    let mut bench = Bench::new();
+    let request_hash_header = Some(HeaderName::from_static("user"));
+    bench.update(
+        Arc::new(RingHashConfig { request_hash_header, ..RingHashConfig::default() }),
+        endpoints(numbers),
+    );
+    bench
+}
+
+fn users(values: &[&'static str]) -> HeaderMap {
+    values.iter().map(|&value| (HeaderName::from_static("user"), HeaderValue::from_static(value))).collect()
+}
+
+#[test]
+fn a76_03_the_header_is_hashed_instead_of_the_route() {
+    let mut bench = by_header(1..=5);
+    for _ in 0..200 {
+        bench.pick_with_headers(&users(&[]));
+        bench.ready_all();
+    }
+    let mut owners = std::collections::BTreeSet::new();
+    for user in ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal", "ian", "joe"] {
+        let picked: Vec<_> = (0..10).map(|_| bench.pick_with_headers(&users(&[user]))).collect();
+        assert!(picked.iter().all(|other| *other == picked[0]), "{user}: {picked:?}");
+        owners.insert(format!("{:?}", picked[0]));
+    }
+    assert!(owners.len() > 1);
+}
+
+#[test]
+fn a76_03_several_values_are_joined_with_a_comma() {
+    let hash = |values: &[&'static str]| {
+        super::picker::header_hash(&users(values), &HeaderName::from_static("user"))
+    };
+    assert_eq!(hash(&["a", "b"]), Some(xxh64(b"a,b", 0)));
+    assert_eq!(hash(&["a,b"]), hash(&["a", "b"]));
+    assert_eq!(hash(&["a"]), Some(xxh64(b"a", 0)));
+    assert_eq!((hash(&[]), hash(&[""])), (None, None), "no value");
+}
+
+#[test]
+fn a76_04_a76_05_without_the_header_ready_endpoints_are_picked_at_random_and_one_connects_at_a_time() {
+    let mut bench = by_header(1..=4);
+    assert_eq!(bench.pick_with_headers(&users(&[])), Picked::Queue);
+    assert_eq!(bench.connecting().len(), 1);
+    for _ in 0..20 {
+        assert_eq!(bench.pick_with_headers(&users(&[])), Picked::Queue);
+    }
+    assert_eq!(bench.connecting().len(), 1, "one endpoint is connecting already");
+    bench.ready_all();
+    let first = *bench.connected().iter().next().unwrap();
+    for _ in 0..20 {
+        assert_eq!(bench.pick_with_headers(&users(&[])), Picked::Target(first), "a READY one, at once");
+        assert!(bench.connecting().len() <= 1);
+    }
+    for _ in 0..100 {
+        bench.ready_all();
+        bench.pick_with_headers(&users(&[]));
+    }
+    assert_eq!(bench.connected().len(), 4, "in the end all of them");
+}
+
+#[test]
+fn a76_06_if_all_endpoints_have_failed_the_first_error_is_returned() {
+    let mut bench = by_header(1..=2);
+    bench.pick_with_headers(&users(&[]));
+    bench.fail_all();
+    bench.fail_all();
+    assert!(matches!(bench.pick_with_headers(&users(&[])), Picked::Fail(why) if why.contains("refused")));
+}
+
 #[test]
 fn a42_defaults_of_the_configuration() {
-    assert_eq!(RingHashConfig::default(), RingHashConfig { min_ring_size: 1024, max_ring_size: 4096 });
-    assert_eq!(RingHashConfig { min_ring_size: 5000, max_ring_size: 8 << 20 }.limits(), (4096, 4096));
+    assert_eq!(RingHashConfig::default(), sized(1024, 4096));
+    assert_eq!(sized(5000, 8 << 20).limits(), (4096, 4096));
 }

@@ -112,7 +112,7 @@ fn a37_53_a37_32_a_dns_leaf_has_no_service_name_and_an_empty_locality() {
 
 #[test]
 fn a42_policies_that_take_all_localities_at_once_are_counted_by_locality_too() {
-    let ring = LbPolicy::RingHash { min_ring_size: 1, max_ring_size: 1024 };
+    let ring = LbPolicy::RingHash { min_ring_size: 1, max_ring_size: 1024, request_hash_header: None };
     let mut world = world(Cluster { lb_policy: Some(ring), ..reporting(eds_cluster()) });
     run(&mut world, "/s/m", Code::Ok);
     assert_eq!(only(&world.loads[0]), ("l".into(), [1, 1, 0, 0]));

@@ -234,7 +234,7 @@ fn with_policy(config: &ClusterConfig, policy: LbPolicy) -> Arc<ClusterConfig> {
 fn a75_10_a75_11_each_leaf_uses_its_own_policy() {
     let mut cds = Cds::new();
     let pick_first = LbPolicy::PickFirst { shuffle_address_list: false };
-    let ring_hash = LbPolicy::RingHash { min_ring_size: 64, max_ring_size: 1024 };
+    let ring_hash = LbPolicy::RingHash { min_ring_size: 64, max_ring_size: 1024, request_hash_header: None };
     cds.update([
         with_policy(&aggregate("root", &["a", "b"]), ring_hash),
         with_policy(&eds_leaf("a", &[&[1, 2]]), pick_first),
@@ -269,7 +269,7 @@ fn a42_a_policy_without_localities_gets_all_endpoints_of_a_priority() {
 #[test]
 fn a42_one_ring_spans_the_localities_of_a_priority() {
     let mut cds = Cds::new();
-    let policy = LbPolicy::RingHash { min_ring_size: 64, max_ring_size: 1024 };
+    let policy = LbPolicy::RingHash { min_ring_size: 64, max_ring_size: 1024, request_hash_header: None };
     let ring = Cluster { lb_policy: Some(policy), ..eds_cluster() };
     let endpoints = assignment(vec![vec![locality("x", 1, [1]), locality("y", 1, [2])]]);
     cds.update([leaf("root", ring, known(endpoints))]);

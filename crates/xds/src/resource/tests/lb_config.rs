@@ -115,7 +115,11 @@ const OUTER: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"]
 
 #[test]
 fn a52_a_typed_struct_configures_the_policy_that_it_names() {
-    let rings = |min_ring_size, max_ring_size| LbPolicy::RingHash { min_ring_size, max_ring_size };
+    let rings = |min_ring_size, max_ring_size| LbPolicy::RingHash {
+        min_ring_size,
+        max_ring_size,
+        request_hash_header: None,
+    };
     let wrr = |child| LbPolicy::WrrLocality(Box::new(child));
     let least = |choice_count| LbPolicy::LeastRequest { choice_count };
     for (name, json, expected) in [
@@ -145,6 +149,16 @@ fn a52_a_typed_struct_configures_the_policy_that_it_names() {
         ("ring_hash_experimental", json!({}), rings(1024, 4096)),
         ("ring_hash_experimental", json!({"minRingSize": 5, "maxRingSize": "7"}), rings(5, 7)),
         ("ring_hash_experimental", json!({"minRingSize": null, "other": []}), rings(1024, 4096)),
+        (
+            "ring_hash_experimental",
+            json!({"requestHashHeader": "x-User"}),
+            LbPolicy::RingHash {
+                min_ring_size: 1024,
+                max_ring_size: 4096,
+                request_hash_header: Some("x-User".into()),
+            },
+        ),
+        ("ring_hash_experimental", json!({"requestHashHeader": ""}), rings(1024, 4096)),
         (
             "xds_wrr_locality_experimental",
             json!({"childPolicy": [{"custom": 1}, {"round_robin": {}}, {"pick_first": {}}]}),
@@ -474,6 +488,15 @@ fn a68_01_a_subset_needs_a_size_and_a_child() {
     rejects(&cluster(vec![unknown]), &format!("{FIRST}.child_policy"), "no policy of the list");
 }
 
+#[test]
+fn a76_01_the_request_hash_header_must_be_a_header_that_is_not_binary() {
+    for (name, why) in [("a b", "not a valid header name"), ("key-bin", "binary"), ("Key-BIN", "binary")] {
+        let bad = by_name(OUTER[0], "ring_hash_experimental", json!({"requestHashHeader": name}));
+        let path = format!(r#"{FIRST}.value["requestHashHeader"]"#);
+        rejects(&cluster(vec![bad, round_robin()]), &path, why);
+    }
+}
+
 fn size(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
 }
@@ -493,7 +516,10 @@ fn ring_hash(min: Option<UInt64Value>, max: Option<UInt64Value>) -> [(wire::Clus
 #[test]
 fn a42_the_limits_of_the_ring_are_read() {
     for (cluster, _) in ring_hash(size(5), size(7)) {
-        assert_eq!(accepted(&cluster), LbPolicy::RingHash { min_ring_size: 5, max_ring_size: 7 });
+        assert_eq!(
+            accepted(&cluster),
+            LbPolicy::RingHash { min_ring_size: 5, max_ring_size: 7, request_hash_header: None }
+        );
     }
     for (cluster, _) in ring_hash(size(1), size(8_388_608)) {
         accepts(&cluster);
@@ -502,7 +528,8 @@ fn a42_the_limits_of_the_ring_are_read() {
 
 #[test]
 fn a42_the_limits_have_the_defaults_of_xds() {
-    let expected = LbPolicy::RingHash { min_ring_size: 1024, max_ring_size: 8_388_608 };
+    let expected =
+        LbPolicy::RingHash { min_ring_size: 1024, max_ring_size: 8_388_608, request_hash_header: None };
     for (cluster, _) in ring_hash(None, None) {
         assert_eq!(accepted(&cluster), expected);
     }
