@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use proxyless_sans_io::Rng;
 
-use crate::mesh::{Mesh, Moved};
+use crate::mesh::{Mesh, Moved, Policy};
 use crate::pick::{Work, calls};
 use crate::update::LINGER;
 use crate::world::World;
@@ -13,6 +13,12 @@ use crate::world::World;
 pub(crate) enum Case {
     /// Route, pick, start and end of a call.
     Rpc,
+    /// The same with least_request.
+    RpcLeastRequest,
+    /// The same with weighted_round_robin.
+    RpcWeightedRoundRobin,
+    /// The same with random_subsetting.
+    RpcRandomSubsetting,
     /// 10,000 endpoints in an idle priority: the same bytes again.
     Same,
     /// 10,000 endpoints in an idle priority: one changes its address.
@@ -24,13 +30,24 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Rpc, Self::Same, Self::OneIdle, Self::OneConnected, Self::Clusters];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Rpc,
+        Self::RpcLeastRequest,
+        Self::RpcWeightedRoundRobin,
+        Self::RpcRandomSubsetting,
+        Self::Same,
+        Self::OneIdle,
+        Self::OneConnected,
+        Self::Clusters,
+    ];
 
     /// Its name in reports and bounds.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Rpc => "rpc",
+            Self::RpcLeastRequest => "rpc/least_request",
+            Self::RpcWeightedRoundRobin => "rpc/weighted_round_robin",
+            Self::RpcRandomSubsetting => "rpc/random_subsetting",
             Self::Same => "update/10k/same/idle",
             Self::OneIdle => "update/10k/one/idle",
             Self::OneConnected => "update/10k/one/connected",
@@ -42,6 +59,9 @@ impl Case {
     pub(crate) fn meaning(self) -> &'static str {
         match self {
             Self::Rpc => "one RPC without IO: route, pick through the full tree, start and end of the call",
+            Self::RpcLeastRequest => "one RPC without IO, with least_request",
+            Self::RpcWeightedRoundRobin => "one RPC without IO, with weighted_round_robin",
+            Self::RpcRandomSubsetting => "one RPC without IO, with random_subsetting",
             Self::Same => "a response with 10,000 endpoints whose bytes equal the cached ones",
             Self::OneIdle => "a response in which one of 10,000 endpoints of an idle priority has moved",
             Self::OneConnected => {
@@ -56,29 +76,35 @@ impl Case {
     /// The numbers of runs in the shorter and the longer count.
     pub(crate) fn iterations(self) -> [usize; 2] {
         match self {
-            Self::Rpc => [1_000, 11_000],
-            _ => [2, 6],
+            Self::Same | Self::OneIdle | Self::OneConnected | Self::Clusters => [2, 6],
+            _ => [1_000, 11_000],
         }
     }
 
     /// Prepares the case; each call of the result runs it once.
     pub(crate) fn prepare(self) -> Box<dyn FnMut()> {
         match self {
-            Self::Rpc => {
-                let world = World::serving(&Mesh::connected(9));
-                let mut rng = Rng::new(1);
-                Box::new(move || {
-                    if let Some(plane) = &world.plane {
-                        calls(plane, Work::Rpc, 1, &mut rng);
-                    }
-                })
-            }
+            Self::Rpc => rpcs(Policy::RoundRobin),
+            Self::RpcLeastRequest => rpcs(Policy::LeastRequest),
+            Self::RpcWeightedRoundRobin => rpcs(Policy::WeightedRoundRobin),
+            Self::RpcRandomSubsetting => rpcs(Policy::RandomSubsetting),
             Self::Same => updates(Mesh::idle(10_000), Moved::None),
             Self::OneIdle => updates(Mesh::idle(10_000), Moved::One),
             Self::OneConnected => updates(Mesh::connected(10_000), Moved::One),
             Self::Clusters => updates(Mesh { clusters: 1_000, ..Mesh::connected(10) }, Moved::One),
         }
     }
+}
+
+/// One RPC per run.
+fn rpcs(policy: Policy) -> Box<dyn FnMut()> {
+    let world = World::serving(&Mesh { policy, ..Mesh::connected(9) });
+    let mut rng = Rng::new(1);
+    Box::new(move || {
+        if let Some(plane) = &world.plane {
+            calls(plane, Work::Rpc, 1, &mut rng);
+        }
+    })
 }
 
 /// Changes an address, and changes it back.

@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::config::route::v3 as route;
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as aggregate;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
-use envoy_types::pb::envoy::extensions::load_balancing_policies::{round_robin, wrr_locality};
+use envoy_types::pb::envoy::extensions::load_balancing_policies as policies;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 use envoy_types::pb::google::protobuf::{Any, Duration as WireDuration, UInt32Value};
 use prost::{Message, Name};
@@ -32,6 +32,45 @@ pub(crate) struct Mesh {
     pub(crate) outlier_detection: bool,
     /// Whether all routes lead to an aggregate of the clusters.
     pub(crate) aggregate: bool,
+    /// The policy that picks endpoints.
+    pub(crate) policy: Policy,
+}
+
+/// The policy that picks endpoints, within weighted localities unless it says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    RoundRobin,
+    LeastRequest,
+    /// Calls report no load: the turns of endpoints with equal weights.
+    WeightedRoundRobin,
+    /// A subset that contains all endpoints.
+    RandomSubsetting,
+    /// Over the endpoints of all localities.
+    PickFirst,
+}
+
+impl Policy {
+    fn config(self) -> cluster::LoadBalancingPolicy {
+        let endpoint_picking = match self {
+            Self::RoundRobin | Self::RandomSubsetting => {
+                policy(&policies::round_robin::v3::RoundRobin::default())
+            }
+            Self::LeastRequest => policy(&policies::least_request::v3::LeastRequest::default()),
+            Self::WeightedRoundRobin => policy(
+                &policies::client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin::default(),
+            ),
+            Self::PickFirst => return policy(&policies::pick_first::v3::PickFirst::default()),
+        };
+        let endpoint_picking_policy = Some(endpoint_picking);
+        let localities = policy(&policies::wrr_locality::v3::WrrLocality { endpoint_picking_policy });
+        if self != Self::RandomSubsetting {
+            return localities;
+        }
+        policy(&policies::random_subsetting::v3::RandomSubsetting {
+            subset_size: Some(UInt32Value { value: u32::MAX }),
+            child_policy: Some(localities),
+        })
+    }
 }
 
 /// The endpoints whose address differs from the initial one.
@@ -45,7 +84,14 @@ pub(crate) enum Moved {
 impl Mesh {
     /// One cluster whose endpoints are all in the first priority.
     pub(crate) fn connected(endpoints: usize) -> Self {
-        Self { clusters: 1, first: endpoints, second: 0, outlier_detection: false, aggregate: false }
+        Self {
+            clusters: 1,
+            first: endpoints,
+            second: 0,
+            outlier_detection: false,
+            aggregate: false,
+            policy: Policy::RoundRobin,
+        }
     }
 
     /// One cluster with three endpoints in the first priority, and all others in the second.
@@ -139,14 +185,11 @@ impl Mesh {
             ..Default::default()
         };
         let own = core::config_source::ConfigSourceSpecifier::Self_(core::SelfConfigSource::default());
-        let child = policy(&round_robin::v3::RoundRobin::default());
         cluster::Cluster {
             name: name.into(),
             cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
             eds_cluster_config: Some(EdsClusterConfig { eds_config: Some(ads()), ..Default::default() }),
-            load_balancing_policy: Some(policy(&wrr_locality::v3::WrrLocality {
-                endpoint_picking_policy: Some(child),
-            })),
+            load_balancing_policy: Some(self.policy.config()),
             circuit_breakers: Some(cluster::CircuitBreakers {
                 thresholds: vec![limit],
                 ..Default::default()

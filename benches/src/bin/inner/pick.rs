@@ -11,7 +11,7 @@ use proxyless_sans_io::Rng;
 
 use crate::alloc::allocations;
 use crate::clock::cpu;
-use crate::mesh::Mesh;
+use crate::mesh::{Mesh, Policy};
 use crate::report::Report;
 use crate::world::World;
 
@@ -37,6 +37,10 @@ pub(crate) fn run(report: &mut Report) {
         ("plain+outlier_detection", with_detection(plain)),
         ("aggregate", aggregate),
         ("aggregate+outlier_detection", with_detection(aggregate)),
+        ("least_request", Mesh { policy: Policy::LeastRequest, ..plain }),
+        ("weighted_round_robin", Mesh { policy: Policy::WeightedRoundRobin, ..plain }),
+        ("random_subsetting", Mesh { policy: Policy::RandomSubsetting, ..plain }),
+        ("pick_first", Mesh { policy: Policy::PickFirst, ..plain }),
     ] {
         let (world, other) = (World::serving(&mesh), World::serving(&mesh));
         let (Some(plane), Some(other)) = (&world.plane, &other.plane) else { continue };
