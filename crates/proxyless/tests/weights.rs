@@ -179,20 +179,23 @@ async fn a48_13_a_slow_backend_gets_fewer_calls() -> TestResult {
     let channel = channel(&plane);
     wait_for_share(&channel, "slow", 20..=80).await;
     slow.hang();
-    let mut hanging = Vec::new();
-    while slow.in_flight() < 1 {
+    // Each call goes to the one with fewer calls in flight, so that some soon hang.
+    let mut calls = Vec::new();
+    while slow.in_flight() < 3 {
         let channel = channel.clone();
-        hanging.push(tokio::spawn(async move { ask(&channel).await }));
+        calls.push(tokio::spawn(async move { ask(&channel).await }));
         tokio::task::yield_now().await;
     }
-    let before = slow.in_flight();
-    // With ten samples of two endpoints, one of a thousand calls does not see the other one.
+    quick.wait_in_flight(0).await?;
+    // With ten samples of two endpoints, one of a thousand calls does not see the quick one.
+    let mut answered = 0;
     for _ in 0..50 {
-        assert_eq!(ask(&channel).await?, "quick");
+        let answer = ask_within(&channel, Duration::from_millis(500)).await;
+        answered += usize::from(answer.is_ok_and(|backend| backend == "quick"));
     }
-    assert!(slow.in_flight() >= before);
+    assert!(answered >= 47, "{answered} of 50");
     slow.resume();
-    for call in hanging {
+    for call in calls {
         call.await??;
     }
     Ok(())

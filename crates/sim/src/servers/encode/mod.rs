@@ -234,7 +234,9 @@ fn policy(policy: Policy) -> cluster::LoadBalancingPolicy {
                 enable_oob_load_report: Some(BoolValue { value: true }),
                 oob_reporting_period: seconds(2),
                 blackout_period: seconds(1),
-                weight_expiration_period: seconds(30),
+                weight_expiration_period: seconds(60),
+                // Each one is a step of the simulation.
+                weight_update_period: seconds(20),
                 ..Default::default()
             }))
         }
