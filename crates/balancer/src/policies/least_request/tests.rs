@@ -36,7 +36,7 @@ fn call(bench: &mut Bench, rng: &mut Rng) -> CallTicket {
 fn in_flight(bench: &mut Bench) -> BTreeMap<String, u64> {
     let now = bench.now();
     let details = bench.tree().describe(now).expect("a policy").details;
-    details.into_iter().map(|detail| (detail.of, detail.fields["requests"].as_u64().unwrap())).collect()
+    details.into_iter().map(|detail| (detail.subject, detail.fields["requests"].as_u64().unwrap())).collect()
 }
 
 #[test]
