@@ -87,16 +87,14 @@ impl World {
         let open = mode & 1 != 0;
         let gates = Gates::from_variables(|_| open.then(|| "true".to_owned()));
         let mut config = XdsCoreConfig::new(&bootstrap(), gates, u64::from(mode));
-        config.features.ignore_resource_deletion = mode & 2 != 0;
-        config.features.fail_on_data_errors = mode & 4 != 0;
-        config.features.resource_timer_is_transient_error = mode & 8 != 0;
+        let features = &mut config.servers[0].features;
+        features.ignore_resource_deletion = mode & 2 != 0;
+        features.fail_on_data_errors = mode & 4 != 0;
+        features.resource_timer_is_transient_error = mode & 8 != 0;
+        let trusted_xds_server = features.trusted_xds_server;
         config.nack_mode = if mode & 16 != 0 { NackMode::WholeResponse } else { NackMode::PerResource };
-        let cx = DecodeContext {
-            gates,
-            trusted_xds_server: config.features.trusted_xds_server,
-            limits: config.limits,
-            certificate_providers: None,
-        };
+        let cx =
+            DecodeContext { gates, trusted_xds_server, limits: config.limits, certificate_providers: None };
         Self {
             core: XdsCore::new(config),
             now: Time::ZERO,
@@ -274,7 +272,7 @@ impl World {
 
     fn effect(&mut self, effect: Effect) {
         match effect {
-            Effect::OpenStream { stream } => {
+            Effect::OpenStream { stream, .. } => {
                 assert!(self.stream.is_none(), "a second stream");
                 assert!(stream > self.last_stream, "an attempt's number is used twice");
                 self.last_stream = stream;
@@ -307,6 +305,7 @@ impl World {
                 }
                 self.tokens.push(token);
             }
+            Effect::MoveLoad => panic!("there is one server"),
         }
     }
 

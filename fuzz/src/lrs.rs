@@ -28,7 +28,7 @@ const STEPS: usize = 300;
 pub fn lrs(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World {
-        core: LrsCore::new(LrsCoreConfig::new(&crate::ads::bootstrap(), 1)),
+        core: LrsCore::new(config()),
         now: Time::ZERO,
         stores: CLUSTERS.map(|name| Store {
             store: Arc::new(LoadStore::new(name.into(), None, MetricSelection::AllNamed)),
@@ -61,7 +61,7 @@ pub fn orca(data: &[u8]) {
         ..Default::default()
     };
     for selection in [MetricSelection::AllNamed, MetricSelection::Listed(Arc::new(listed))] {
-        let mut core = LrsCore::new(LrsCoreConfig::new(&crate::ads::bootstrap(), 1));
+        let mut core = LrsCore::new(config());
         let store = Arc::new(LoadStore::new("a".into(), None, selection));
         core.handle(Time::ZERO, Event::Register { store: Arc::clone(&store) });
         core.handle(Time::ZERO, Event::StreamUp { stream: StreamId(1) });
@@ -294,4 +294,9 @@ fn response(input: &mut Input<'_>) -> Vec<u8> {
         ..Default::default()
     };
     response.encode_to_vec()
+}
+
+fn config() -> LrsCoreConfig {
+    let bootstrap = crate::ads::bootstrap();
+    LrsCoreConfig::new(&bootstrap, bootstrap.server(), 1)
 }

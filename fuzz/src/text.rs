@@ -26,7 +26,7 @@ pub fn bootstrap(data: &[u8]) {
             let node = Node::decode(encoded.clone()).expect("a node");
             assert_eq!(node.encode_to_vec(), encoded);
             let _ = XdsCore::new(XdsCoreConfig::new(&bootstrap, Default::default(), 1));
-            let _ = LrsCore::new(LrsCoreConfig::new(&bootstrap, 1));
+            let _ = LrsCore::new(LrsCoreConfig::new(&bootstrap, bootstrap.server(), 1));
         }
         Err(error) => {
             assert!(!error.problems().is_empty());

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::csds;
 
-/// One xDS client and its resources.
+/// The resources of one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientResources {
-    /// The target of the client; empty if channels share it.
+    /// The target that uses the resources.
     pub scope: String,
     /// The URI of the management server.
     pub server: String,

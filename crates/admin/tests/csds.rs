@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryResponse, ResourceError, ResourceName};
-use envoy_types::pb::envoy::service::status::v3::{ClientStatusRequest, ClientStatusResponse};
+use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequest, ClientStatusResponse};
 use envoy_types::pb::envoy::r#type::matcher::v3::NodeMatcher;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Any, Timestamp};
@@ -273,11 +273,44 @@ async fn a40_24_25_each_client_has_a_config_and_its_scope() -> TestResult {
         let config = rig.fetch().await.config;
         config.into_iter().map(|config| config.client_scope).collect::<Vec<_>>()
     };
-    assert_eq!(scopes().await, ["", "xds:///other.example"]);
+    let first = format!("xds:///{SERVICE}");
+    assert_eq!(scopes().await, [&*first, "xds:///other.example"]);
     // A client that is gone is not shown.
     drop(own);
     rig.plane.wait_open_streams(1).await?;
-    assert_eq!(scopes().await, [""]);
+    assert_eq!(scopes().await, [first]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a71_04_shared_client_has_a_config_for_each_target() -> TestResult {
+    let rig = Rig::start().await;
+    rig.plane.set_all([
+        listener("other.example", "other route").into(),
+        simple_route_config("other route", "cluster").into(),
+    ]);
+    let _one = rig.connected().await;
+    let two = rig.builder("xds:///other.example").build()?;
+    ask(&two).await?;
+    assert_eq!(rig.plane.streams_opened(), 1, "the client is shared");
+    let names = |config: &ClientConfig| {
+        let names = config.generic_xds_configs.iter().map(|resource| resource.name.clone());
+        names.collect::<Vec<_>>()
+    };
+    let config = rig.fetch().await.config;
+    let [first, second] = &config[..] else { panic!("{config:?}") };
+    assert_eq!(
+        (first.client_scope.clone(), names(first)),
+        (format!("xds:///{SERVICE}"), [SERVICE, "route", "cluster", "cluster"].map(str::to_owned).to_vec(),)
+    );
+    assert_eq!(
+        (second.client_scope.clone(), names(second)),
+        (
+            "xds:///other.example".to_owned(),
+            ["other.example", "other route", "cluster", "cluster"].map(str::to_owned).to_vec(),
+        )
+    );
+    assert_eq!(first.node, second.node);
     Ok(())
 }
 

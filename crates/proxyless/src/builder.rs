@@ -97,7 +97,8 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Sets whether this channel shares its xDS client with others; by default with all that have the same bootstrap.
+    /// Sets whether this channel shares its xDS client with others; by default with all that have the same bootstrap,
+    /// unless that has several servers to fall back to.
     pub fn client_sharing(mut self, sharing: ClientSharing) -> Self {
         self.sharing = sharing;
         self
@@ -314,23 +315,27 @@ impl XdsChannelBuilder {
     /// # Errors
     /// As [`XdsChannel::new`].
     pub fn build(self) -> Result<XdsChannel, BuildError> {
-        let name = Arc::clone(XdsTarget::parse(&self.target)?.name());
+        let parsed = XdsTarget::parse(&self.target)?;
+        let name = Arc::clone(parsed.name());
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let gates = self.gates.unwrap_or_else(Gates::from_env);
         let bootstrap = match self.bootstrap {
             Some(ref bootstrap) => bootstrap.clone(),
             None => Bootstrap::from_env_with(&BootstrapOptions::default().with_gates(gates))?,
         };
+        let listener_name = parsed.listener_name(&bootstrap)?;
         let target: Arc<str> = Arc::from(self.target.as_str());
         let published = Arc::new(Published::new());
-        let (server, node) = (Arc::from(bootstrap.server().uri.as_str()), Arc::from(bootstrap.node_id()));
+        let authority = parsed.authority().and_then(|authority| bootstrap.authorities().get(&**authority));
+        let server = authority.and_then(|authority| authority.servers.first()).unwrap_or(bootstrap.server());
+        let (server, node) = (Arc::from(server.uri.as_str()), Arc::from(bootstrap.node_id()));
         let clients = self.client_source(&target, bootstrap, gates);
         let security = self.connection_security(&name, &clients);
         let commands = spawn(
             Parts {
                 id: clock::next_id(),
                 target: Arc::clone(&target),
-                config: self.channel_config(&name, gates),
+                config: self.channel_config(&name, listener_name, gates),
                 published: Arc::clone(&published),
                 clients,
                 security,
@@ -356,9 +361,9 @@ impl XdsChannelBuilder {
         }))
     }
 
-    fn channel_config(&self, name: &Arc<str>, gates: Gates) -> ChannelConfig {
+    fn channel_config(&self, name: &Arc<str>, listener_name: Arc<str>, gates: Gates) -> ChannelConfig {
         ChannelConfig {
-            listener_name: Arc::clone(name),
+            listener_name,
             authority: Arc::clone(name),
             tree: TreeConfig {
                 connect_timeout: self.connect_timeout,
@@ -377,16 +382,23 @@ impl XdsChannelBuilder {
     }
 
     fn client_source(&self, target: &Arc<str>, bootstrap: Bootstrap, gates: Gates) -> ClientSource {
+        let own = match self.sharing {
+            ClientSharing::PerTarget => true,
+            ClientSharing::PerProcess => false,
+            // A71-01: a fallback of one target must not switch the others.
+            ClientSharing::Automatic => bootstrap.has_fallback(),
+        };
         ClientSource {
             pool: self.pool.clone().unwrap_or_else(ClientPool::global),
             key: ClientKey {
                 bootstrap: Arc::new(bootstrap),
-                target: (self.sharing == ClientSharing::PerTarget).then(|| Arc::clone(target)),
+                target: own.then(|| Arc::clone(target)),
                 nack_mode: self.nack_mode,
                 gates,
                 limits: self.limits,
                 resource_timeout: self.resource_timeout,
             },
+            target: Arc::clone(target),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The xDS clients that channels share.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use std::{fmt, io};
@@ -7,8 +8,7 @@ use std::{fmt, io};
 use proxyless_tls::ClientTls;
 use proxyless_transport::Connector;
 use proxyless_xds::bootstrap::Bootstrap;
-use proxyless_xds::client::{NackMode, XdsCoreConfig};
-use proxyless_xds::lrs::LrsCoreConfig;
+use proxyless_xds::client::{NackMode, WatcherId, XdsCoreConfig};
 use proxyless_xds::{Gates, Limits};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::clock;
 use crate::drive::channel;
 use crate::drive::security::MaybeTls;
-use crate::drive::xds::XdsClient;
+use crate::drive::xds::{Dump, XdsClient};
 use crate::inspect::{ChannelView, ClientView, ResourceView, UpdatesView};
 
 /// The time limit for all channels together to answer.
@@ -28,8 +28,12 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientSharing {
-    /// One client for all channels of the process that have the same bootstrap and options.
+    /// One client for all channels of the process that have the same bootstrap and options; but one for each target
+    /// where an authority of the bootstrap has several servers, so that the fallback of one target (gRFC A71) does not
+    /// change the servers of others.
     #[default]
+    Automatic,
+    /// One client for all channels of the process that have the same bootstrap and options.
     PerProcess,
     /// One client for each target.
     PerTarget,
@@ -73,9 +77,9 @@ pub(crate) struct ClientKey {
 
 impl Entry {
     /// Describes the client without its resources.
-    fn view(&self, client: &XdsClient) -> ClientView {
+    fn view(client: &XdsClient) -> ClientView {
         ClientView {
-            scope: self.key.target.clone(),
+            scope: None,
             server_uri: Arc::clone(&client.server_uri),
             node: client.node.clone(),
             resources: Vec::new(),
@@ -104,22 +108,22 @@ impl ClientPool {
         GLOBAL.clone()
     }
 
-    /// Describes each running client, in the order in which the clients started.
+    /// Describes each running client, in the order in which the clients started: once for each target that uses it, with
+    /// the resources of that target.
     pub async fn clients(&self) -> Vec<ClientView> {
         let asked: Vec<_> = {
             let entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
             let own = entries.iter().filter(|entry| entry.process == std::process::id());
             let running = own.filter_map(|entry| Some((entry, entry.client.upgrade()?)));
             // The clients themselves are not held: inspecting one must not keep it alive.
-            running.map(|(entry, client)| (entry.view(&client), client.dump())).collect()
+            running.map(|(_, client)| (Entry::view(&client), client.dump())).collect()
         };
         let mut views = Vec::new();
         for (mut view, answer) in asked {
             if let Ok(held) = answer.await {
-                view.resources = held.resources.into_iter().map(ResourceView::new).collect();
                 view.updates =
-                    held.updates.into_iter().map(|(of, counts)| UpdatesView::new(of, counts)).collect();
-                views.push(view);
+                    held.updates.iter().map(|(&of, &counts)| UpdatesView::new(of, counts)).collect();
+                views.extend(by_target(&view, &held));
             }
         }
         views
@@ -172,6 +176,30 @@ impl ClientPool {
     }
 }
 
+/// A71-04: a view for each target, in the order in which the targets joined, with the resources that it uses.
+fn by_target(client: &ClientView, held: &Dump) -> Vec<ClientView> {
+    let mut targets: Vec<_> = held.targets.values().collect();
+    let mut seen = BTreeSet::new();
+    targets.retain(|target| seen.insert(Arc::clone(target)));
+    let view = |target: &Arc<str>| {
+        let uses = |watcher: &WatcherId| held.targets.get(watcher) == Some(target);
+        let resources = held.resources.iter().filter(|resource| resource.watchers.iter().any(uses));
+        let resources: Vec<_> = resources.cloned().collect();
+        let servers: BTreeSet<_> = resources.iter().map(|resource| &*resource.server).collect();
+        let server_uri = match servers.len() {
+            0 => Arc::clone(&client.server_uri),
+            _ => servers.into_iter().collect::<Vec<_>>().join(", ").into(),
+        };
+        ClientView {
+            scope: Some(Arc::clone(target)),
+            server_uri,
+            resources: resources.into_iter().map(ResourceView::new).collect(),
+            ..client.clone()
+        }
+    };
+    targets.into_iter().map(view).collect()
+}
+
 /// The answers that arrive within the time limit.
 async fn in_time(asked: Vec<impl Future<Output = Option<ChannelView>>>) -> Vec<ChannelView> {
     let mut views = Vec::new();
@@ -211,10 +239,9 @@ impl ClientKey {
         // A29-05: validated whatever the credentials of the channels are.
         config.certificate_providers = Some(Arc::new(self.bootstrap.certificate_provider_names()));
         if let Some(timeout) = self.resource_timeout {
-            config.resource_timeout = timeout;
+            config.resource_timeout = Some(timeout);
         }
-        let lrs_config = LrsCoreConfig::new(&self.bootstrap, clock::seed());
-        XdsClient::start(config, lrs_config, self.bootstrap.server(), connector, tls)
+        XdsClient::start(config, &self.bootstrap, connector, &tls)
     }
 }
 
@@ -223,6 +250,8 @@ impl ClientKey {
 pub(crate) struct ClientSource {
     pub(crate) pool: ClientPool,
     pub(crate) key: ClientKey,
+    /// The target of the channel.
+    pub(crate) target: Arc<str>,
 }
 
 impl ClientSource {

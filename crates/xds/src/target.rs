@@ -1,16 +1,24 @@
-//! The target of an xDS channel: `xds:///name`.
+//! The target of an xDS channel: `xds:///name` or `xds://authority/name`.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use crate::bootstrap::Bootstrap;
+use crate::percent;
+use crate::resource::ResourceType;
+use crate::resource_name::{ResourceName, SCHEME, expand};
+
 /// A parsed `xds:` URI.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct XdsTarget {
+    /// `None` if it is empty, too.
+    authority: Option<Arc<str>>,
     name: Arc<str>,
 }
 
 impl XdsTarget {
-    /// Parses `xds:///name` or `xds:name`; the path is percent-decoded and otherwise unchanged.
+    /// Parses `xds:///name`, `xds:name` or `xds://authority/name`; authority and path are percent-decoded and otherwise
+    /// unchanged.
     ///
     /// # Errors
     ///
@@ -22,15 +30,16 @@ impl XdsTarget {
             _ => return Err(error(Kind::Scheme)),
         };
         // A27-32, A27-33: `xds:name` and `xds:///name` are equivalent.
-        let path = match rest.strip_prefix("//") {
-            None => rest,
+        let (authority, path) = match rest.strip_prefix("//") {
+            None => (None, rest),
             Some(rest) => {
+                // A27-34, A47-01: an authority selects an entry of `authorities`.
                 let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-                // A27-34: an authority selects an entry of `authorities` (gRFC A47), which is not supported yet.
-                if !authority.is_empty() {
-                    return Err(error(Kind::Authority(authority.to_owned())));
+                if !authority.is_empty() && path.is_empty() {
+                    return Err(error(Kind::AuthorityOnly(authority.to_owned())));
                 }
-                path
+                let authority = percent_decode(authority).ok_or_else(|| error(Kind::Escape))?;
+                (Some(authority).filter(|authority| !authority.is_empty()), path)
             }
         };
         if path.contains(['?', '#']) {
@@ -45,11 +54,51 @@ impl XdsTarget {
         if name.is_empty() {
             return Err(error(Kind::Empty));
         }
-        Ok(Self { name: name.into() })
+        Ok(Self { authority: authority.map(Into::into), name: name.into() })
     }
 
-    /// The name of the Listener to request (A27-36), and the default `:authority` of RPCs (A27-62): the path as given,
-    /// with its port if any (A27-63).
+    /// The authority of the target, if it has one.
+    #[must_use]
+    pub fn authority(&self) -> Option<&Arc<str>> {
+        self.authority.as_ref()
+    }
+
+    /// The name of the Listener to request (A27-36), by the templates of the bootstrap (gRFC A47).
+    ///
+    /// # Errors
+    ///
+    /// If the bootstrap does not have the target's authority, or that of the template.
+    pub fn listener_name(&self, bootstrap: &Bootstrap) -> Result<Arc<str>, TargetError> {
+        let error = |kind| TargetError { target: self.to_string(), kind };
+        let Some(authority) = &self.authority else {
+            // A47-02, A47-13: without a template the name itself is that of the Listener.
+            let Some(template) = bootstrap.client_default_listener_resource_name_template() else {
+                return Ok(Arc::clone(&self.name));
+            };
+            // A47-03, A47-11: the authority of the template must be known; its own template is not used.
+            let name: Arc<str> = expand(template, &self.name).into();
+            let parsed = ResourceName::parse(&name, ResourceType::Listener);
+            let parsed = parsed.map_err(|why| error(Kind::Template(why)))?;
+            return match parsed.authority {
+                Some(authority) if !bootstrap.authorities().contains_key(&authority) => {
+                    Err(error(Kind::Unknown(authority)))
+                }
+                _ => Ok(name),
+            };
+        };
+        // A47-15: an unknown authority makes the target invalid.
+        let Some(config) = bootstrap.authorities().get(&**authority) else {
+            return Err(error(Kind::Unknown(authority.to_string())));
+        };
+        let template = config.client_listener_resource_name_template.clone().unwrap_or_else(|| {
+            // A47-06: the default template of an authority.
+            let authority = percent::encode(authority.as_bytes(), percent::AUTHORITY);
+            format!("{SCHEME}//{authority}/{}/%s", ResourceType::Listener.full_name())
+        });
+        Ok(expand(&template, &self.name).into())
+    }
+
+    /// The default `:authority` of RPCs (A27-62, A47-14): the path as given, with its port if any (A27-63).
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
@@ -59,7 +108,8 @@ impl XdsTarget {
 /// A URI that parses as the same target: characters that need it are percent-encoded.
 impl fmt::Display for XdsTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("xds:///")?;
+        let authority = self.authority.as_deref().unwrap_or_default();
+        write!(f, "xds://{}/", percent::encode(authority.as_bytes(), percent::AUTHORITY))?;
         self.name.chars().try_for_each(|c| {
             if matches!(c, '%' | '?' | '#') || is_forbidden(c) {
                 f.write_str(&escape(c))
@@ -90,10 +140,14 @@ pub struct TargetError {
 enum Kind {
     #[error("not an xds URI; expected xds:///name")]
     Scheme,
+    #[error("it has only the authority {0:?}; a name goes behind three slashes, as in xds:///name")]
+    AuthorityOnly(String),
     #[error(
-        "authority {0:?}: authorities are not supported yet; a name goes behind three slashes, as in xds:///name"
+        "the authority {0:?} is not among `authorities` in the bootstrap; a name goes behind three slashes, as in xds:///name"
     )]
-    Authority(String),
+    Unknown(String),
+    #[error("client_default_listener_resource_name_template: {0}")]
+    Template(String),
     #[error("it names no listener; expected xds:///name")]
     Empty,
     #[error("a query or fragment has no meaning here; write ? as %3F and # as %23")]
@@ -119,19 +173,7 @@ fn escape(c: char) -> String {
 }
 
 fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let high = char::from(bytes.next()?).to_digit(16)?;
-                let low = char::from(bytes.next()?).to_digit(16)?;
-                u8::try_from(high * 16 + low).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).ok()
+    String::from_utf8(percent::decode(text)?).ok()
 }
 
 #[cfg(test)]
@@ -157,13 +199,65 @@ mod tests {
         assert_eq!(name("xds:////svc"), "/svc");
     }
 
+    fn bootstrap(fields: &str) -> Bootstrap {
+        let servers = r#""xds_servers": [{"server_uri": "a:1", "channel_creds": [{"type": "insecure"}]}]"#;
+        Bootstrap::from_json(&format!("{{{servers}, {fields}}}")).unwrap()
+    }
+
+    fn listener(target: &str, bootstrap: &Bootstrap) -> String {
+        XdsTarget::parse(target).unwrap().listener_name(bootstrap).unwrap().to_string()
+    }
+
     #[test]
-    fn a27_34_authority_is_a_clear_error() {
-        for target in ["xds://traffic-director/svc", "xds://svc"] {
-            let error = XdsTarget::parse(target).unwrap_err();
-            assert!(matches!(error.kind, Kind::Authority(_)), "{error}");
-            assert!(error.to_string().contains("xds:///name"), "{error}");
+    fn a47_01_06_14_authority_selects_the_template() {
+        let bootstrap = bootstrap(
+            r#""authorities": {"a.example": {}, "b[": {}, "c": {
+                "client_listener_resource_name_template": "xdstp://c/envoy.config.listener.v3.Listener/x/%s?k=v"}}"#,
+        );
+        let target = XdsTarget::parse("xds://a.example/svc:80").unwrap();
+        assert_eq!((target.authority().map(|a| &**a), &**target.name()), (Some("a.example"), "svc:80"));
+        for (target, wanted) in [
+            ("xds://a.example/svc:80", "xdstp://a.example/envoy.config.listener.v3.Listener/svc:80"),
+            ("xds://a%2Eexample/b%20c/d", "xdstp://a.example/envoy.config.listener.v3.Listener/b%20c/d"),
+            ("xds://c/svc", "xdstp://c/envoy.config.listener.v3.Listener/x/svc?k=v"),
+            ("xds:///svc", "svc"),
+        ] {
+            assert_eq!(listener(target, &bootstrap), wanted, "{target}");
         }
+    }
+
+    #[test]
+    fn a47_02_03_10_13_default_template_names_listeners_without_authority() {
+        let with = |template: &str| {
+            bootstrap(&format!(
+                r#""client_default_listener_resource_name_template": {template:?}, "authorities": {{"a": {{
+                    "client_listener_resource_name_template": "xdstp://a/unused/%s"}}}}"#
+            ))
+        };
+        let new_style = with("xdstp://a/envoy.config.listener.v3.Listener/%s?k=v");
+        assert_eq!(
+            listener("xds:b%20c", &new_style),
+            "xdstp://a/envoy.config.listener.v3.Listener/b%20c?k=v"
+        );
+        assert_eq!(listener("xds:///b%20c", &with("p/%s/%s")), "p/b c/b c");
+        assert_eq!(listener("xds:///svc", &with("")), "svc");
+        assert_eq!(listener("xds:///svc", &with("fixed")), "fixed");
+        let svc = XdsTarget::parse("xds:///svc").unwrap();
+        let unknown = svc.listener_name(&with("xdstp://b/envoy.config.listener.v3.Listener/%s")).unwrap_err();
+        assert!(unknown.to_string().contains("\"b\" is not among"), "{unknown}");
+        let wrong_type =
+            svc.listener_name(&with("xdstp://a/envoy.config.cluster.v3.Cluster/%s")).unwrap_err();
+        assert!(wrong_type.to_string().contains("its type must be"), "{wrong_type}");
+    }
+
+    #[test]
+    fn a27_34_a47_15_unknown_authority_is_a_clear_error() {
+        let bootstrap = bootstrap(r#""authorities": {"a": {}}"#);
+        let error =
+            XdsTarget::parse("xds://b/svc").unwrap().listener_name(&bootstrap).unwrap_err().to_string();
+        assert!(error.contains("\"b\" is not among `authorities`"), "{error}");
+        let error = XdsTarget::parse("xds://svc").unwrap_err().to_string();
+        assert!(error.contains("xds:///name"), "{error}");
     }
 
     #[test]
@@ -194,6 +288,7 @@ mod tests {
             ("xds:///a%20b%2Fc%25", "xds:///a%20b/c%25"),
             ("xds:a%3Fb%23c%0A", "xds:///a%3Fb%23c%0A"),
             ("xds:////%C2%A0é", "xds:////%C2%A0é"),
+            ("xds://a%2Fb:1/c", "xds://a%2Fb:1/c"),
         ] {
             let parsed = XdsTarget::parse(target).unwrap();
             assert_eq!(parsed.to_string(), printed);

@@ -1,5 +1,6 @@
 //! An `XdsCore` and a `ChannelCore`, connected as the drivers connect them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use proxyless_sans_io::Time;
 use proxyless_xds::StreamId;
 use proxyless_xds::bootstrap::ServerFeatures;
 use proxyless_xds::client::{
-    Effect, Input, NackMode, ReadToken, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore, XdsCoreConfig,
+    Effect, Input, NackMode, ReadToken, ServerId, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore,
+    XdsCoreConfig, XdsServer,
 };
 use proxyless_xds::{Gates, Limits};
 
@@ -177,7 +179,7 @@ impl World {
         }
         while let Some(effect) = xds.poll_effect() {
             match effect {
-                Effect::OpenStream { stream } => {
+                Effect::OpenStream { stream, .. } => {
                     self.stream = stream;
                     xds.handle(self.now, Input::StreamUp { stream });
                 }
@@ -186,7 +188,7 @@ impl World {
                     events.push((watch.watch, event));
                     tokens.push(token);
                 }
-                Effect::ReadNext { .. } | Effect::CloseStream { .. } => {}
+                Effect::ReadNext { .. } | Effect::CloseStream { .. } | Effect::MoveLoad => {}
             }
         }
         (events, tokens)
@@ -200,15 +202,16 @@ fn key(watch: WatchId) -> WatchKey {
 
 fn xds_config() -> XdsCoreConfig {
     XdsCoreConfig {
-        server_uri: "bench:///server".into(),
-        features: ServerFeatures::default(),
+        servers: vec![XdsServer { uri: "bench:///server".into(), features: ServerFeatures::default() }],
+        default_servers: vec![ServerId(0)],
+        authorities: BTreeMap::new(),
         node: Bytes::new(),
         node_id: "bench".into(),
         nack_mode: NackMode::default(),
         gates: Gates::default(),
         limits: Limits::default(),
         certificate_providers: None,
-        resource_timeout: Duration::from_secs(15),
+        resource_timeout: Some(Duration::from_secs(15)),
         seed: 1,
     }
 }

@@ -1,5 +1,6 @@
-//! The streams of one client to one method of its management server: one task per stream, raw bytes in and out.
+//! The streams of one client to one method of its management servers: one task per stream, raw bytes in and out.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -49,17 +50,15 @@ pub(crate) enum StreamEventKind {
     },
 }
 
-/// The stream that is open or being opened. A core requests one at a time.
+/// The streams that are open or being opened. A core requests one at a time for each server.
 pub(crate) struct Streams {
-    server: ManagementServer,
     method: &'static str,
     max_message: usize,
     events: UnboundedSender<StreamEvent>,
-    current: Option<Running>,
+    running: BTreeMap<StreamId, Running>,
 }
 
 struct Running {
-    stream: StreamId,
     requests: UnboundedSender<Bytes>,
     reads: UnboundedSender<()>,
     task: AbortHandle,
@@ -67,22 +66,19 @@ struct Running {
 
 impl Streams {
     /// Streams to `method`, and their events. A message of more than `max_message` bytes ends its stream.
-    pub(crate) fn new(
-        server: ManagementServer,
-        method: &'static str,
-        max_message: usize,
-    ) -> (Self, UnboundedReceiver<StreamEvent>) {
+    pub(crate) fn new(method: &'static str, max_message: usize) -> (Self, UnboundedReceiver<StreamEvent>) {
         let (events, inbox) = unbounded_channel();
-        (Self { server, method, max_message, events, current: None }, inbox)
+        (Self { method, max_message, events, running: BTreeMap::new() }, inbox)
     }
 
-    pub(crate) fn open(&mut self, stream: StreamId) {
+    /// Opens a stream to a server.
+    pub(crate) fn open(&mut self, server: &ManagementServer, stream: StreamId) {
         let (requests, request_inbox) = unbounded_channel();
         let (reads, read_inbox) = unbounded_channel();
         let sender = EventSender { stream, events: self.events.clone() };
         let (uploading, upload_end) = oneshot::channel();
         let body = RequestStream { requests: request_inbox, sender: sender.clone(), _uploading: uploading };
-        let (server, method) = (self.server.clone(), self.method);
+        let (server, method) = (server.clone(), self.method);
         let gate = Reads { permits: read_inbox, upload_end, max_message: self.max_message };
         let task = tokio::spawn(async move {
             let mut end =
@@ -94,42 +90,32 @@ impl Streams {
             });
             debug!(target: targets::XDS_CLIENT, method, %stream, reason = %end.end.reason, "stream ended");
         });
-        self.replace(Some(Running { stream, requests, reads, task: task.abort_handle() }));
+        // Streams that have ended are forgotten.
+        self.running.retain(|_, running| !running.task.is_finished());
+        self.running.insert(stream, Running { requests, reads, task: task.abort_handle() });
     }
 
     pub(crate) fn close(&mut self, stream: StreamId) {
-        if self.current.as_ref().is_some_and(|running| running.stream == stream) {
-            self.replace(None);
-        }
+        self.running.remove(&stream);
     }
 
     pub(crate) fn send(&self, stream: StreamId, bytes: Bytes) {
-        if let Some(running) = self.running(stream) {
+        if let Some(running) = self.running.get(&stream) {
             // A stream that just ended reports that by its own event.
             let _ = running.requests.send(bytes);
         }
     }
 
     pub(crate) fn read_next(&self, stream: StreamId) {
-        if let Some(running) = self.running(stream) {
+        if let Some(running) = self.running.get(&stream) {
             let _ = running.reads.send(());
-        }
-    }
-
-    fn running(&self, stream: StreamId) -> Option<&Running> {
-        self.current.as_ref().filter(|running| running.stream == stream)
-    }
-
-    fn replace(&mut self, new: Option<Running>) {
-        if let Some(old) = std::mem::replace(&mut self.current, new) {
-            old.task.abort();
         }
     }
 }
 
-impl Drop for Streams {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.replace(None);
+        self.task.abort();
     }
 }
 

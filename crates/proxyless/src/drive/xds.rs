@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proxyless_transport::Connector;
 use proxyless_transport::panics::{catch, contain};
-use proxyless_xds::bootstrap::ServerConfig;
+use proxyless_xds::bootstrap::Bootstrap;
 use proxyless_xds::client::{
-    Effect, Input, ReadToken, ResourceDump, UpdateCounts, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore,
-    XdsCoreConfig,
+    Effect, Input, ReadToken, ResourceDump, ServerId, UpdateCounts, WatchEvent, WatchId, WatchKey, WatcherId,
+    XdsCore, XdsCoreConfig,
 };
-use proxyless_xds::lrs::{self, LoadStore, LrsCoreConfig};
+use proxyless_xds::lrs::{LoadStore, LrsCoreConfig};
 use proxyless_xds::resource::ResourceType;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -72,11 +72,13 @@ impl Drop for TokenGuard {
 /// The state of a client, for inspection.
 pub(crate) struct Dump {
     pub(crate) resources: Vec<ResourceDump>,
+    /// The target of each channel.
+    pub(crate) targets: BTreeMap<WatcherId, Arc<str>>,
     pub(crate) updates: BTreeMap<ResourceType, UpdateCounts>,
 }
 
 enum Command {
-    Join { channel: WatcherId, events: UnboundedSender<XdsEvent> },
+    Join { channel: WatcherId, target: Arc<str>, events: UnboundedSender<XdsEvent> },
     Leave { channel: WatcherId },
     Watch { watch: WatchKey, resource_type: ResourceType, name: Arc<str> },
     Unwatch { watch: WatchKey },
@@ -87,27 +89,31 @@ enum Command {
 }
 
 impl XdsClient {
-    /// Starts a client for one management server. With a connector it runs in the caller's runtime, where a test can
-    /// pause the time, and reaches its server through the connector; without, it has a thread.
+    /// Starts a client for the servers of a bootstrap. With a connector it runs in the caller's runtime, where a test can
+    /// pause the time, and reaches its servers through the connector; without, it has a thread.
     ///
     /// # Errors
     /// If the system cannot create a thread.
     pub(crate) fn start(
         config: XdsCoreConfig,
-        lrs_config: LrsCoreConfig,
-        server: &ServerConfig,
+        bootstrap: &Bootstrap,
         connector: Option<Arc<dyn Connector>>,
-        tls: MaybeTls,
+        tls: &MaybeTls,
     ) -> std::io::Result<Arc<Self>> {
         let (commands, inbox) = unbounded_channel();
         // The driver's own sender is weak, so that the inbox closes with the last handle.
         let weak = commands.downgrade();
-        let (server_uri, node) = (Arc::clone(&config.server_uri), config.node.clone());
+        let (server_uri, node) = (Arc::from(bootstrap.server().uri.as_str()), config.node.clone());
         let in_runtime = connector.is_some();
-        let server = ManagementServer::new(server, connector, tls);
+        let servers = bootstrap.server_lists().servers.into_iter().map(|server| {
+            let lrs_config = LrsCoreConfig::new(bootstrap, &server, clock::seed());
+            (lrs_config, ManagementServer::new(&server, connector.clone(), tls.clone()))
+        });
+        let servers: Vec<_> = servers.collect();
         let run = async move {
-            info!(target: targets::XDS_CLIENT, server = %config.server_uri, node = %config.node_id, "started");
-            let driver = Driver::new(config, lrs_config, server, weak);
+            let server = config.servers.first().map(|server| &*server.uri);
+            info!(target: targets::XDS_CLIENT, server, node = %config.node_id, "started");
+            let driver = Driver::new(config, servers, weak);
             // Inbox and driver are gone before it is logged: channels need not wait for that.
             if let Err(panicked) = catch(driver.run(inbox)).await {
                 panics::log(&"xDS client", &panicked);
@@ -122,10 +128,10 @@ impl XdsClient {
         Ok(Arc::new(Self { commands, channels: AtomicU64::new(0), server_uri, node }))
     }
 
-    /// Adds a channel, whose events go to `events`.
-    pub(crate) fn join(self: &Arc<Self>, events: UnboundedSender<XdsEvent>) -> Subscriber {
+    /// Adds a channel to `target`, whose events go to `events`.
+    pub(crate) fn join(self: &Arc<Self>, target: Arc<str>, events: UnboundedSender<XdsEvent>) -> Subscriber {
         let channel = WatcherId(self.channels.fetch_add(1, Ordering::Relaxed));
-        self.tell(Command::Join { channel, events });
+        self.tell(Command::Join { channel, target, events });
         Subscriber { client: Arc::clone(self), channel }
     }
 
@@ -181,27 +187,29 @@ impl Drop for Subscriber {
 
 struct Driver {
     core: XdsCore,
+    /// By [`ServerId`].
+    servers: Vec<ManagementServer>,
     streams: Streams,
     stream_events: UnboundedReceiver<StreamEvent>,
     load_reports: LoadReports,
     tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
-    channels: BTreeMap<WatcherId, UnboundedSender<XdsEvent>>,
+    channels: BTreeMap<WatcherId, (Arc<str>, UnboundedSender<XdsEvent>)>,
 }
 
 impl Driver {
     fn new(
         config: XdsCoreConfig,
-        lrs_config: LrsCoreConfig,
-        server: ManagementServer,
+        servers: Vec<(LrsCoreConfig, ManagementServer)>,
         tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
     ) -> Self {
         let limits = config.limits;
-        let (streams, stream_events) = Streams::new(server.clone(), METHOD, limits.message_bytes);
+        let (streams, stream_events) = Streams::new(METHOD, limits.message_bytes);
         Self {
             core: XdsCore::new(config),
+            servers: servers.iter().map(|(_, server)| server.clone()).collect(),
             streams,
             stream_events,
-            load_reports: LoadReports::new(lrs_config, server, &limits),
+            load_reports: LoadReports::new(servers, &limits),
             tokens,
             channels: BTreeMap::new(),
         }
@@ -217,9 +225,9 @@ impl Driver {
                 // read one message at a time, as the core permits. Commands are unbounded, so they come last.
                 biased;
                 () = clock::sleep_until(deadline) => self.handle(Input::Tick),
-                () = clock::sleep_until(report_deadline) => self.load_reports.handle(lrs::Input::Tick),
+                () = clock::sleep_until(report_deadline) => self.load_reports.tick(),
                 Some(event) = self.stream_events.recv() => self.handle(input(event)),
-                event = self.load_reports.next_event() => self.load_reports.handle(event),
+                (server, event) = self.load_reports.next_event() => self.load_reports.handle(server, event),
                 command = inbox.recv() => match command {
                     Some(command) => self.on_command(command),
                     None => break,
@@ -235,8 +243,8 @@ impl Driver {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Join { channel, events } => {
-                self.channels.insert(channel, events);
+            Command::Join { channel, target, events } => {
+                self.channels.insert(channel, (target, events));
             }
             Command::Leave { channel } => {
                 self.channels.remove(&channel);
@@ -248,11 +256,21 @@ impl Driver {
             }
             Command::Unwatch { watch } => self.handle(Input::Unwatch { watch }),
             Command::TokenReleased { token } => self.handle(Input::TokenReleased { token }),
-            Command::RegisterLoad { channel, store } => self.load_reports.register(channel, store),
-            Command::UnregisterLoad { channel, store } => self.load_reports.unregister(channel, store),
+            Command::RegisterLoad { channel, store } => {
+                let server = self.core.load_server(store.cluster());
+                self.load_reports.register(channel, store, server);
+            }
+            Command::UnregisterLoad { channel, store } => self.load_reports.unregister(channel, &store),
             Command::Dump { answer } => {
-                let dump =
-                    || Dump { resources: self.core.dump(), updates: self.core.update_counts().clone() };
+                let dump = || Dump {
+                    resources: self.core.dump(),
+                    targets: self
+                        .channels
+                        .iter()
+                        .map(|(&id, (target, _))| (id, Arc::clone(target)))
+                        .collect(),
+                    updates: self.core.update_counts().clone(),
+                };
                 // Inspection must not disturb the channels, even if it panics.
                 match contain(dump) {
                     // The requester may have gone.
@@ -266,11 +284,16 @@ impl Driver {
     fn apply_effects(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
             match effect {
-                Effect::OpenStream { stream } => self.streams.open(stream),
+                Effect::OpenStream { stream, server: ServerId(index) } => {
+                    if let Some(server) = self.servers.get(index) {
+                        self.streams.open(server, stream);
+                    }
+                }
                 Effect::CloseStream { stream } => self.streams.close(stream),
                 Effect::Send { stream, bytes } => self.streams.send(stream, bytes),
                 Effect::ReadNext { stream } => self.streams.read_next(stream),
                 Effect::Notify { watch, event, token } => self.notify(watch, event, token),
+                Effect::MoveLoad => self.load_reports.move_stores(|cluster| self.core.load_server(cluster)),
             }
         }
     }
@@ -279,7 +302,7 @@ impl Driver {
         let Some(commands) = self.tokens.upgrade() else { return };
         // If the channel is gone, the guard is dropped, which returns the token.
         let token = TokenGuard { token, commands };
-        if let Some(events) = self.channels.get(&watch.watcher) {
+        if let Some((_, events)) = self.channels.get(&watch.watcher) {
             let _ = events.send(XdsEvent { watch: watch.watch, event, token });
         }
     }

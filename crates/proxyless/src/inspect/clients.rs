@@ -9,19 +9,19 @@ use proxyless_xds::resource::ResourceType;
 
 use crate::clock;
 
-/// One xDS client and its resources; see [`ClientPool::clients`](crate::ClientPool::clients).
+/// The resources of one target; see [`ClientPool::clients`](crate::ClientPool::clients).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientView {
-    /// The target of the client; `None` if channels share it.
+    /// The target that uses the resources. Targets may share a client.
     pub scope: Option<Arc<str>>,
-    /// The URI of the management server.
+    /// The URIs of the management servers that the resources are requested from, separated by commas.
     pub server_uri: Arc<str>,
     /// The encoded `envoy.config.core.v3.Node`, as sent to the management server (A40-29 to A40-31).
     pub node: Bytes,
-    /// All watched resources, by type and name.
+    /// The resources that the target uses, by type and name.
     pub resources: Vec<ResourceView>,
-    /// The numbers of received and rejected resources, by type.
+    /// The numbers of resources that the client has received and rejected, by type.
     pub updates: Vec<UpdatesView>,
 }
 
@@ -74,7 +74,7 @@ pub struct UpdatesView {
 
 impl ResourceView {
     pub(crate) fn new(resource: ResourceDump) -> Self {
-        let ResourceDump { resource_type, name, status, version, updated, raw, error } = resource;
+        let ResourceDump { resource_type, name, status, version, updated, raw, error, .. } = resource;
         Self {
             type_name: resource_type.name(),
             type_url: resource_type.type_url(),

@@ -64,7 +64,7 @@ impl World {
 
     fn do_for_client(&mut self, effect: Effect) -> Result<(), Violation> {
         match effect {
-            Effect::OpenStream { stream: StreamId(stream) } => {
+            Effect::OpenStream { stream: StreamId(stream), .. } => {
                 self.log.line(self.now, format_args!("xds: open stream {stream}"));
                 self.open_stream(stream)
             }
@@ -78,6 +78,7 @@ impl World {
                 self.link = super::Link { stream, ..Default::default() };
                 Ok(())
             }
+            Effect::MoveLoad => Err(Violation::new("load moves between servers only", "there is one")),
             Effect::Send { stream: StreamId(stream), bytes } => self.send(stream, bytes),
             Effect::ReadNext { stream: StreamId(stream) } => {
                 let waited = |told: &Time| self.now.since(*told) >= PATIENCE;

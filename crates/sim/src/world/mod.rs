@@ -8,7 +8,9 @@ use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::bootstrap::ServerFeatures;
-use proxyless_xds::client::{Input, NackMode, ReadToken, WatchKey, WatcherId, XdsCore, XdsCoreConfig};
+use proxyless_xds::client::{
+    Input, NackMode, ReadToken, ServerId, WatchKey, WatcherId, XdsCore, XdsCoreConfig, XdsServer,
+};
 use proxyless_xds::resource::ResourceType;
 use proxyless_xds::{Gates, lrs};
 
@@ -254,7 +256,7 @@ impl World {
 
     /// The client's timeout of a missing resource.
     pub(crate) fn resource_timeout(&self) -> Duration {
-        xds_config(&self.settings, 0).resource_timeout
+        resource_timeout(&self.settings)
     }
 
     /// The resources that the xDS client watches.
@@ -404,14 +406,19 @@ pub(crate) fn gates(settings: &Settings) -> Gates {
     gates
 }
 
-fn xds_config(settings: &Settings, seed: u64) -> XdsCoreConfig {
+fn resource_timeout(settings: &Settings) -> Duration {
     let slow_timer = settings.data_errors && settings.transient_timer;
+    Duration::from_secs(if slow_timer { 30 } else { 15 })
+}
+
+fn xds_config(settings: &Settings, seed: u64) -> XdsCoreConfig {
     let mut features = ServerFeatures::default();
     features.fail_on_data_errors = settings.data_errors;
     features.resource_timer_is_transient_error = settings.transient_timer;
     XdsCoreConfig {
-        server_uri: "sim:///server".into(),
-        features,
+        servers: vec![XdsServer { uri: "sim:///server".into(), features }],
+        default_servers: vec![ServerId(0)],
+        authorities: BTreeMap::new(),
         node: encode::node(),
         node_id: "sim".into(),
         nack_mode: if settings.whole_response_nacks {
@@ -422,7 +429,7 @@ fn xds_config(settings: &Settings, seed: u64) -> XdsCoreConfig {
         gates: gates(settings),
         certificate_providers: None,
         limits: proxyless_xds::Limits::default(),
-        resource_timeout: Duration::from_secs(if slow_timer { 30 } else { 15 }),
+        resource_timeout: Some(resource_timeout(settings)),
         seed,
     }
 }

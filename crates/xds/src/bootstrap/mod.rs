@@ -14,6 +14,7 @@ mod parse;
 #[cfg(test)]
 mod security_tests;
 mod server;
+mod server_lists;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ pub use error::{BootstrapError, BootstrapProblem};
 pub use node::NodeConfig;
 pub use options::BootstrapOptions;
 pub use server::{ServerConfig, ServerFeatures, ServerTarget};
+pub use server_lists::ServerLists;
 
 /// The environment variable that names the bootstrap file.
 pub const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
@@ -122,7 +124,7 @@ impl Bootstrap {
         BootstrapBuilder::default()
     }
 
-    /// The server to use: the first of the list (A27-14). The fallback list of gRFC A71 is not supported yet.
+    /// The first server of the top-level list. The others are used while it is unreachable (gRFC A71).
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "both ways to make a bootstrap refuse an empty list (A27-13)")]
     pub fn server(&self) -> &ServerConfig {
@@ -153,7 +155,7 @@ impl Bootstrap {
         self.node.to_proto()
     }
 
-    /// The authorities of gRFC A47, by name. They are validated, but not used yet.
+    /// The authorities of gRFC A47, by name.
     #[must_use]
     pub fn authorities(&self) -> &BTreeMap<String, Authority> {
         &self.authorities
@@ -174,8 +176,8 @@ impl Bootstrap {
         providers.map(|(name, _)| name.clone()).collect()
     }
 
-    /// `client_default_listener_resource_name_template` (gRFC A47), if present. Only `%s` is supported, which leaves
-    /// names unchanged.
+    /// `client_default_listener_resource_name_template` (gRFC A47), if present: the name of the Listener of a target
+    /// without an authority, with `%s` for the target's name.
     #[must_use]
     pub fn client_default_listener_resource_name_template(&self) -> Option<&str> {
         self.client_listener_template.as_deref()

@@ -11,6 +11,7 @@ use super::node::NodeConfig;
 use super::options::BootstrapOptions;
 use super::server::{self, ServerConfig};
 use super::{Authority, Bootstrap};
+use crate::percent;
 
 pub(super) fn bootstrap(text: &str, options: &BootstrapOptions) -> Result<Bootstrap, Vec<BootstrapProblem>> {
     // A27-12: invalid JSON is an error.
@@ -32,7 +33,7 @@ pub(super) fn bootstrap(text: &str, options: &BootstrapOptions) -> Result<Bootst
     if problems.0.is_empty() { Ok(bootstrap) } else { Err(problems.0) }
 }
 
-/// A27-13: at least one server; A27-14: the first is used, all are validated.
+/// A27-13: at least one server; A27-14, A71-06: all are used, in the order of the list.
 fn servers(root: &Place<'_>, options: &BootstrapOptions, problems: &mut Problems) -> Vec<ServerConfig> {
     let Some(field) = root.field("xds_servers") else {
         let hint = root.misspelt("xds_servers");
@@ -46,17 +47,10 @@ fn servers(root: &Place<'_>, options: &BootstrapOptions, problems: &mut Problems
     list.iter().filter_map(|entry| server::parse(entry, options, problems)).collect()
 }
 
-/// gRFC A47 is not supported: with any other template the client would request the wrong Listener.
+/// A47-10, A47-13: the template of the Listeners of targets without an authority; an empty one counts as absent.
 fn client_listener_template(root: &Place<'_>, problems: &mut Problems) -> Option<String> {
-    const FIELD: &str = "client_default_listener_resource_name_template";
-    let template = root.string_field(FIELD, problems)?;
-    if !matches!(template.as_str(), "" | "%s") {
-        problems.add(
-            FIELD,
-            format!("{template:?}: templates other than \"%s\" are not supported yet (gRFC A47)"),
-        );
-    }
-    Some(template)
+    let template = root.string_field("client_default_listener_resource_name_template", problems)?;
+    Some(template).filter(|template| !template.is_empty())
 }
 
 fn authorities(
@@ -71,8 +65,11 @@ fn authorities(
             continue;
         }
         let template = entry.string_field("client_listener_resource_name_template", problems);
+        // A47-05: the template must belong to the authority, whether its name is written encoded or not.
         let prefix = format!("xdstp://{name}/");
-        if template.as_ref().is_some_and(|template| !template.starts_with(&prefix)) {
+        let encoded = format!("xdstp://{}/", percent::encode(name.as_bytes(), percent::AUTHORITY));
+        let fits = |template: &String| template.starts_with(&prefix) || template.starts_with(&encoded);
+        if template.as_ref().is_some_and(|template| !fits(template)) {
             let path = entry.path_of("client_listener_resource_name_template");
             problems.add(&path, format!("must begin with {prefix:?} (gRFC A47)"));
         }

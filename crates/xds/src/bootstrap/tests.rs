@@ -290,15 +290,55 @@ fn a47_a29_authorities_and_certificate_providers_are_kept() {
 }
 
 #[test]
-fn a47_a_template_that_changes_names_is_an_error_until_it_is_built() {
+fn a47_10_default_template_may_be_any_text() {
     let field = "client_default_listener_resource_name_template";
     for template in ["xdstp://auth/envoy.config.listener.v3.Listener/%s", "prefix/%s", "fixed"] {
-        one_problem(with(field, json!(template)), field, "not supported yet (gRFC A47)");
+        let bootstrap = with(field, json!(template)).unwrap();
+        assert_eq!(bootstrap.client_default_listener_resource_name_template(), Some(template));
     }
-    for template in [json!("%s"), json!(""), Value::Null] {
-        assert!(with(field, template).is_ok());
+    for template in [json!(""), Value::Null] {
+        assert_eq!(with(field, template).unwrap().client_default_listener_resource_name_template(), None);
     }
     one_problem(with(field, json!(3)), field, "must be a string");
+}
+
+#[test]
+fn a47_05_template_of_an_authority_must_begin_with_it() {
+    let with_template = |template: &str| {
+        with("authorities", json!({"a b": {"client_listener_resource_name_template": template}}))
+    };
+    assert!(with_template("xdstp://a b/x/%s").is_ok() && with_template("xdstp://a%20b/x/%s").is_ok());
+    let path = "authorities[\"a b\"].client_listener_resource_name_template";
+    for template in ["xdstp://a/x/%s", "xdstp:///x", "%s", "xdstp://a b", "xdstp:a b/x"] {
+        one_problem(with_template(template), path, "must begin with \"xdstp://a b/\"");
+    }
+}
+
+#[test]
+fn a47_08_09_17_a71_06_servers_are_listed_once_and_in_order() {
+    let server = |uri: &str, features: &[&str]| json!({"server_uri": uri, "channel_creds": [{"type": "insecure"}], "server_features": features});
+    let mut json = minimal();
+    json["xds_servers"] = json!([server("a:1", &[]), server("b:1", &[]), server("a:1", &["unknown"])]);
+    json["authorities"] = json!({
+        "none": {},
+        "empty": {"xds_servers": []},
+        "shared": {"xds_servers": [server("c:1", &[]), server("b:1", &[])]},
+        "other": {"xds_servers": [server("a:1", &["fail_on_data_errors"])]},
+    });
+    let bootstrap = Bootstrap::from_json(&json.to_string()).unwrap();
+    let lists = bootstrap.server_lists();
+    assert_eq!(
+        lists.servers.iter().map(|server| &*server.uri).collect::<Vec<_>>(),
+        ["a:1", "b:1", "a:1", "c:1"]
+    );
+    assert_eq!(lists.default, [0, 1]);
+    let of = |name: &str| lists.authorities[name].clone();
+    assert_eq!(
+        (of("none"), of("empty"), of("shared"), of("other")),
+        (vec![0, 1], vec![0, 1], vec![3, 1], vec![2])
+    );
+    assert!(bootstrap.has_fallback());
+    assert!(!Bootstrap::from_json(&minimal().to_string()).unwrap().has_fallback());
 }
 
 #[test]

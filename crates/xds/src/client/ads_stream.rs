@@ -39,6 +39,9 @@ pub(super) struct AdsStream {
     queue: VecDeque<Pending>,
     /// The names in the last request of each type. X-08: a type stays subscribed even without names.
     asked: BTreeMap<ResourceType, Vec<Arc<str>>>,
+    /// The names in the first request of each type, until a response of the type arrives: that response accounts for
+    /// them, but perhaps not for names that were added since.
+    first_asked: BTreeMap<ResourceType, Vec<Arc<str>>>,
     /// The nonce of the latest response of each type.
     nonces: BTreeMap<ResourceType, String>,
     /// The last NACKs, oldest first: the type, a hash of the version (which can be as long as a message), and when.
@@ -117,6 +120,17 @@ impl AdsStream {
         self.asked.contains_key(&resource_type)
     }
 
+    /// Whether the last request of the type contained the name.
+    pub(super) fn has_asked_for(&self, resource_type: ResourceType, name: &Arc<str>) -> bool {
+        self.asked.get(&resource_type).is_some_and(|asked| asked.binary_search(name).is_ok())
+    }
+
+    /// Whether the next response of the type accounts for the name: no response of the type has arrived, and the name
+    /// was in the first request.
+    pub(super) fn will_account_for(&self, resource_type: ResourceType, name: &Arc<str>) -> bool {
+        self.first_asked.get(&resource_type).is_some_and(|asked| asked.binary_search(name).is_ok())
+    }
+
     /// Whether a request of the type is being sent or waits for its turn.
     pub(super) fn has_unsent(&self, resource_type: ResourceType) -> bool {
         self.sending == Some(resource_type)
@@ -152,6 +166,7 @@ impl AdsStream {
     /// response arrives, since its nonce is stale and the server has seen a NACK of that version.
     pub(super) fn answer(&mut self, now: Time, resource_type: ResourceType, ack: Ack) {
         self.nonces.insert(resource_type, ack.nonce.clone());
+        self.first_asked.remove(&resource_type);
         self.braked.remove(&resource_type);
         let last_nack = ack.rejected.as_ref().and_then(|rejected| {
             let version = hash(&rejected.version);
@@ -202,7 +217,7 @@ impl AdsStream {
         self.queue.pop_front()
     }
 
-    /// Builds a request, or returns `None` if it need not be sent. `version` is the accepted version of the type.
+    /// Builds a request for these names, which are sorted, or returns `None` if it need not be sent. `version` is the accepted version of the type.
     pub(super) fn request(
         &mut self,
         pending: Pending,
@@ -218,6 +233,9 @@ impl AdsStream {
             _ => {}
         }
         let resource_names = names.iter().map(ToString::to_string).collect();
+        if !self.asked.contains_key(&resource_type) {
+            self.first_asked.insert(resource_type, names.clone());
+        }
         self.asked.insert(resource_type, names);
         let (version_info, response_nonce, rejected) = match ack {
             Some(Ack { version, nonce, rejected }) => (version.to_string(), nonce, rejected),

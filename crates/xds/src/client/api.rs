@@ -1,6 +1,6 @@
 //! The inputs and outputs of the xDS client core.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use proxyless_sans_io::values::Code;
 
-use super::ids::{ReadToken, WatchKey, WatcherId};
-use crate::bootstrap::{Bootstrap, ServerFeatures};
+use super::ids::{ReadToken, ServerId, WatchKey, WatcherId};
+use crate::bootstrap::{Bootstrap, ServerConfig, ServerFeatures, ServerLists};
 use crate::resource::{Resource, ResourceType};
 use crate::{Gates, Limits, StreamId};
 
@@ -24,13 +24,24 @@ pub enum NackMode {
     WholeResponse,
 }
 
-/// The configuration of a core. Server and node come from the bootstrap.
+/// A management server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdsServer {
+    /// The URI, for error messages.
+    pub uri: Arc<str>,
+    /// The features.
+    pub features: ServerFeatures,
+}
+
+/// The configuration of a core. Servers and node come from the bootstrap.
 #[derive(Clone, Debug)]
 pub struct XdsCoreConfig {
-    /// The server's URI, for error messages.
-    pub server_uri: Arc<str>,
-    /// The server's features.
-    pub features: ServerFeatures,
+    /// All distinct servers; a [`ServerId`] is an index.
+    pub servers: Vec<XdsServer>,
+    /// The servers of names without an authority, by priority (gRFC A71).
+    pub default_servers: Vec<ServerId>,
+    /// The servers of each authority, by priority (gRFC A47).
+    pub authorities: BTreeMap<String, Vec<ServerId>>,
     /// The encoded `envoy.config.core.v3.Node`, sent in the first request of each stream.
     pub node: Bytes,
     /// The node's id, for error messages.
@@ -44,29 +55,31 @@ pub struct XdsCoreConfig {
     /// The certificate provider instances that Clusters may refer to; `None`, the default, if the client cannot use TLS
     /// (see [`DecodeContext::certificate_providers`](crate::resource::DecodeContext)).
     pub certificate_providers: Option<Arc<BTreeSet<String>>>,
-    /// The time after which a requested resource is considered nonexistent (gRFC A57): 15 s, or 30 s if the timer is a
-    /// transient error (gRFC A88).
-    pub resource_timeout: Duration,
+    /// The time after which a requested resource is considered nonexistent (gRFC A57). `None`: 15 s, or 30 s for a
+    /// server whose timer is a transient error (gRFC A88).
+    pub resource_timeout: Option<Duration>,
     /// The seed of backoff jitter.
     pub seed: u64,
 }
 
 impl XdsCoreConfig {
-    /// Takes the first server of the bootstrap; everything else has the default of the gRFCs.
+    /// Takes servers, authorities and node of the bootstrap; everything else has the default of the gRFCs.
     #[must_use]
     pub fn new(bootstrap: &Bootstrap, gates: Gates, seed: u64) -> Self {
-        let server = bootstrap.server();
-        let slow_timer = gates.data_error_handling && server.features.resource_timer_is_transient_error;
+        let ServerLists { servers, default, authorities } = bootstrap.server_lists();
+        let ids = |list: Vec<usize>| list.into_iter().map(ServerId).collect();
+        let server = |server: ServerConfig| XdsServer { uri: server.uri.into(), features: server.features };
         Self {
-            server_uri: server.uri.as_str().into(),
-            features: server.features,
+            servers: servers.into_iter().map(server).collect(),
+            default_servers: ids(default),
+            authorities: authorities.into_iter().map(|(name, list)| (name, ids(list))).collect(),
             node: bootstrap.encoded_node(),
             node_id: bootstrap.node_id().into(),
             nack_mode: NackMode::default(),
             gates,
             limits: Limits::default(),
             certificate_providers: None,
-            resource_timeout: Duration::from_secs(if slow_timer { 30 } else { 15 }),
+            resource_timeout: None,
             seed,
         }
     }
@@ -136,8 +149,10 @@ pub enum Effect {
     OpenStream {
         /// The id of the stream in later inputs; each attempt has its own.
         stream: StreamId,
+        /// The server. There is at most one stream to each.
+        server: ServerId,
     },
-    /// Close the stream: no watches are left.
+    /// Close the stream: no watch needs its server any more.
     CloseStream {
         /// The stream.
         stream: StreamId,
@@ -165,6 +180,9 @@ pub enum Effect {
         /// their watchers have taken too long.
         token: ReadToken,
     },
+    /// The server of some Clusters has changed: look up [`XdsCore::load_server`](super::XdsCore::load_server) again for
+    /// every store.
+    MoveLoad,
 }
 
 /// An event of a watch.
@@ -218,6 +236,9 @@ pub enum ResourceErrorKind {
         /// The server's message.
         message: String,
     },
+    /// The name is invalid, or the bootstrap does not have its authority (gRFC A47).
+    #[error("invalid name: {0}")]
+    Name(String),
     /// The server cannot be reached, or its stream failed.
     #[error("management server unreachable: {0}")]
     Transient(String),

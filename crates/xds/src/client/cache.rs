@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use proxyless_sans_io::Time;
 
+use super::ads_stream::AdsStream;
+use super::authorities::AuthorityId;
 use super::messages::Any;
 use super::resource_state::{Received, ResourceState, Standing, Wait};
 use crate::resource::{Resource, ResourceType};
@@ -16,6 +18,16 @@ use crate::resource::{Resource, ResourceType};
 /// soon. Every ACK repeats the unsubscription, so the server has read one of them by then, unless answers are still
 /// unsent.
 const LIMBO: Duration = Duration::from_secs(30);
+
+/// How an authority uses a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    None,
+    /// Its resources are requested, and used as soon as it answers: a server of higher priority than the active one.
+    Waiting,
+    /// Its resources are used.
+    Active,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Cache {
@@ -34,22 +46,17 @@ pub(super) struct TypeCache {
 }
 
 impl TypeCache {
-    /// The name of the cached resource with exactly these bytes.
-    pub(super) fn name_of(&self, any: &Any) -> Option<Arc<str>> {
+    /// The name of the cached resource with exactly these bytes, if its authority fits.
+    pub(super) fn name_of(&self, any: &Any, fits: &dyn Fn(AuthorityId) -> bool) -> Option<Arc<str>> {
         let name = self.by_bytes.get(&any.value)?;
         // The key is the value in use, so only the type remains to be compared.
-        let data = self.resources.get(name)?.data.as_ref()?;
+        let data = self.resources.get(name).filter(|state| fits(state.authority))?.data.as_ref()?;
         (data.raw.type_url == any.type_url).then(|| name.clone())
     }
 
-    /// Whether the resource is watched or in limbo.
-    pub(super) fn contains(&self, name: &str) -> bool {
-        self.resources.contains_key(name)
-    }
-
-    /// The resource's value, if one is in use.
-    pub(super) fn resource(&self, name: &str) -> Option<&Resource> {
-        self.resources.get(name)?.data.as_ref().map(|data| &data.resource)
+    /// The resource, if it is watched or in limbo.
+    pub(super) fn get(&self, name: &str) -> Option<&ResourceState> {
+        self.resources.get(name)
     }
 
     fn forget_bytes(&mut self, name: &str) {
@@ -71,12 +78,18 @@ impl Cache {
         })
     }
 
-    /// The names of all resources of a type, unwatched ones included.
-    pub(super) fn names(&self, resource_type: ResourceType) -> Vec<Arc<str>> {
-        self.types
-            .get(&resource_type)
-            .map(|of_type| of_type.resources.keys().cloned().collect())
-            .unwrap_or_default()
+    pub(super) fn get(&self, resource_type: ResourceType, name: &str) -> Option<&ResourceState> {
+        self.types.get(&resource_type)?.resources.get(name)
+    }
+
+    /// The names of the resources of a type whose authority fits, unwatched ones included.
+    pub(super) fn names(
+        &self,
+        resource_type: ResourceType,
+        fits: impl Fn(AuthorityId) -> bool,
+    ) -> impl Iterator<Item = &Arc<str>> {
+        let resources = self.types.get(&resource_type).into_iter().flat_map(|of_type| &of_type.resources);
+        resources.filter(move |(_, state)| fits(state.authority)).map(|(name, _)| name)
     }
 
     pub(super) fn get_mut(&mut self, resource_type: ResourceType, name: &str) -> Option<&mut ResourceState> {
@@ -87,8 +100,10 @@ impl Cache {
         &mut self,
         resource_type: ResourceType,
         name: &Arc<str>,
+        authority: AuthorityId,
     ) -> &mut ResourceState {
-        self.types.entry(resource_type).or_default().resources.entry(name.clone()).or_default()
+        let resources = &mut self.types.entry(resource_type).or_default().resources;
+        resources.entry(name.clone()).or_insert_with(|| ResourceState::new(authority))
     }
 
     pub(super) fn remove(&mut self, resource_type: ResourceType, name: &str) {
@@ -100,8 +115,15 @@ impl Cache {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// Removes all resources of an authority.
+    pub(super) fn forget(&mut self, authority: AuthorityId) {
+        self.remove_where(|state| state.authority == authority);
+    }
+
+    fn remove_where(&mut self, gone: impl Fn(&ResourceState) -> bool) {
+        let gone = self.iter().filter(|(_, _, state)| gone(state));
+        let gone: Vec<_> = gone.map(|(resource_type, name, _)| (resource_type, name.clone())).collect();
+        gone.into_iter().for_each(|(resource_type, name)| self.remove(resource_type, &name));
     }
 
     /// Stores a valid resource, and releases the response that contained it.
@@ -129,19 +151,41 @@ impl Cache {
         }
     }
 
-    /// Whether all watched resources of the type are cached.
-    pub(super) fn holds_all(&self, resource_type: ResourceType) -> bool {
-        let held = |state: &ResourceState| state.data.is_some() || state.watchers.is_empty();
+    /// A71-09: whether a watched resource of the authority is neither in use nor known to be absent.
+    pub(super) fn misses(&self, authority: AuthorityId) -> bool {
+        self.iter().any(|(_, _, state)| state.authority == authority && state.is_missing())
+    }
+
+    /// Whether all watched resources of the type whose authority fits are cached.
+    pub(super) fn holds_all(&self, resource_type: ResourceType, fits: impl Fn(AuthorityId) -> bool) -> bool {
+        let held = |state: &ResourceState| {
+            !fits(state.authority) || state.data.is_some() || state.watchers.is_empty()
+        };
         self.types.get(&resource_type).is_some_and(|of_type| of_type.resources.values().all(held))
     }
 
-    /// The names to list in a request for the type, which count as requested from now on. Unwatched resources are left
-    /// out and go to limbo.
-    pub(super) fn subscribe(&mut self, resource_type: ResourceType, now: Time) -> Vec<Arc<str>> {
+    /// The names to list in a request for the type, in order: those of watched resources. `use_of` tells how their
+    /// authority uses the server. The resources of one that uses its data count as requested from now on; unwatched
+    /// ones go to limbo.
+    pub(super) fn subscribe(
+        &mut self,
+        resource_type: ResourceType,
+        now: Time,
+        use_of: impl Fn(AuthorityId) -> Use,
+    ) -> Vec<Arc<str>> {
         let Self { types, timers, limbo } = self;
         let Some(of_type) = types.get_mut(&resource_type) else { return Vec::new() };
         let mut names = Vec::new();
         for (name, state) in &mut of_type.resources {
+            match use_of(state.authority) {
+                Use::None => continue,
+                Use::Waiting if state.watchers.is_empty() => continue,
+                Use::Waiting => {
+                    names.push(name.clone());
+                    continue;
+                }
+                Use::Active => {}
+            }
             if state.watchers.is_empty() {
                 if let Wait::Running { deadline, .. } = state.wait {
                     timers.remove(&(deadline, resource_type, name.clone()));
@@ -164,14 +208,14 @@ impl Cache {
 
     /// Removes the resources whose limbo has expired. The limbo of a type with unsent answers is extended: the server
     /// ignores requests with stale nonces, so it may not have seen an unsubscription yet.
-    pub(super) fn end_limbo(&mut self, now: Time, has_unsent: impl Fn(ResourceType) -> bool) {
+    pub(super) fn end_limbo(&mut self, now: Time, has_unsent: impl Fn(AuthorityId, ResourceType) -> bool) {
         while let Some((until, ..)) = self.limbo.first() {
             if *until > now {
                 return;
             }
             let Some((_, resource_type, name)) = self.limbo.pop_first() else { return };
             match self.get_mut(resource_type, &name) {
-                Some(state) if state.watchers.is_empty() && has_unsent(resource_type) => {
+                Some(state) if state.watchers.is_empty() && has_unsent(state.authority, resource_type) => {
                     state.limbo = Some(now + LIMBO);
                     self.limbo.insert((now + LIMBO, resource_type, name));
                 }
@@ -182,18 +226,20 @@ impl Cache {
         }
     }
 
-    fn forget_unwatched(&mut self, resource_type: ResourceType) {
-        let Some(of_type) = self.types.get(&resource_type) else { return };
-        let unwatched = of_type.resources.iter().filter(|(_, state)| state.watchers.is_empty());
-        for name in unwatched.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.remove(resource_type, &name);
-        }
-    }
-
     /// the request for a type was sent, so the timers of its uncached resources start.
-    pub(super) fn start_timers(&mut self, resource_type: ResourceType, now: Time, timeout: Duration) {
+    /// Only those count whose authority fits.
+    pub(super) fn start_timers(
+        &mut self,
+        resource_type: ResourceType,
+        now: Time,
+        timeout: Duration,
+        fits: impl Fn(AuthorityId) -> bool,
+    ) {
         let Some(of_type) = self.types.get_mut(&resource_type) else { return };
-        for (name, state) in of_type.resources.iter_mut().filter(|(_, state)| state.wait == Wait::Sending) {
+        for (name, state) in of_type.resources.iter_mut() {
+            if state.wait != Wait::Sending || !fits(state.authority) {
+                continue;
+            }
             if state.data.is_some() && state.standing == Standing::Sure {
                 state.wait = Wait::Over;
             } else {
@@ -216,16 +262,60 @@ impl Cache {
         }
     }
 
-    /// The stream ended: stops all timers; pending unsubscriptions are complete.
-    pub(super) fn stream_ended(&mut self) {
-        self.timers.clear();
-        ResourceType::ALL.into_iter().for_each(|resource_type| self.forget_unwatched(resource_type));
-        for state in self.types.values_mut().flat_map(|of_type| of_type.resources.values_mut()) {
-            state.wait = Wait::Unsent;
-            state.standing = Standing::Sure;
-            state.limbo = None;
+    /// The stream ended, or is another one, for the authorities that fit: stops all timers; pending
+    /// unsubscriptions are complete.
+    pub(super) fn stream_ended(&mut self, fits: impl Fn(AuthorityId) -> bool) {
+        self.remove_where(|state| state.watchers.is_empty() && fits(state.authority));
+        for (&resource_type, of_type) in &mut self.types {
+            for (name, state) in of_type.resources.iter_mut().filter(|(_, state)| fits(state.authority)) {
+                if let Wait::Running { deadline, .. } = state.wait {
+                    self.timers.remove(&(deadline, resource_type, name.clone()));
+                }
+                if let Some(until) = state.limbo.take() {
+                    self.limbo.remove(&(until, resource_type, name.clone()));
+                }
+                state.wait = Wait::Unsent;
+                state.standing = Standing::Sure;
+            }
         }
-        self.limbo.clear();
+    }
+
+    /// The authority uses the data of this stream from now on, on which its resources may have been requested already.
+    /// The cached values came from another server.
+    pub(super) fn adopt(&mut self, authority: AuthorityId, stream: &AdsStream, now: Time, timeout: Duration) {
+        let is_asked = |kind, name: &Arc<str>| stream.has_asked_for(kind, name);
+        let gone = |kind, name: &Arc<str>, state: &ResourceState| {
+            state.authority == authority && state.watchers.is_empty() && !is_asked(kind, name)
+        };
+        let gone = self.iter().filter(|(kind, name, state)| gone(*kind, name, state));
+        let gone: Vec<_> = gone.map(|(kind, name, _)| (kind, name.clone())).collect();
+        gone.into_iter().for_each(|(kind, name)| self.remove(kind, &name));
+        for (&kind, of_type) in &mut self.types {
+            let own = of_type.resources.iter_mut().filter(|(_, state)| state.authority == authority);
+            for (name, state) in own {
+                if let Wait::Running { deadline, .. } = state.wait {
+                    self.timers.remove(&(deadline, kind, name.clone()));
+                }
+                if let Some(until) = state.limbo.take() {
+                    self.limbo.remove(&(until, kind, name.clone()));
+                }
+                state.wait = Wait::Unsent;
+                // A response that was built before the server saw the name does not delete the resource.
+                let accounted = !stream.has_asked(kind) || stream.will_account_for(kind, name);
+                let known = state.data.is_some();
+                state.standing = if known && !accounted { Standing::Doubtful } else { Standing::Sure };
+                if state.watchers.is_empty() {
+                    // The server may send it once more.
+                    state.limbo = Some(now + LIMBO);
+                    self.limbo.insert((now + LIMBO, kind, name.clone()));
+                } else if is_asked(kind, name) && known && accounted {
+                    state.wait = Wait::Over;
+                } else if is_asked(kind, name) {
+                    state.wait = Wait::Running { since: now, deadline: now + timeout };
+                    self.timers.insert((now + timeout, kind, name.clone()));
+                }
+            }
+        }
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
@@ -263,6 +353,7 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ids::ServerId;
     use super::*;
     use crate::resource::ClusterLoadAssignment;
 
@@ -274,10 +365,11 @@ mod tests {
             let resource = Resource::ClusterLoadAssignment(Arc::new(ClusterLoadAssignment::default()));
             let raw = Any { type_url: String::new(), value: Bytes::from_static(bytes) };
             let version = "1".into();
-            cache.store(kind, &name, (resource, raw), Received { version: &version, time: Time::ZERO });
+            let from = Received { server: ServerId(0), version: &version, time: Time::ZERO };
+            cache.store(kind, &name, (resource, raw), from);
         };
         let indexed = |cache: &Cache| cache.types[&kind].by_bytes.keys().cloned().collect::<Vec<_>>();
-        cache.get_or_insert(kind, &name);
+        cache.get_or_insert(kind, &name, AuthorityId::default());
         accept(&mut cache, b"one");
         accept(&mut cache, b"two");
         assert_eq!(indexed(&cache), [Bytes::from_static(b"two")]);

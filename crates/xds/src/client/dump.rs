@@ -7,9 +7,10 @@ use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use prost::{Message as _, Name as _};
 use proxyless_sans_io::Time;
 
-use super::core::Rejection;
+use super::ids::WatcherId;
 use super::messages::Any;
 use super::resource_state::{Data, ResourceState};
+use super::server::Server;
 use crate::resource::ResourceType;
 
 /// One watched resource.
@@ -19,6 +20,10 @@ pub struct ResourceDump {
     pub resource_type: ResourceType,
     /// The resource's name.
     pub name: Arc<str>,
+    /// The URI of the server that it is requested from.
+    pub server: Arc<str>,
+    /// The watchers, each once.
+    pub watchers: Vec<WatcherId>,
     /// The resource's status.
     pub status: ResourceStatus,
     /// The version in use; empty if none is (A40-26).
@@ -77,8 +82,11 @@ impl ResourceDump {
         resource_type: ResourceType,
         name: &Arc<str>,
         state: &ResourceState,
-        rejection: Option<&Rejection>,
+        server: Option<&Server>,
     ) -> Self {
+        let rejection = server.and_then(|server| server.rejections.get(&resource_type));
+        let mut watchers: Vec<_> = state.watchers.iter().map(|watch| watch.watcher).collect();
+        watchers.dedup();
         let data = state.data.as_ref();
         let own_error = state.error.as_ref().map(|error| ErrorDump {
             version: error.version.clone(),
@@ -95,6 +103,8 @@ impl ResourceDump {
         Self {
             resource_type,
             name: name.clone(),
+            server: server.map(|server| Arc::clone(&server.uri)).unwrap_or_default(),
+            watchers,
             status: state.status(),
             version: data.map(|data| data.version.clone()).unwrap_or_default(),
             updated: data.map(|data| data.updated),

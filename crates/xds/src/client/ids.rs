@@ -1,5 +1,9 @@
 //! The ids of watchers, watches and tokens.
 
+/// A management server: the index in [`XdsCoreConfig::servers`](super::XdsCoreConfig::servers).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub usize);
+
 /// The id of a watcher: a channel that shares the client. Chosen by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatcherId(pub u64);

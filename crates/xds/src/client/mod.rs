@@ -5,6 +5,7 @@
 
 mod ads_stream;
 mod api;
+mod authorities;
 mod cache;
 mod core;
 mod delivery;
@@ -14,11 +15,15 @@ mod ids;
 mod messages;
 mod resource_state;
 mod response;
+mod server;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod update;
 
 pub use self::core::XdsCore;
-pub use api::{Effect, Input, NackMode, ResourceError, ResourceErrorKind, WatchEvent, XdsCoreConfig};
+pub use api::{
+    Effect, Input, NackMode, ResourceError, ResourceErrorKind, WatchEvent, XdsCoreConfig, XdsServer,
+};
 pub use dump::{ErrorDump, RawResource, ResourceDump, ResourceStatus, UpdateCounts};
-pub use ids::{ReadToken, WatchId, WatchKey, WatcherId};
+pub use ids::{ReadToken, ServerId, WatchId, WatchKey, WatcherId};

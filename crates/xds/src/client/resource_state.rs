@@ -6,13 +6,15 @@ use std::sync::Arc;
 use proxyless_sans_io::Time;
 
 use super::api::{ResourceError, ResourceErrorKind, WatchEvent};
+use super::authorities::AuthorityId;
 use super::dump::ResourceStatus;
-use super::ids::WatchKey;
+use super::ids::{ServerId, WatchKey};
 use super::messages::Any;
 use crate::resource::Resource;
 
 #[derive(Debug, Default)]
 pub(super) struct ResourceState {
+    pub(super) authority: AuthorityId,
     /// Empty while the server has not yet seen the unsubscription: if the resource were subscribed again before that,
     /// the server would see no change and not resend it.
     pub(super) watchers: BTreeSet<WatchKey>,
@@ -46,15 +48,18 @@ pub(super) struct Data {
     pub(super) resource: Resource,
     /// As received, wrapper included.
     pub(super) raw: Any,
+    /// The server that sent it.
+    pub(super) server: ServerId,
     pub(super) version: Arc<str>,
     pub(super) updated: Time,
     /// The number of changes, to compare values cheaply.
     generation: u64,
 }
 
-/// The origin of a value or an error: the version of the response and the time at which it was received.
+/// The origin of a value or an error: the server, the version of the response and the time at which it was received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received<'a> {
+    pub(super) server: ServerId,
     pub(super) version: &'a Arc<str>,
     pub(super) time: Time,
 }
@@ -88,6 +93,10 @@ struct Told {
 }
 
 impl ResourceState {
+    pub(super) fn new(authority: AuthorityId) -> Self {
+        Self { authority, ..Self::default() }
+    }
+
     /// Stores a valid resource. A value equal to the previous one is not reported to watchers.
     pub(super) fn replace_data(&mut self, resource: Resource, raw: Any, from: Received<'_>) {
         let (resource, generation) = match self.data.take() {
@@ -96,22 +105,24 @@ impl ResourceState {
             None => (resource, self.told.generation.unwrap_or(0) + 1),
         };
         let (version, updated) = (Arc::clone(from.version), from.time);
-        self.data = Some(Data { resource, raw, version, updated, generation });
+        self.data = Some(Data { resource, raw, server: from.server, version, updated, generation });
         self.error = None;
     }
 
     /// The same bytes were received again.
     pub(super) fn confirm(&mut self, from: Received<'_>) {
         if let Some(data) = &mut self.data {
+            data.server = from.server;
             data.version = Arc::clone(from.version);
             data.updated = from.time;
         }
         self.error = None;
     }
 
-    /// The same bytes were received again. If that ends a wait or an error, does nothing and returns false.
+    /// The same bytes were received again. If that ends a wait or an error, or they come from another server, does
+    /// nothing and returns false.
     pub(super) fn confirm_settled(&mut self, from: Received<'_>) -> bool {
-        let settled = self.wait == Wait::Over && self.error.is_none();
+        let settled = self.wait == Wait::Over && self.error.is_none() && self.source() == Some(from.server);
         if settled {
             self.confirm(from);
         }
@@ -123,8 +134,24 @@ impl ResourceState {
         match self.data {
             Some(_) => self.standing = Standing::Doubtful,
             // Its error is obsolete: the resource is requested again.
-            None => *self = Self { limbo: self.limbo, ..Self::default() },
+            None => *self = Self { authority: self.authority, limbo: self.limbo, ..Self::default() },
         }
+    }
+
+    /// The value in use.
+    pub(super) fn resource(&self) -> Option<&Resource> {
+        self.data.as_ref().map(|data| &data.resource)
+    }
+
+    /// The server that sent the value in use.
+    pub(super) fn source(&self) -> Option<ServerId> {
+        self.data.as_ref().map(|data| data.server)
+    }
+
+    /// A71-09: whether the resource is watched, and neither in use nor known to be absent.
+    pub(super) fn is_missing(&self) -> bool {
+        let absent = self.status() == ResourceStatus::DoesNotExist;
+        !self.watchers.is_empty() && self.data.is_none() && !absent
     }
 
     /// Whether the server deleted the resource while it stays in use (A53, A88).
@@ -175,6 +202,7 @@ impl ResourceState {
                 _,
                 Some(
                     ResourceErrorKind::Timeout(_)
+                    | ResourceErrorKind::Name(_)
                     | ResourceErrorKind::Transient(_)
                     | ResourceErrorKind::NoAdsService(_),
                 ),

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use proxyless_sans_io::values::Code;
 
 use super::api::NackMode;
+use super::authorities::AuthorityId;
 use super::cache::TypeCache;
 use super::faults::{Faults, MAX_ERROR_BYTES};
 use super::messages::{Any, DiscoveryResponse};
+use super::resource_state::ResourceState;
 use crate::resource::{DecodeContext, Resource, ResourceType, Update, cut, decode_update};
+use crate::resource_name::{ResourceName, SCHEME};
 
 /// The result of validating a response.
 #[derive(Debug, Default)]
@@ -51,10 +54,12 @@ pub(super) enum ResourceOutcome {
 }
 
 /// The parameters of validation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Judge<'a> {
     pub(super) resource_type: ResourceType,
     pub(super) cached: Option<&'a TypeCache>,
+    /// A47-20: whether the server's resources are used for the authority; all others were not requested from it.
+    pub(super) serves: &'a dyn Fn(AuthorityId) -> bool,
     pub(super) cx: &'a DecodeContext,
     pub(super) nack_mode: NackMode,
 }
@@ -76,13 +81,18 @@ impl Judge<'_> {
                 if name.is_empty() || status.code == 0 {
                     let why = "must have a name and a status other than OK";
                     verdict.faults.push(format_args!("resource_errors[{i}]: {why}"));
-                } else {
-                    let outcome = ResourceOutcome::Reported {
-                        code: Code::from_i32(status.code),
-                        message: status.message,
-                    };
-                    let reported = Judged { outcome, raw: Any::default() };
-                    verdict.outcomes.entry(name.into()).or_insert(reported);
+                    continue;
+                }
+                match self.normalized(name) {
+                    Err(why) => verdict.faults.push(format_args!("resource_errors[{i}]: {why}")),
+                    Ok(name) => {
+                        let outcome = ResourceOutcome::Reported {
+                            code: Code::from_i32(status.code),
+                            message: status.message,
+                        };
+                        let reported = Judged { outcome, raw: Any::default() };
+                        verdict.outcomes.entry(name).or_insert(reported);
+                    }
                 }
             }
         }
@@ -93,13 +103,20 @@ impl Judge<'_> {
     }
 
     fn resource(&self, i: usize, any: Any, verdict: &mut Verdict) {
-        let (name, outcome) = match self.cached.and_then(|cached| cached.name_of(&any)) {
+        let (name, outcome) = match self.cached.and_then(|cached| cached.name_of(&any, self.serves)) {
             Some(name) => (name, ResourceOutcome::Unchanged),
             None => {
-                let known = |name: &str| self.cached.and_then(|cached| cached.resource(name));
+                let known = |name: &str| {
+                    let normal =
+                        name.starts_with(SCHEME).then(|| self.normalized(name.to_owned()).ok()).flatten();
+                    self.requested(normal.as_deref().unwrap_or(name)).and_then(ResourceState::resource)
+                };
                 let update = decode_update(self.resource_type, &any.type_url, &any.value, self.cx, &known);
                 match update {
-                    Update::Heartbeat(name) => (name.into(), ResourceOutcome::Heartbeat),
+                    Update::Heartbeat(name) => match self.normalized(name) {
+                        Ok(name) => (name, ResourceOutcome::Heartbeat),
+                        Err(why) => return verdict.faults.push(format_args!("resource {i}: {why}")),
+                    },
                     Update::Resource(decoded) => {
                         let outcome = match decoded.resource {
                             Ok(resource) => ResourceOutcome::Valid(resource),
@@ -107,8 +124,11 @@ impl Judge<'_> {
                                 ResourceOutcome::Invalid(cut(violations.to_string(), MAX_ERROR_BYTES).into())
                             }
                         };
-                        match decoded.name {
-                            Some(name) => (name.into(), outcome),
+                        match decoded.name.map(|name| self.normalized(name)) {
+                            Some(Ok(name)) => (name, outcome),
+                            Some(Err(why)) => {
+                                return verdict.faults.push(format_args!("resource {i}: {why}"));
+                            }
                             None => return verdict.unnamed(i, outcome),
                         }
                     }
@@ -135,9 +155,19 @@ impl Judge<'_> {
         }
     }
 
+    /// The resource, if it was requested from this server.
+    fn requested(&self, name: &str) -> Option<&ResourceState> {
+        self.cached?.get(name).filter(|state| (self.serves)(state.authority))
+    }
+
+    /// A47-21: the name under which the resource is cached.
+    fn normalized(&self, name: String) -> Result<Arc<str>, String> {
+        ResourceName::parse(&name.into(), self.resource_type).map(|name| name.name)
+    }
+
     /// Drops the parts of an outcome that matter only for requested resources.
     fn worth_keeping(&self, name: &str, outcome: ResourceOutcome) -> ResourceOutcome {
-        let asked = self.cached.is_some_and(|cached| cached.contains(name));
+        let asked = self.requested(name).is_some();
         match outcome {
             ResourceOutcome::Valid(_) if !asked => ResourceOutcome::Unasked,
             ResourceOutcome::Invalid(_) if !asked => ResourceOutcome::Invalid(Arc::default()),

@@ -8,9 +8,10 @@ use proxyless_sans_io::Time;
 use proxyless_sans_io::values::Code;
 
 use super::ads_stream::{Ack, AdsStream, Rejected};
-use super::api::ResourceErrorKind;
+use super::api::{Effect, ResourceErrorKind};
 use super::core::{Cause, Rejection, XdsCore, shown};
 use super::faults::MAX_ERROR_BYTES;
+use super::ids::ServerId;
 use super::messages::{DiscoveryResponse, ResponseHead};
 use super::resource_state::{Received, Standing};
 use super::response::{Judge, Judged, ResourceOutcome, Verdict};
@@ -28,37 +29,42 @@ enum Response {
 }
 
 impl XdsCore {
-    pub(super) fn message(&mut self, now: Time, bytes: Bytes) {
-        if let Some(stream) = &mut self.stream {
+    pub(super) fn message(&mut self, now: Time, server: ServerId, bytes: Bytes) {
+        if let Some(stream) = self.stream_mut(server) {
             stream.read_done();
         }
         // A40-09: ignores messages that are not a DiscoveryResponse, and responses of unknown types, for which there is
         // no subscription to ACK. The next message may be valid.
         let response = match self.decode(bytes) {
             Ok(response) => response,
-            Err(error) => return self.ignored(format_args!("not a DiscoveryResponse: {error}")),
+            Err(error) => return self.ignored(server, format_args!("not a DiscoveryResponse: {error}")),
         };
         let type_url = match &response {
             Response::Whole(response) => &response.type_url,
             Response::TooLarge(head) => &head.type_url,
         };
         match ResourceType::from_type_url(type_url) {
-            Some(resource_type) => self.response(now, resource_type, response),
+            Some(resource_type) => self.response(now, server, resource_type, response),
             None => {
                 let type_url = shown(&type_url.as_str().into());
-                self.ignored(format_args!("response of the unknown type {type_url:?}"));
+                self.ignored(server, format_args!("response of the unknown type {type_url:?}"));
             }
         }
     }
 
     /// Logs an ignored message: as a warning once per stream, since a server may send any number of them.
-    fn ignored(&mut self, why: std::fmt::Arguments<'_>) {
-        let server = &self.config.server_uri;
-        if self.stream.as_mut().is_some_and(AdsStream::garbage_seen) {
+    fn ignored(&mut self, server: ServerId, why: std::fmt::Arguments<'_>) {
+        let first = self.stream_mut(server).is_some_and(AdsStream::garbage_seen);
+        let server = self.uri(server);
+        if first {
             tracing::warn!(target: targets::XDS_CLIENT, %server, "a message is ignored: {why}");
         } else {
             tracing::debug!(target: targets::XDS_CLIENT, %server, "a message is ignored: {why}");
         }
+    }
+
+    fn uri(&self, server: ServerId) -> Arc<str> {
+        self.server(server).map(|server| Arc::clone(&server.uri)).unwrap_or_default()
     }
 
     /// A response with too many resources is not decoded: each may take a hundred times its encoded size in memory.
@@ -69,7 +75,7 @@ impl XdsCore {
         DiscoveryResponse::decode(bytes).map(Response::Whole)
     }
 
-    fn response(&mut self, now: Time, resource_type: ResourceType, response: Response) {
+    fn response(&mut self, now: Time, server: ServerId, resource_type: ResourceType, response: Response) {
         let (version, nonce, count) = match &response {
             Response::Whole(response) => {
                 (&response.version_info, &response.nonce, Some(response.resources.len()))
@@ -78,17 +84,23 @@ impl XdsCore {
         };
         let (version, nonce) = (Arc::<str>::from(version.as_str()), nonce.clone());
         tracing::debug!(
-            target: targets::XDS_CLIENT, server = %self.config.server_uri, type_url = resource_type.type_url(),
+            target: targets::XDS_CLIENT, server = %self.uri(server), type_url = resource_type.type_url(),
             version = &*version, nonce, count, "ADS response"
         );
+        // A71-13: any response, even one that is rejected, shows that the server can be reached.
+        self.fall_forward(now, server);
+        let was_unreachable = self.reached(server);
+        let features = self.server(server).map(|server| server.features).unwrap_or_default();
         let cx = DecodeContext {
             gates: self.config.gates,
-            trusted_xds_server: self.config.features.trusted_xds_server,
+            trusted_xds_server: features.trusted_xds_server,
             limits: self.config.limits,
             certificate_providers: self.config.certificate_providers.clone(),
         };
         let cached = self.cache.of_type(resource_type);
-        let judge = Judge { resource_type, cached, cx: &cx, nack_mode: self.config.nack_mode };
+        let serves = |authority| self.authorities.is_active(authority, server);
+        let judge =
+            Judge { resource_type, cached, serves: &serves, cx: &cx, nack_mode: self.config.nack_mode };
         let verdict = match response {
             Response::Whole(response) => judge.judge(response),
             Response::TooLarge(_) => {
@@ -109,18 +121,26 @@ impl XdsCore {
         counts.invalid += faults.count();
 
         let deleted: Vec<_> = if absence_is_deletion {
-            self.cache.names(resource_type).into_iter().filter(|name| !outcomes.contains_key(name)).collect()
+            let names = self.cache.names(resource_type, serves);
+            names.filter(|name| !outcomes.contains_key(*name)).cloned().collect()
         } else {
             Vec::new()
         };
-        let from = Received { version: &version, time: now };
+        let from = Received { server, version: &version, time: now };
         let mut touched = Vec::new();
+        let mut moved = false;
         for (name, judged) in outcomes {
             // A27-64, A27-73, A27-83: resources that were not requested are ignored.
+            // A47-20: as are those of an authority that does not use this server.
             let Some(state) = self.cache.get_mut(resource_type, &name) else { continue };
+            if !self.authorities.is_active(state.authority, server) {
+                continue;
+            }
             // Fast path: of a thousand resources typically one has changed.
             let unchanged = matches!(judged.outcome, ResourceOutcome::Unchanged);
             if !unchanged || !state.confirm_settled(from) {
+                // A47-25: load is reported to the server that sent the Cluster.
+                moved |= resource_type == ResourceType::Cluster && state.source() != Some(server);
                 self.apply(resource_type, &name, judged, from);
                 touched.push(name);
             }
@@ -129,13 +149,19 @@ impl XdsCore {
             self.delete(resource_type, &name, from);
             touched.push(name);
         }
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.stream_mut(server) {
             stream.response_seen();
         }
-        if self.reached() {
-            self.tell_all(now, Cause::Response);
+        if moved && self.servers.len() > 1 {
+            self.effects.push_back(Effect::MoveLoad);
+        }
+        let cause = Cause::Response(server);
+        if was_unreachable {
+            let affected: Vec<_> =
+                self.authorities.ids().filter(|&of| self.authorities.is_active(of, server)).collect();
+            self.tell_all(now, cause, |of| affected.contains(&of));
         } else {
-            touched.iter().for_each(|name| self.tell(now, resource_type, name, Cause::Response));
+            touched.iter().for_each(|name| self.tell(now, resource_type, name, cause));
         }
         let rejection = (!faults.is_empty()).then(|| Rejection {
             version: Arc::clone(&version),
@@ -156,7 +182,7 @@ impl XdsCore {
         if was_deleted && matches!(outcome, ResourceOutcome::Unchanged | ResourceOutcome::Valid(_)) {
             // A53: the end of an ignored deletion is logged, too.
             tracing::info!(
-                target: targets::XDS_CLIENT, server = %self.config.server_uri, %name, version = &*shown(from.version),
+                target: targets::XDS_CLIENT, server = %self.uri(from.server), %name, version = &*shown(from.version),
                 "deleted {} is back", of.name()
             );
         }
@@ -170,14 +196,14 @@ impl XdsCore {
             ResourceOutcome::Valid(resource) => self.cache.store(of, name, (resource, raw), from),
             // A88: an invalid update leaves the last valid one in use, unless the server's feature says otherwise.
             ResourceOutcome::Invalid(why) => {
-                if self.fails_on_data_errors() {
+                if self.fails_on_data_errors(from.server) {
                     self.cache.drop_data(of, name);
                 }
                 let kind = ResourceErrorKind::Invalid { version: shown(from.version), why };
                 self.set_error(of, name, kind, from);
             }
             ResourceOutcome::Reported { code, message } => {
-                if self.fails_on_data_errors() && DATA_ERROR_CODES.contains(&code) {
+                if self.fails_on_data_errors(from.server) && DATA_ERROR_CODES.contains(&code) {
                     self.cache.drop_data(of, name);
                 }
                 let kind = ResourceErrorKind::Reported { code, message: cut(message, MAX_ERROR_BYTES) };
@@ -204,10 +230,11 @@ impl XdsCore {
         if state.data.is_none() || state.is_deletion_ignored() {
             return;
         }
+        let features = self.server(from.server).map(|server| server.features).unwrap_or_default();
         let keep = if self.config.gates.data_error_handling {
-            !self.config.features.fail_on_data_errors
+            !features.fail_on_data_errors
         } else {
-            self.config.features.ignore_resource_deletion
+            features.ignore_resource_deletion
         };
         if !keep {
             self.cache.drop_data(of, name);
@@ -217,8 +244,9 @@ impl XdsCore {
         self.set_error(of, name, ResourceErrorKind::DoesNotExist(why), from);
     }
 
-    fn fails_on_data_errors(&self) -> bool {
-        self.config.gates.data_error_handling && self.config.features.fail_on_data_errors
+    fn fails_on_data_errors(&self, server: ServerId) -> bool {
+        let fails = self.server(server).is_some_and(|server| server.features.fail_on_data_errors);
+        self.config.gates.data_error_handling && fails
     }
 
     /// answers for every type that was ever requested on the stream, and only for those: an answer without names
@@ -230,10 +258,14 @@ impl XdsCore {
         rejection: Option<Rejection>,
         from: Received<'_>,
     ) {
-        let Received { version, time: now } = from;
-        let asked = self.stream.as_ref().is_some_and(|stream| stream.has_asked(resource_type));
-        if !asked && self.cache.names(resource_type).is_empty() {
-            let server = &self.config.server_uri;
+        let Received { server: id, version, time: now } = from;
+        let uses = |authority| self.authorities.uses(authority, id);
+        let has_names = self.cache.names(resource_type, uses).next().is_some();
+        let ServerId(index) = id;
+        let Some(server) = self.servers.get_mut(index) else { return };
+        let asked = server.stream.as_ref().is_some_and(|stream| stream.has_asked(resource_type));
+        if !asked && !has_names {
+            let server = &server.uri;
             tracing::debug!(target: targets::XDS_CLIENT, %server, "{} was never requested", resource_type.name());
             return;
         }
@@ -242,32 +274,32 @@ impl XdsCore {
             .map(|Rejection { why, .. }| Rejected { version: Arc::clone(version), why: why.clone() });
         match rejection {
             None => {
-                self.rejections.remove(&resource_type);
-                self.versions.insert(resource_type, Arc::clone(version));
+                server.rejections.remove(&resource_type);
+                server.versions.insert(resource_type, Arc::clone(version));
             }
             // A NACK repeats the last accepted version.
             Some(rejection) => {
                 let error = &rejection.why;
                 // A repeated rejection is not logged as a warning again.
-                let known = self.rejections.get(&resource_type);
+                let known = server.rejections.get(&resource_type);
                 if known.is_some_and(|known| (&known.version, &known.why) == (version, error)) {
                     tracing::debug!(
-                        target: targets::XDS_CLIENT, server = %self.config.server_uri, version = &*shown(version),
+                        target: targets::XDS_CLIENT, server = %server.uri, version = &*shown(version),
                         nonce = &*shown(&nonce.as_str().into()),
                         "{} response rejected again", resource_type.name()
                     );
                 } else {
                     tracing::warn!(
-                        target: targets::XDS_CLIENT, server = %self.config.server_uri, version = &*shown(version),
+                        target: targets::XDS_CLIENT, server = %server.uri, version = &*shown(version),
                         nonce = &*shown(&nonce.as_str().into()), error,
                         "{} response rejected", resource_type.name()
                     );
                 }
-                self.rejections.insert(resource_type, rejection);
+                server.rejections.insert(resource_type, rejection);
             }
         }
-        let version = self.versions.get(&resource_type).cloned().unwrap_or_default();
-        if let Some(stream) = &mut self.stream {
+        let version = server.versions.get(&resource_type).cloned().unwrap_or_default();
+        if let Some(stream) = &mut server.stream {
             stream.answer(now, resource_type, Ack { version, nonce, rejected });
         }
     }

@@ -8,7 +8,7 @@ use prost::Message as _;
 
 use super::LoadStore;
 use crate::StreamId;
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{Bootstrap, ServerConfig};
 
 /// the server may request all clusters instead of listing them. Only load report streams announce this feature.
 const SEND_ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
@@ -25,17 +25,13 @@ pub struct LrsCoreConfig {
 }
 
 impl LrsCoreConfig {
-    /// Takes the first server of the bootstrap. A27-48, A27-49: load is reported to the ADS server only.
+    /// Reports to one server of the bootstrap. A27-48, A27-49: load is reported to ADS servers only.
     #[must_use]
-    pub fn new(bootstrap: &Bootstrap, seed: u64) -> Self {
+    pub fn new(bootstrap: &Bootstrap, server: &ServerConfig, seed: u64) -> Self {
         let mut node = bootstrap.node();
         node.client_features.push(SEND_ALL_CLUSTERS.to_owned());
         let request = LoadStatsRequest { node: Some(node), cluster_stats: Vec::new() };
-        Self {
-            server_uri: bootstrap.server().uri.as_str().into(),
-            first_request: request.encode_to_vec().into(),
-            seed,
-        }
+        Self { server_uri: server.uri.as_str().into(), first_request: request.encode_to_vec().into(), seed }
     }
 }
 
@@ -50,6 +46,11 @@ pub enum Input {
     },
     /// The store gets no new calls. What it has counted, and the end of calls in flight, is still reported.
     Unregister {
+        /// The store.
+        store: Arc<LoadStore>,
+    },
+    /// The load of the store is reported to another server from now on: what this one has not taken is left to that.
+    Withdraw {
         /// The store.
         store: Arc<LoadStore>,
     },

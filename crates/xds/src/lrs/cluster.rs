@@ -43,6 +43,12 @@ impl Cluster {
         }
     }
 
+    /// Forgets a store, and what it has counted. Returns whether no other is left.
+    pub(super) fn withdraw(&mut self, store: &Arc<LoadStore>) -> bool {
+        self.stores.retain(|registered| !Arc::ptr_eq(&registered.store, store));
+        self.stores.is_empty()
+    }
+
     /// Drops retired stores that are no longer used, keeping the load they counted.
     pub(super) fn sweep(&mut self) {
         let left = &mut self.left;

@@ -70,6 +70,13 @@ impl LrsCore {
                     cluster.retire(&store);
                 }
             }
+            // A47-26: load that was reported to the old server, but not taken by it, is dropped.
+            Input::Withdraw { store } => {
+                let key = key_of(&store);
+                if self.clusters.get_mut(&key).is_some_and(|cluster| cluster.withdraw(&store)) {
+                    self.clusters.remove(&key);
+                }
+            }
             Input::StreamUp { stream } => {
                 if let Some(stream) = self.current(stream).filter(|stream| !stream.up) {
                     stream.up = true;

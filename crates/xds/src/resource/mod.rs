@@ -96,6 +96,11 @@ impl ResourceType {
         }
     }
 
+    /// The full name of the message.
+    pub(crate) fn full_name(self) -> &'static str {
+        self.type_url().rsplit('/').next().unwrap_or_default()
+    }
+
     /// The type with this URL, if it is supported.
     #[must_use]
     pub fn from_type_url(url: &str) -> Option<Self> {

@@ -160,7 +160,7 @@ fn many_rejected_versions_are_not_remembered_for_long() {
         h.message(response(EDS, &format!("v{i}"), "n", &[bad_assignment("e")]));
     }
     assert_eq!(h.take_requests().len(), 1000, "each version is another");
-    let remembered = h.core.stream.as_ref().expect("a stream").nacked.len();
+    let remembered = h.core.servers[0].stream.as_ref().expect("a stream").nacked.len();
     assert!(remembered <= 64, "{remembered}");
     // The newest is.
     h.message(response(EDS, "v999", "n", &[bad_assignment("e")]));

@@ -2,11 +2,15 @@
 
 mod data_errors;
 mod dump;
+mod fallback;
+mod federation;
 mod flow;
 mod limits;
 mod logs;
 mod model;
 mod nacks;
+mod planes;
+mod planes_model;
 mod streams;
 mod timers;
 mod updates;
@@ -119,7 +123,7 @@ impl Harness {
             log.push(format!("{:?} {effect:?}", self.now));
         }
         match effect {
-            Effect::OpenStream { stream } => {
+            Effect::OpenStream { stream, .. } => {
                 assert!(stream > self.stream, "stream ids are never used twice");
                 self.stream = stream;
                 self.opened += 1;
@@ -148,6 +152,7 @@ impl Harness {
                 }
                 self.tokens.push_back(token);
             }
+            Effect::MoveLoad => {}
         }
         None
     }

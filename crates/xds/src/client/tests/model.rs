@@ -176,7 +176,7 @@ impl World {
             9..=11 if !self.h.unsent.is_empty() => self.h.send_done(),
             12..=14 if !self.h.tokens.is_empty() => self.h.release_token(),
             15..=17 if self.up && self.h.reads > self.reads_used => self.deliver(),
-            18 if self.rng.below(6) == 0 && self.h.core.stream.is_some() => self.h.down(),
+            18 if self.rng.below(6) == 0 && self.h.core.servers[0].stream.is_some() => self.h.down(),
             // What the dice chose is not possible now: time passes.
             _ => {
                 let span = Duration::from_millis(self.rng.below(3000));
@@ -187,7 +187,7 @@ impl World {
     }
 
     fn come_up(&mut self) {
-        if self.h.core.stream.is_some() {
+        if self.h.core.servers[0].stream.is_some() {
             self.up = true;
             self.h.up();
         }
@@ -237,7 +237,7 @@ impl World {
 
     /// Takes in what the core did, and checks it.
     fn observe(&mut self) {
-        if self.h.stream != self.stream || self.h.core.stream.is_none() {
+        if self.h.stream != self.stream || self.h.core.servers[0].stream.is_none() {
             if self.h.stream != self.stream || self.up {
                 self.h.unsent.clear();
             }
@@ -320,7 +320,7 @@ impl World {
         self.h.advance(Duration::from_secs(200));
         self.observe();
         if self.watches.is_empty() {
-            assert!(self.h.core.stream.is_none() && self.h.core.next_deadline().is_none());
+            assert!(self.h.core.servers[0].stream.is_none() && self.h.core.next_deadline().is_none());
             return;
         }
         if !self.up {

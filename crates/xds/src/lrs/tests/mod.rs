@@ -25,7 +25,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn config() -> LrsCoreConfig {
     let bootstrap = Bootstrap::builder().server("xds.test:1").node_id("node-1").build();
-    LrsCoreConfig::new(&bootstrap.unwrap(), 1)
+    let bootstrap = bootstrap.unwrap();
+    LrsCoreConfig::new(&bootstrap, bootstrap.server(), 1)
 }
 
 fn store(cluster: &str) -> Arc<LoadStore> {
