@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Bootstrap, ServerConfig};
 
 /// The distinct servers of a bootstrap, and which of them serve which authority, by priority.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerLists {
     /// A47-08, A47-17: every server once, however many authorities list it. Servers are equal if their URI, credentials
@@ -18,6 +19,7 @@ pub struct ServerLists {
 
 impl Bootstrap {
     /// The distinct servers, and the list of each authority.
+    #[doc(hidden)]
     #[must_use]
     pub fn server_lists(&self) -> ServerLists {
         let mut servers = Vec::new();
@@ -46,6 +48,7 @@ impl Bootstrap {
     }
 
     /// Whether any authority has a second server to fall back to (gRFC A71).
+    #[doc(hidden)]
     #[must_use]
     pub fn has_fallback(&self) -> bool {
         let ServerLists { default, authorities, .. } = self.server_lists();
