@@ -14,6 +14,7 @@
 //! | `servers` | the control plane, a model of the ADS protocol that checks the client, the LRS server, the resolver |
 //! | `clients` | channels, their connections to backends, RPCs and their sessions |
 //! | `laws` | the rules: some hold after every event, some when the world is at rest |
+//! | [`planes`] | a world of its own: several management servers, their outages, and the laws of A47 and A71 |
 //! | [`run`] | one script from start to shutdown, the minimiser, the text of a failure |
 //! | `command` | the binary: many seeds on several threads, or one with its log |
 //!
@@ -39,6 +40,7 @@ pub use self::servers::load_server::LoadReportRequest;
 
 mod clients;
 mod laws;
+pub mod planes;
 pub mod run;
 pub mod script;
 mod servers;
