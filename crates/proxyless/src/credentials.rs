@@ -8,7 +8,7 @@ use crate::bootstrap::CertificateFiles;
 /// [`XdsChannelBuilder::credentials`](crate::XdsChannelBuilder::credentials).
 ///
 /// The connection to the management server is secured as its `channel_creds` in the bootstrap say.
-// A29-01, A29-04
+// A29-01: the opt-in, with its fallback. A29-04: plaintext ignores the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum XdsCredentials {
     /// The control plane: the connections to a cluster with TLS settings (`transport_socket`) use TLS as these say, and

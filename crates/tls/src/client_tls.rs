@@ -165,7 +165,7 @@ impl ClientTls {
 
     async fn upstream_material(&self, tls: &UpstreamTls) -> Result<Material, HandshakeError> {
         let trust = match &tls.roots {
-            // A82-05
+            // A82-05: where the cluster asks for them.
             RootCertificates::System => self.system_trust().await?,
             RootCertificates::Instance(name) => {
                 let trust = self.known_instance(name)?.trust().await;

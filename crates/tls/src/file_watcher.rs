@@ -142,7 +142,7 @@ impl FileWatcher {
         report(&before.trust, &after.trust);
     }
 
-    /// A29-34, A65-06.
+    /// A29-34, A65-06: the pause before the next read.
     fn interval(&self) -> Duration {
         let interval = self.files.refresh_interval.max(MIN_INTERVAL);
         // Without any content nothing works, so that the files are looked for more often.
