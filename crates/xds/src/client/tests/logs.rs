@@ -3,9 +3,6 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
-use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Listener};
-use envoy_types::pb::envoy::extensions::filters::http;
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
@@ -123,43 +120,4 @@ fn responses_are_logged_at_debug() {
         let parts = ["ClusterLoadAssignment", "version=\"7\"", "nonce=\"n7\"", "count=2"];
         one_line(&found.collect::<Vec<_>>(), &parts);
     });
-}
-
-#[test]
-fn faults_that_are_not_injected_are_warned_of_once() {
-    logged(|lines| {
-        let listener = |port: u16| {
-            let fault = http::fault::v3::HttpFault { abort: Some(Default::default()), ..Default::default() };
-            let filter = |name: &str, config: Any| hcm::HttpFilter {
-                name: name.into(),
-                config_type: Some(hcm::http_filter::ConfigType::TypedConfig(pb_any(&config))),
-                ..Default::default()
-            };
-            let manager = hcm::HttpConnectionManager {
-                // Tells versions apart.
-                stat_prefix: port.to_string(),
-                http_filters: vec![
-                    filter("chaos", any(&fault)),
-                    filter("router", any(&http::router::v3::Router::default())),
-                ],
-                route_specifier: Some(hcm::http_connection_manager::RouteSpecifier::RouteConfig(
-                    RouteConfiguration::default(),
-                )),
-                ..Default::default()
-            };
-            let api = ApiListener { api_listener: Some(pb_any(&any(&manager))) };
-            any(&Listener { name: "svc".into(), api_listener: Some(api), ..Default::default() })
-        };
-        let mut h = Harness::started(config(), &[(LDS, "svc")]);
-        for version in 1..4 {
-            h.respond(LDS, &version.to_string(), &[listener(version)]);
-        }
-        h.expect_told(&["1: ok"]);
-        let parts = ["svc", "chaos", "fault injection is not supported yet"];
-        one_line(&lines.take(Level::WARN), &parts);
-    });
-}
-
-fn pb_any(any: &Any) -> envoy_types::pb::google::protobuf::Any {
-    envoy_types::pb::google::protobuf::Any { type_url: any.type_url.clone(), value: any.value.to_vec() }
 }
