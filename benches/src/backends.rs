@@ -7,7 +7,8 @@ mod answer;
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,11 +19,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use socket2::SockRef;
-use tokio::io::{AsyncBufReadExt, BufReader, stdin};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, stdin};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 use crate::service::BoxError;
+use crate::tls;
 
 /// The arguments of the process.
 #[derive(Args, Debug)]
@@ -33,6 +36,12 @@ pub(crate) struct BackendArgs {
     /// The number of backends.
     #[arg(long, default_value_t = 1)]
     count: usize,
+    /// The PEM file with the certificate chain of backends that speak TLS.
+    #[arg(long, requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The PEM file with the private key of the certificate.
+    #[arg(long, requires = "certificate")]
+    key: Option<PathBuf>,
 }
 
 /// The state of a backend.
@@ -51,6 +60,12 @@ enum Mode {
 pub(crate) async fn run(args: BackendArgs) -> Result<(), BoxError> {
     let (mode, modes) = watch::channel(Mode::Open);
     let connections = Arc::<AtomicUsize>::default();
+    let tls = match (&args.certificate, &args.key) {
+        (Some(certificate), Some(key)) => {
+            Some(TlsAcceptor::from(Arc::new(tls::server_config(certificate, key)?)))
+        }
+        _ => None,
+    };
     let mut addresses = Vec::new();
     for number in 0..args.count {
         let name = if args.count == 1 { args.name.clone() } else { format!("{}-{number}", args.name) };
@@ -61,6 +76,7 @@ pub(crate) async fn run(args: BackendArgs) -> Result<(), BoxError> {
             address: listener.local_addr()?,
             modes: modes.clone(),
             connections: Arc::clone(&connections),
+            tls: tls.clone(),
         };
         tokio::spawn(backend.run(listener));
     }
@@ -97,6 +113,7 @@ struct Backend {
     address: SocketAddr,
     modes: watch::Receiver<Mode>,
     connections: Arc<AtomicUsize>,
+    tls: Option<TlsAcceptor>,
 }
 
 impl Backend {
@@ -131,9 +148,10 @@ impl Backend {
     fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
         let (name, modes, count) =
             (Arc::clone(&self.name), self.modes.clone(), Arc::clone(&self.connections));
+        let tls = self.tls.clone();
         async move {
             count.fetch_add(1, Ordering::Relaxed);
-            let _ = serve(stream, name, modes).await;
+            let _ = secure_and_serve(stream, tls, name, modes).await;
             count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -146,14 +164,30 @@ async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, S
     }
 }
 
-async fn serve(
+async fn secure_and_serve(
     stream: TcpStream,
+    tls: Option<TlsAcceptor>,
     name: Arc<str>,
-    mut modes: watch::Receiver<Mode>,
+    modes: watch::Receiver<Mode>,
 ) -> Result<(), std::io::Error> {
     stream.set_nodelay(true)?;
     // A second handle, to set how the socket closes while hyper owns the first.
     let handle = stream.as_fd().try_clone_to_owned()?;
+    match tls {
+        None => serve(stream, handle, name, modes).await,
+        Some(tls) => serve(tls.accept(stream).await?, handle, name, modes).await,
+    }
+}
+
+async fn serve<I>(
+    stream: I,
+    handle: OwnedFd,
+    name: Arc<str>,
+    mut modes: watch::Receiver<Mode>,
+) -> Result<(), std::io::Error>
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let service = service_fn(move |request| {
         let name = Arc::clone(&name);
         async move { answer::answer(request, &name).await }

@@ -15,11 +15,12 @@ mod report;
 mod results;
 mod service;
 mod stacks;
+mod tls;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use field::{Contestant, Tools};
 use measures::{Group, Round};
@@ -100,8 +101,7 @@ async fn contest(cli: Cli) -> Result<(), BoxError> {
         }
     }
     let contestants: Vec<_> = wanted.into_iter().filter(|who| tools.missing(*who).is_none()).collect();
-    let all = [Group::Calls, Group::Inner, Group::Updates, Group::Memory, Group::Startup, Group::Failover];
-    let groups = if cli.only.is_empty() { all.to_vec() } else { cli.only };
+    let groups = if cli.only.is_empty() { Group::value_variants().to_vec() } else { cli.only };
     for number in 1..=cli.rounds {
         for group in &groups {
             tracing::info!("round {number} of {}: {group:?}", cli.rounds);

@@ -101,7 +101,12 @@ impl Contestant {
             }
         };
         command.args(["--target", &target]).args(arguments);
-        command.env("GRPC_XDS_BOOTSTRAP_CONFIG", self.bootstrap(scene));
+        // The others find the roots in the bootstrap.
+        let without_xds = matches!(self, Self::BareHyper | Self::TonicChannel | Self::BalanceList);
+        if let Some(certificates) = scene.certificates.as_ref().filter(|_| without_xds) {
+            command.arg("--ca-file").arg(certificates.ca_file());
+        }
+        command.env("GRPC_XDS_BOOTSTRAP_CONFIG", self.bootstrap(scene)?);
         let started_ns = clock::monotonic_ns();
         let process = Process::start(command)?;
         let pids = [process.pid()].into_iter().chain(sidecar.as_ref().and_then(|sidecar| sidecar.child.id()));
@@ -110,14 +115,19 @@ impl Contestant {
 }
 
 impl Contestant {
-    fn bootstrap(self, scene: &Scene) -> String {
-        let bootstrap = scene.control_plane.bootstrap_json();
+    fn bootstrap(self, scene: &Scene) -> Result<String, BoxError> {
+        let mut bootstrap = scene.control_plane.bootstrap_json();
+        if let Some(certificates) = &scene.certificates {
+            let mut json: Value = serde_json::from_str(&bootstrap)?;
+            json["certificate_providers"] = certificates.providers();
+            bootstrap = json.to_string();
+        }
         let server = scene.control_plane.address();
-        match self {
+        Ok(match self {
             // It takes an address without a scheme for one that needs TLS.
             Self::TonicXds => bootstrap.replace(&server.to_string(), &format!("http://{server}")),
             _ => bootstrap,
-        }
+        })
     }
 }
 

@@ -1,8 +1,17 @@
 //! The servers that contestants run against: a control plane in this process, and backends in others.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::core::v3::TransportSocket;
+use envoy_types::pb::envoy::config::core::v3::transport_socket::ConfigType;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateProviderPluginInstance, CertificateValidationContext, CommonTlsContext, UpstreamTlsContext,
+};
+use envoy_types::pb::google::protobuf::Any;
+use prost::{Message, Name};
 use proxyless_testkit::resources::{
     EndpointExt, LocalityExt, aggregate_cluster, assignment, eds_cluster, endpoint, listener, locality,
     route, route_config, simple_route_config, virtual_host,
@@ -11,15 +20,20 @@ use proxyless_testkit::{CDS, ControlPlane, EDS, LDS, RDS, Resource};
 use tokio::process::Command;
 
 use super::Process;
+use super::certificates::{Certificates, INSTANCE};
 use crate::service::BoxError;
 
 /// The name of the service, its routes and its cluster.
 pub(crate) const SERVICE: &str = "bench";
+/// The IP address of the backends.
+pub(crate) const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// A control plane, and the addresses for contestants without xDS.
 pub(crate) struct Scene {
     pub(crate) control_plane: ControlPlane,
     pub(crate) addresses: Vec<SocketAddr>,
+    /// The roots of contestants that connect over TLS.
+    pub(super) certificates: Option<Certificates>,
 }
 
 impl Scene {
@@ -39,6 +53,16 @@ impl Scene {
     ) -> Result<Self, BoxError> {
         let routes = simple_route_config(SERVICE, SERVICE).into();
         Self::with_resources(addresses, clusters.into_iter().chain([routes])).await
+    }
+
+    /// A service whose only cluster has these endpoints, over TLS.
+    pub(crate) async fn with_tls(
+        addresses: &[SocketAddr],
+        certificates: Certificates,
+    ) -> Result<Self, BoxError> {
+        let endpoints = live_endpoints(SERVICE, addresses);
+        let scene = Self::with_clusters(addresses, [tls_cluster(SERVICE).into(), endpoints.into()]).await?;
+        Ok(Self { certificates: Some(certificates), ..scene })
     }
 
     /// A service that routes to this many clusters, each with a live endpoint and ten spare ones.
@@ -89,8 +113,28 @@ impl Scene {
         let control_plane = ControlPlane::start().await?.with_patience(std::time::Duration::from_secs(60));
         let listener = listener(SERVICE, SERVICE).into();
         control_plane.set_all(resources.into_iter().chain([listener]));
-        Ok(Self { control_plane, addresses: addresses.to_vec() })
+        Ok(Self { control_plane, addresses: addresses.to_vec(), certificates: None })
     }
+}
+
+/// A cluster whose servers are verified with the roots of [`INSTANCE`]; any name is accepted.
+fn tls_cluster(name: &str) -> Cluster {
+    let instance = CertificateProviderPluginInstance { instance_name: INSTANCE.into(), ..Default::default() };
+    let validation = CertificateValidationContext {
+        ca_certificate_provider_instance: Some(instance),
+        ..Default::default()
+    };
+    let common = CommonTlsContext {
+        validation_context_type: Some(ValidationContextType::ValidationContext(validation)),
+        ..Default::default()
+    };
+    let tls = UpstreamTlsContext { common_tls_context: Some(common), ..Default::default() };
+    let any = Any { type_url: UpstreamTlsContext::type_url(), value: tls.encode_to_vec() };
+    let socket = TransportSocket {
+        name: "envoy.transport_sockets.tls".into(),
+        config_type: Some(ConfigType::TypedConfig(any)),
+    };
+    Cluster { transport_socket: Some(socket), ..eds_cluster(name) }
 }
 
 /// One locality with all of these addresses.
@@ -132,8 +176,27 @@ pub(crate) struct Backends {
 
 impl Backends {
     pub(crate) async fn start(name: &str, count: usize) -> Result<Self, BoxError> {
+        Self::start_command(Self::command(name, count)?).await
+    }
+
+    /// Backends that speak TLS.
+    pub(crate) async fn start_tls(
+        name: &str,
+        count: usize,
+        certificates: &Certificates,
+    ) -> Result<Self, BoxError> {
+        let mut command = Self::command(name, count)?;
+        command.args(certificates.backend_arguments());
+        Self::start_command(command).await
+    }
+
+    fn command(name: &str, count: usize) -> Result<Command, BoxError> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["backends", "--name", name, "--count", &count.to_string()]);
+        Ok(command)
+    }
+
+    async fn start_command(command: Command) -> Result<Self, BoxError> {
         let mut process = Process::start(command)?;
         let addresses = serde_json::from_value(process.hear().await?["addresses"].take())?;
         Ok(Self { process, addresses })

@@ -23,28 +23,44 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
 async fn one(round: &mut Round<'_>, contestant: Contestant, scene: &Scene) -> Result<(), BoxError> {
     let mut running = contestant.start(round.tools, scene).await?;
     running.first().await?;
-    // All connections are established and all code paths warm.
-    timed(&mut running, "calls", 128, 0.4).await?;
+    warm_up(&mut running).await?;
     for concurrency in CONCURRENCIES {
-        let (answer, cpu) = timed(&mut running, "calls", concurrency, round.seconds).await?;
-        let number = |name: &str| answer[name].as_f64().ok_or_else(|| format!("no {name} in {answer}"));
-        let rpcs = number("rpcs")?;
-        if number("failed")? > 0.0 {
-            return Err(format!("RPCs failed: {answer}").into());
-        }
-        let mut add = |what: &str, unit, value| {
-            round.results.add(&format!("calls/{concurrency:03}/{what}"), unit, contestant, value);
-        };
-        add("rps", "RPC/s", rpcs / number("seconds")?);
-        add("cpu", "us/RPC", cpu / rpcs * 1e6);
-        add("p50", "us", number("p50_us")?);
-        add("p99", "us", number("p99_us")?);
+        unary(round, contestant, &mut running, "calls", concurrency).await?;
     }
     let (answer, cpu) = timed(&mut running, "stream", 4, round.seconds).await?;
     let number = |name: &str| answer[name].as_f64().ok_or_else(|| format!("no {name} in {answer}"));
     round.results.add("stream/mps", "messages/s", contestant, number("messages")? / number("seconds")?);
     round.results.add("stream/cpu", "us/message", contestant, cpu / number("messages")? * 1e6);
     running.end().await;
+    Ok(())
+}
+
+/// Makes calls until all connections are established and all code paths warm.
+pub(super) async fn warm_up(running: &mut Running) -> Result<(), BoxError> {
+    timed(running, "calls", 128, 0.4).await.map(drop)
+}
+
+/// Unary calls at one concurrency. The names of the results begin with `prefix` and the concurrency.
+pub(super) async fn unary(
+    round: &mut Round<'_>,
+    contestant: Contestant,
+    running: &mut Running,
+    prefix: &str,
+    concurrency: usize,
+) -> Result<(), BoxError> {
+    let (answer, cpu) = timed(running, "calls", concurrency, round.seconds).await?;
+    let number = |name: &str| answer[name].as_f64().ok_or_else(|| format!("no {name} in {answer}"));
+    let rpcs = number("rpcs")?;
+    if number("failed")? > 0.0 {
+        return Err(format!("RPCs failed: {answer}").into());
+    }
+    let mut add = |what: &str, unit, value| {
+        round.results.add(&format!("{prefix}/{concurrency:03}/{what}"), unit, contestant, value);
+    };
+    add("rps", "RPC/s", rpcs / number("seconds")?);
+    add("cpu", "us/RPC", cpu / rpcs * 1e6);
+    add("p50", "us", number("p50_us")?);
+    add("p99", "us", number("p99_us")?);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod failover;
 mod inner;
 mod memory;
 mod startup;
+mod tls;
 mod updates;
 
 use clap::ValueEnum;
@@ -18,6 +19,8 @@ use crate::service::BoxError;
 pub(crate) enum Group {
     /// Unary calls and streams: requests per second, CPU per RPC, latency.
     Calls,
+    /// Unary calls over TLS.
+    Tls,
     /// Picks, updates and memory from inside the process.
     Inner,
     /// The CPU time of a configuration update, from outside.
@@ -45,6 +48,7 @@ impl Group {
     pub(crate) async fn run(self, round: &mut Round<'_>) -> Result<(), BoxError> {
         match self {
             Self::Calls => calls::run(round).await,
+            Self::Tls => tls::run(round).await,
             Self::Inner => inner::run(round).await,
             Self::Updates => updates::run(round).await,
             Self::Memory => memory::run(round).await,

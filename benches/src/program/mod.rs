@@ -8,6 +8,7 @@ mod load;
 mod streams;
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde::Deserialize;
@@ -30,6 +31,9 @@ pub(crate) struct ProgramArgs {
     /// The keepalive interval and timeout in milliseconds, where the stack supports it.
     #[arg(long)]
     keepalive_ms: Option<u64>,
+    /// Connects over TLS, with the roots of this PEM file; for stacks without xDS.
+    #[arg(long)]
+    ca_file: Option<PathBuf>,
 }
 
 /// A line of standard input.
@@ -48,10 +52,11 @@ enum Command {
 /// Runs until standard input ends.
 pub(crate) async fn run(args: ProgramArgs) -> Result<(), BoxError> {
     let addresses: Vec<String> = args.target.split(',').map(str::to_owned).collect();
+    let ca = args.ca_file.as_deref();
     match args.stack {
-        Stack::BareHyper => serve(async || stacks::BareHyper::connect(&addresses).await).await,
-        Stack::TonicChannel => serve(async || stacks::single(&addresses)).await,
-        Stack::BalanceList => serve(async || stacks::balanced(&addresses)).await,
+        Stack::BareHyper => serve(async || stacks::BareHyper::connect(&addresses, ca).await).await,
+        Stack::TonicChannel => serve(async || stacks::single(&addresses, ca)).await,
+        Stack::BalanceList => serve(async || stacks::balanced(&addresses, ca)).await,
         Stack::TonicXds => tonic_xds(&args.target).await,
         Stack::Proxyless => serve(async || proxyless_channel(&args)).await,
     }

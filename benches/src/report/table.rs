@@ -14,7 +14,7 @@ struct Table {
     baseline: Option<Contestant>,
 }
 
-const TABLES: [Table; 10] = [
+const TABLES: [Table; 12] = [
     Table { title: "Unary calls, 1 at a time", prefix: "calls/001/", baseline: Some(Contestant::BareHyper) },
     Table {
         title: "Unary calls, 16 concurrent",
@@ -24,6 +24,16 @@ const TABLES: [Table; 10] = [
     Table {
         title: "Unary calls, 128 concurrent",
         prefix: "calls/128/",
+        baseline: Some(Contestant::BareHyper),
+    },
+    Table {
+        title: "Unary calls over TLS, 1 at a time",
+        prefix: "tls/001/",
+        baseline: Some(Contestant::BareHyper),
+    },
+    Table {
+        title: "Unary calls over TLS, 128 concurrent",
+        prefix: "tls/128/",
         baseline: Some(Contestant::BareHyper),
     },
     Table {

@@ -36,6 +36,11 @@ const TARGETS: &[Target] = &[
         Ratio("calls/128/cpu", Proxyless, BareHyper),
     ),
     target(
+        "CPU per RPC over TLS / bare hyper, 128 concurrent",
+        AtMost(1.0),
+        Ratio("tls/128/cpu", Proxyless, BareHyper),
+    ),
+    target(
         "requests/s / tonic-xds, 128 concurrent",
         AtLeast(1.5),
         Ratio("calls/128/rps", Proxyless, TonicXds),

@@ -1,21 +1,26 @@
 //! The channels of tonic itself.
 
-use tonic::transport::{Channel, Endpoint};
+use std::path::Path;
+
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 use crate::service::BoxError;
 
-/// One channel to the first address.
-pub(crate) fn single(addresses: &[String]) -> Result<Channel, BoxError> {
+/// One channel to the first address; over TLS if there is a file with roots.
+pub(crate) fn single(addresses: &[String], ca: Option<&Path>) -> Result<Channel, BoxError> {
     let first = addresses.first().ok_or("no address")?;
-    Ok(endpoint(first)?.connect_lazy())
+    Ok(endpoint(first, ca)?.connect_lazy())
 }
 
-/// A channel over all addresses.
-pub(crate) fn balanced(addresses: &[String]) -> Result<Channel, BoxError> {
-    let endpoints = addresses.iter().map(|address| endpoint(address)).collect::<Result<Vec<_>, _>>()?;
+/// A channel over all addresses; over TLS if there is a file with roots.
+pub(crate) fn balanced(addresses: &[String], ca: Option<&Path>) -> Result<Channel, BoxError> {
+    let endpoints = addresses.iter().map(|address| endpoint(address, ca)).collect::<Result<Vec<_>, _>>()?;
     Ok(Channel::balance_list(endpoints.into_iter()))
 }
 
-fn endpoint(address: &str) -> Result<Endpoint, BoxError> {
-    Ok(Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true))
+fn endpoint(address: &str, ca: Option<&Path>) -> Result<Endpoint, BoxError> {
+    let endpoint = |scheme| Endpoint::from_shared(format!("{scheme}://{address}"));
+    let Some(ca) = ca else { return Ok(endpoint("http")?.tcp_nodelay(true)) };
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(std::fs::read(ca)?));
+    Ok(endpoint("https")?.tcp_nodelay(true).tls_config(tls)?)
 }
