@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::scene::LOOPBACK;
 use crate::service::BoxError;
 
-/// The certificate provider instance of [`Certificates::provider`].
+/// The certificate provider instance of [`Certificates::providers`].
 pub(super) const INSTANCE: &str = "certs";
 
 /// A certificate authority and the identity of the backends, in files; removed when dropped.
