@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
+use proxyless_testkit::tls::ServerTls;
 use proxyless_testkit::{Backend, ControlPlane, LoadReport};
 use tonic::Code;
 
+use super::certificates::{Certificates, Handshakes, Presented};
 use super::scenario::{Change, Scenario};
 
 /// Backends that live and die together.
@@ -48,6 +50,8 @@ pub(super) enum Condition {
     Down,
     /// Up, but fails all RPCs.
     Failing,
+    /// Up, but with the certificate of another service.
+    WrongIdentity,
 }
 
 impl Condition {
@@ -57,6 +61,7 @@ impl Condition {
             Self::Up => None,
             Self::Down => Some("down"),
             Self::Failing => Some("failing"),
+            Self::WrongIdentity => Some("wrong identity"),
         }
     }
 }
@@ -70,16 +75,37 @@ pub(super) struct Mesh {
     members: Vec<Member>,
     /// In the same order as `members`.
     backends: Vec<Backend>,
+    tls: Option<Tls>,
+}
+
+/// The TLS of a mesh.
+struct Tls {
+    certificates: Certificates,
+    /// Those of the backends, in the same order.
+    servers: Vec<ServerTls>,
 }
 
 impl Mesh {
     pub(super) async fn start(scenario: &Scenario) -> io::Result<Self> {
-        let control_plane = ControlPlane::start().await?;
-        let mut mesh = Self { control_plane, members: Vec::new(), backends: Vec::new() };
+        let mut control_plane = ControlPlane::start().await?;
+        let mut tls = None;
+        if let Some(server_id) = scenario.server_id {
+            let certificates = Certificates::new(server_id)?;
+            let plane_tls = certificates.control_plane_tls(control_plane.address());
+            control_plane = control_plane.with_tls(&plane_tls);
+            tls = Some(Tls { certificates, servers: Vec::new() });
+        }
+        let mut mesh = Self { control_plane, members: Vec::new(), backends: Vec::new(), tls };
         for group in scenario.groups.iter().copied() {
             for number in 1..=group.size {
                 let name = if group.size == 1 { group.name.into() } else { format!("{group}-{number}") };
-                mesh.backends.push(Backend::start(&name).await?);
+                let mut backend = Backend::start(&name).await?;
+                if let Some(Tls { certificates, servers }) = &mut mesh.tls {
+                    let tls = certificates.backend_tls();
+                    backend = backend.with_tls(&tls);
+                    servers.push(tls);
+                }
+                mesh.backends.push(backend);
                 mesh.members.push(Member { name, group, condition: Condition::Up });
             }
         }
@@ -89,7 +115,33 @@ impl Mesh {
 
     /// The bootstrap for clients of the control plane.
     pub(super) fn bootstrap_json(&self) -> String {
-        self.control_plane.bootstrap_json()
+        match &self.tls {
+            Some(tls) => tls.certificates.bootstrap_json(&self.control_plane),
+            None => self.control_plane.bootstrap_json(),
+        }
+    }
+
+    /// Ends connections to these groups that have an old certificate of the client, and returns whether none was found.
+    pub(super) fn renew_connections(&self, groups: &[Group]) -> bool {
+        let outdated = self.outdated(groups);
+        outdated.iter().for_each(|backend| backend.goaway());
+        outdated.is_empty()
+    }
+
+    /// The handshakes of all backends, if the mesh has TLS. `groups` are those that were to get RPCs last.
+    pub(super) fn handshakes(&self, groups: &[Group]) -> Option<Handshakes> {
+        self.tls.as_ref().map(|_| Handshakes {
+            connections: self.backends.iter().map(Backend::connections_accepted).sum(),
+            refused: self.backends.iter().map(|backend| backend.handshake_errors().len()).sum(),
+            outdated: self.outdated(groups).iter().map(|backend| backend.name().to_owned()).collect(),
+        })
+    }
+
+    /// The backends of these groups whose last RPC did not come with the client's current certificate.
+    fn outdated(&self, groups: &[Group]) -> Vec<&Backend> {
+        let Some(tls) = &self.tls else { return Vec::new() };
+        let all = groups.iter().flat_map(|group| self.of(*group));
+        all.filter(|backend| !tls.certificates.are_current_at(backend)).collect()
     }
 
     pub(super) fn members(&self) -> &[Member] {
@@ -133,6 +185,17 @@ impl Mesh {
                     member.condition = Condition::Up;
                 }
             }
+            Change::RotateCertificates => {
+                let Some(tls) = &mut self.tls else { return Err(no_tls()) };
+                tls.certificates.rotate_client()?;
+                for server in &tls.servers {
+                    server.set_identity(&tls.certificates.issue(Presented::Own));
+                }
+            }
+            Change::Impersonate(group) => {
+                self.present(*group, Presented::Foreign, Condition::WrongIdentity)?;
+            }
+            Change::Identify(group) => self.present(*group, Presented::Own, Condition::Up)?,
             Change::Set(resources) => self.control_plane.set_all(resources(self)),
         }
         Ok(())
@@ -141,4 +204,21 @@ impl Mesh {
     fn of_mut(&mut self, group: Group) -> impl Iterator<Item = (&mut Member, &Backend)> {
         self.members.iter_mut().zip(&self.backends).filter(move |(member, _)| member.group == group)
     }
+
+    /// The backends of a group get other certificates, and end their connections.
+    fn present(&mut self, group: Group, presented: Presented, condition: Condition) -> io::Result<()> {
+        let Some(Tls { certificates, servers }) = &self.tls else { return Err(no_tls()) };
+        for ((member, backend), server) in self.members.iter_mut().zip(&self.backends).zip(servers) {
+            if member.group == group {
+                server.set_identity(&certificates.issue(presented));
+                backend.goaway();
+                member.condition = condition;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_tls() -> io::Error {
+    io::Error::other("the scenario has no TLS, but changes certificates")
 }

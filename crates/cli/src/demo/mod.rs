@@ -1,5 +1,6 @@
 //! `proxyless demo`: a mesh changes while RPCs run, and RPCs move.
 
+mod certificates;
 mod load;
 mod mesh;
 mod reports;
@@ -89,7 +90,11 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
     let Stage { mesh, load, channel, .. } = stage;
     let samples = load.stop().await;
     let reports = Reports::collect(scenario.reported, &mesh, &channel, &samples).await;
-    let summary = Summary::new(scenario.phases, &played, mesh.members(), &samples).with_reports(reports);
+    let last = played.len().checked_sub(1).and_then(|at| scenario.phases.get(at));
+    let handshakes = mesh.handshakes(last.map_or(&[], |phase| phase.expect));
+    let summary = Summary::new(scenario.phases, &played, mesh.members(), &samples)
+        .with_reports(reports)
+        .with_handshakes(handshakes);
     println!("{summary}");
     Ok(if summary.problems().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -131,6 +136,7 @@ impl Stage {
                 view.draw(&Frame { title: phase.title, state, members, samples, now, plan });
                 (now, load::settled_in(phase.expect, members, samples, begin, now))
             });
+            let settled = self.mesh.renew_connections(phase.expect) && settled;
             if settled && end >= begin + length {
                 return Ok(Ending::Settled(Played { begin, end }));
             }

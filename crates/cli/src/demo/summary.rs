@@ -11,6 +11,7 @@ use tonic::Code;
 
 use crate::text::safe;
 
+use super::certificates::Handshakes;
 use super::load::{Outcome, Sample, between, settled_in};
 use super::mesh::{Group, Member, names};
 use super::reports::{HEADER, Reports};
@@ -35,6 +36,7 @@ pub(super) struct Summary {
     span: Duration,
     sessions: Vec<Session>,
     reports: Option<Reports>,
+    handshakes: Option<Handshakes>,
     problems: Vec<String>,
 }
 
@@ -83,6 +85,7 @@ impl Summary {
             span,
             sessions: sessions(samples),
             reports: None,
+            handshakes: None,
             problems,
         }
     }
@@ -91,6 +94,13 @@ impl Summary {
     pub(super) fn with_reports(mut self, reports: Reports) -> Self {
         self.problems.extend(reports.problems());
         self.reports = Some(reports);
+        self
+    }
+
+    /// Adds the handshakes of a mesh with TLS, with their problems.
+    pub(super) fn with_handshakes(mut self, handshakes: Option<Handshakes>) -> Self {
+        self.problems.extend(handshakes.iter().flat_map(Handshakes::problems));
+        self.handshakes = handshakes;
         self
     }
 
@@ -218,6 +228,9 @@ impl fmt::Display for Summary {
         }
         for session in &self.sessions {
             writeln!(f, "session      {session}")?;
+        }
+        if let Some(handshakes) = &self.handshakes {
+            writeln!(f, "TLS          {handshakes}")?;
         }
         if let Some(reports) = &self.reports {
             writeln!(f, "\n{HEADER}\n{reports}")?;

@@ -20,6 +20,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     seconds: 20,
     // A99-13
     gates: |gates| gates.aggregate_cluster_resource = true,
+    server_id: None,
     groups: &[EU, US, DNS],
     // A37-32: the DNS cluster has no locality.
     reported: &[

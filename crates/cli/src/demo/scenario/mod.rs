@@ -2,6 +2,7 @@
 //! add one, add a file and an entry in [`ScenarioName`].
 
 mod failover;
+mod mtls;
 mod outlier;
 mod regions;
 mod sessions;
@@ -22,6 +23,8 @@ pub(crate) enum ScenarioName {
     Sessions,
     /// One backend starts to fail, is ejected, recovers and comes back
     Outlier,
+    /// Mutual TLS: certificates rotate under load, backends present a wrong identity, and RPCs go elsewhere
+    Mtls,
 }
 
 impl ScenarioName {
@@ -31,6 +34,7 @@ impl ScenarioName {
             Self::Regions => &regions::SCENARIO,
             Self::Sessions => &sessions::SCENARIO,
             Self::Outlier => &outlier::SCENARIO,
+            Self::Mtls => &mtls::SCENARIO,
         }
     }
 }
@@ -42,6 +46,8 @@ pub(super) struct Scenario {
     pub(super) seconds: u64,
     /// Opens the required feature gates.
     pub(super) gates: fn(&mut Gates),
+    /// The SPIFFE id of all backends, if connections have mTLS.
+    pub(super) server_id: Option<&'static str>,
     pub(super) groups: &'static [Group],
     /// The localities that report load.
     pub(super) reported: &'static [Reported],
@@ -85,6 +91,12 @@ pub(super) enum Change {
     /// The group fails all RPCs from now on.
     Fail(Group),
     Recover(Group),
+    /// The client and all backends get new certificates.
+    RotateCertificates,
+    /// The group presents certificates of another service.
+    Impersonate(Group),
+    /// The group presents certificates of its own again.
+    Identify(Group),
     /// The control plane sends new resources.
     Set(fn(&Mesh) -> Vec<Resource>),
 }
@@ -113,8 +125,12 @@ mod tests {
                 assert!(phase.title.len() <= 40, "{} is too long for the summary", phase.title);
                 assert!(phase.via.iter().chain(phase.expect).all(|group| groups.contains(group)));
             }
-            // A phase that expects the current state would show nothing.
-            assert!(phases.windows(2).all(|two| two[0].expect != two[1].expect), "{name:?}");
+            // A phase that expects the current state would show nothing, unless connections change.
+            let rotates = |phase: &Phase| {
+                phase.acts.iter().any(|act| matches!(act, Act::Mesh(Change::RotateCertificates)))
+            };
+            let shows = |two: &[Phase]| two[0].expect != two[1].expect || rotates(&two[1]);
+            assert!(phases.windows(2).all(shows), "{name:?}");
         }
     }
 }

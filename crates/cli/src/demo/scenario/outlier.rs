@@ -25,6 +25,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     target: "xds:///shop",
     seconds: 12,
     gates: |_| {},
+    server_id: None,
     groups: &[GOOD, FLAKY],
     reported: &[Reported { cluster: "shop", zone: "zone", groups: &[GOOD, FLAKY] }],
     resources,

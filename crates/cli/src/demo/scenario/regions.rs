@@ -15,6 +15,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     target: "xds:///shop",
     seconds: 20,
     gates: |_| {},
+    server_id: None,
     groups: &[NEAR, FAR],
     reported: &[
         Reported { cluster: "shop", zone: NEAR.name, groups: &[NEAR] },

@@ -17,6 +17,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     target: "xds:///shop",
     seconds: 12,
     gates: |_| {},
+    server_id: None,
     groups: &[OLD, NEW],
     reported: &[
         Reported { cluster: "shop", zone: OLD.name, groups: &[OLD] },
