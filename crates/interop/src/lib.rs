@@ -2,7 +2,8 @@
 //! `xds-interop-server`, with their parts here for tests.
 //!
 //! The client sends a steady stream of RPCs and counts their outcomes; the server answers them, and misbehaves if the
-//! `rpc-behavior` header of a request says so.
+//! `rpc-behavior` header of a request says so. `--secure_mode` of the client is xDS credentials with a plaintext fallback;
+//! that of the server is TLS by certificate files ([`server`]).
 
 #![forbid(unsafe_code)]
 

@@ -15,7 +15,7 @@ async fn main() -> ExitCode {
     let flags = ServerFlags::parse();
     let served = match server::start(&flags).await {
         Ok(serving) => serving.await.map_err(|error| error.to_string()),
-        Err(error) => Err(format!("cannot listen: {error}")),
+        Err(error) => Err(error.to_string()),
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,8 @@
 //! The command line of the server.
 
+use std::path::PathBuf;
+
+use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, ValueEnum};
 
 use crate::flags::OnlyFalse;
@@ -23,10 +26,23 @@ pub struct ServerFlags {
     /// The addresses to bind
     #[arg(long, value_enum, ignore_case = true, default_value_t = AddressType::Ipv4Ipv6)]
     pub address_type: AddressType,
-    /// Use xDS server credentials (not supported)
+    /// Serve TestService with TLS, by the certificates of the bootstrap or of the flags below; --maintenance_port stays
+    /// plaintext
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
-        action = ArgAction::Set, value_parser = OnlyFalse)]
+        action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub secure_mode: bool,
+    /// The certificate provider instance of the bootstrap to use; by default the only one with a certificate
+    #[arg(long)]
+    pub certificate_provider: Option<String>,
+    /// The server's certificate chain as PEM, instead of a certificate provider instance
+    #[arg(long)]
+    pub certificate_file: Option<PathBuf>,
+    /// The private key of --certificate_file as PEM
+    #[arg(long)]
+    pub private_key_file: Option<PathBuf>,
+    /// The authorities of clients as PEM, beside --certificate_file: clients then need a certificate
+    #[arg(long)]
+    pub ca_certificate_file: Option<PathBuf>,
     /// The load reporting mode; only NONE is supported
     #[arg(long, value_enum, ignore_case = true, default_value_t = MetricsMode::None)]
     pub metrics_mode: MetricsMode,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use proxyless_testkit::Backend;
+use proxyless_testkit::tls::{Authority, CertificateFolder, Leaf};
 use tokio_stream::StreamExt;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
@@ -214,11 +215,86 @@ async fn custom_metadata_is_echoed() {
 #[test]
 fn unsupported_flags_are_named() {
     let refusal = |flag: &str| ServerFlags::try_parse_from(["server", flag]).unwrap_err().to_string();
-    assert!(refusal("--secure_mode=true").contains("--secure_mode=true is not supported"));
+    let csm = refusal("--enable_csm_observability=true");
+    assert!(csm.contains("--enable_csm_observability=true is not supported"), "{csm}");
     assert!(refusal("--address_type=IPV5").contains("IPV4_IPV6"));
     assert!(refusal("--metrics_mode=IN_BAND").contains("NONE"));
     let flags = ServerFlags::try_parse_from(["server", "--address_type=IPV4", "--server_id", "me"]).unwrap();
     assert_eq!((flags.address_type, flags.server_id.as_str()), (AddressType::Ipv4, "me"));
+}
+
+fn refusal(arguments: &[&str], bootstrap: &str) -> String {
+    let arguments = [&["server"], arguments].concat();
+    let flags = ServerFlags::try_parse_from(arguments).unwrap();
+    Security::from_flags(&flags, || Bootstrap::from_json(bootstrap)).unwrap_err().to_string()
+}
+
+#[test]
+fn secure_mode_names_all_problems_of_the_flags() {
+    let insecure = refusal(&["--certificate_file=a", "--certificate_provider=b"], "{}");
+    assert_eq!(
+        insecure,
+        "--certificate_file requires --secure_mode=true; --certificate_provider requires --secure_mode=true"
+    );
+    let port = "--secure_mode=true requires a --maintenance_port other than --port";
+    assert_eq!(refusal(&["--secure_mode=true"], "{}"), port);
+    let both =
+        refusal(&["--secure_mode", "--port=1", "--maintenance_port=1", "--ca_certificate_file=c"], "{}");
+    let pair = "is missing: --certificate_file and --private_key_file belong together";
+    assert_eq!(both, format!("{port}; --certificate_file {pair}; --private_key_file {pair}"));
+    let mixed = ["--secure_mode", "--maintenance_port=1", "--certificate_provider=x", "--certificate_file=a"];
+    assert_eq!(refusal(&mixed, "{}"), "--certificate_file and --certificate_provider exclude each other");
+}
+
+#[test]
+fn secure_mode_names_the_problem_of_the_bootstrap() {
+    let bootstrap = |providers: serde_json::Value| {
+        let server = serde_json::json!({"server_uri": "a:1", "channel_creds": [{"type": "insecure"}]});
+        serde_json::json!({"xds_servers": [server], "certificate_providers": providers}).to_string()
+    };
+    let identity = serde_json::json!({"plugin_name": "file_watcher",
+        "config": {"certificate_file": "/none/c", "private_key_file": "/none/k"}});
+    let roots =
+        serde_json::json!({"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/none/r"}});
+    let secure = ["--secure_mode=true", "--maintenance_port=1"];
+    let named = ["--secure_mode=true", "--maintenance_port=1", "--certificate_provider=x"];
+
+    assert!(refusal(&secure, "{ nonsense").contains("JSON"), "{}", refusal(&secure, "{ nonsense"));
+    let none = refusal(&secure, &bootstrap(serde_json::json!({"r": roots})));
+    assert!(none.contains("requires a file_watcher with certificate_file"), "{none}");
+    let several = refusal(&secure, &bootstrap(serde_json::json!({"a": identity, "b": identity})));
+    assert!(several.contains("(a, b): --certificate_provider must name one"), "{several}");
+    let unknown = refusal(&named, &bootstrap(serde_json::json!({"a": identity})));
+    assert!(unknown.contains(r#"has no instance "x""#), "{unknown}");
+    let other = refusal(&named, &bootstrap(serde_json::json!({"x": {"plugin_name": "vault", "config": {}}})));
+    assert!(other.contains("only file_watcher is supported"), "{other}");
+    let useless = refusal(&named, &bootstrap(serde_json::json!({"x": roots})));
+    assert!(useless.contains("has no certificate_file"), "{useless}");
+    let missing = refusal(&secure, &bootstrap(serde_json::json!({"a": identity})));
+    assert!(missing.starts_with("/none/c: "), "{missing}");
+}
+
+#[test]
+fn a_key_of_another_certificate_and_empty_files_are_refused() {
+    let ca = Authority::new("ca");
+    let folder = CertificateFolder::new().unwrap();
+    folder.write_identity(&ca.issue(Leaf::new("a"))).unwrap();
+    folder.write(&folder.private_key_file(), &ca.issue(Leaf::new("b")).key_pem()).unwrap();
+    folder.write(&folder.ca_file(), "").unwrap();
+    let [certificate, key, roots] = [folder.certificate_file(), folder.private_key_file(), folder.ca_file()]
+        .map(|path| path.display().to_string());
+    let flags = [
+        "--secure_mode".to_owned(),
+        "--maintenance_port=1".to_owned(),
+        format!("--certificate_file={certificate}"),
+        format!("--private_key_file={key}"),
+        format!("--ca_certificate_file={roots}"),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mismatch = refusal(&flags[..4], "{}");
+    assert!(mismatch.starts_with(&format!("{certificate} and {key}: ")), "{mismatch}");
+    let empty = refusal(&flags, "{}");
+    assert_eq!(empty, format!("{roots}: has no certificates in PEM"));
 }
 
 #[tokio::test]
