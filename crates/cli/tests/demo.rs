@@ -1,6 +1,7 @@
 //! The demo as a program.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Command, Stdio};
 
 fn demo(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_proxyless")).arg("demo").args(arguments).output().unwrap();
@@ -96,6 +97,46 @@ fn a50_a_backend_that_fails_is_ejected_and_comes_back() {
     assert!(failed.contains('!') && failed.rfind('!') < Some(back), "it fails until it is ejected: {text}");
     let (gap, back) = longest_gap(good);
     assert!(back - gap < 20, "the others go on: {text}");
+}
+
+#[test]
+fn a29_certificates_rotate_and_backends_with_a_wrong_identity_lose_their_rpcs() {
+    let program = env!("CARGO_BIN_EXE_proxyless");
+    let mut demo = Command::new(program)
+        .args(["demo", "--scenario=mtls", "--duration=1", "--rate=100"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(demo.stdout.take().unwrap());
+    // The tree, when RPCs of the first phase have been answered.
+    let (mut text, mut tree) = (String::new(), String::new());
+    while output.read_line(&mut text).unwrap() > 0 && tree.is_empty() {
+        if text.lines().last().is_some_and(|line| line.contains("READY")) {
+            let address = text.lines().next().and_then(|line| line.split_whitespace().last()).unwrap();
+            let status = Command::new(program).args(["status", "--tree", address]).output().unwrap();
+            tree = String::from_utf8(status.stdout).unwrap();
+        }
+    }
+    output.read_to_string(&mut text).unwrap();
+    assert_eq!(demo.wait().unwrap().code(), Some(0), "{text}");
+    assert_contains(&tree, &[r#"TLSv1.3 URI "spiffe://demo.example/shop""#]);
+    assert_contains(&text, &["== all certificates rotate ==", "odd 0/s (wrong identity)", " 0 failed)"]);
+
+    let tls = text.lines().find_map(|line| line.strip_prefix("TLS ")).unwrap_or_else(|| panic!("{text}"));
+    let numbers: Vec<usize> = tls.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [connections, refused] = numbers[..] else { panic!("{tls}") };
+    // The three backends of the first priority are refused. Before that they are connected twice: the certificates rotate.
+    assert!(refused >= 3 && connections - refused >= 6, "{text}");
+    let rows: Vec<String> = text.lines().filter(|line| line.starts_with("timeline")).map(cells).collect();
+    let [near, odd, far, failed] = &rows[..] else { panic!("{text}") };
+    assert!(failed.trim().is_empty(), "{text}");
+    let ((odd_gone, _), (near_gone, near_back)) = (longest_gap(odd), longest_gap(near));
+    assert!(odd_gone < near_gone, "the other endpoints go on: {text}");
+    let far_at = far.find('f').unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        (near_gone.saturating_sub(1)..near_back).contains(&far_at),
+        "the next priority takes over: {text}"
+    );
 }
 
 /// Where the longest row of empty cells begins and ends.

@@ -134,3 +134,18 @@ fn failures_of_the_phases_add_up_to_those_of_the_summary() {
     assert_eq!(summary.moves.iter().map(|m| m.failed).collect::<Vec<_>>(), [0, 3, 2]);
     assert!(summary.to_string().contains("5 failed"), "{summary}");
 }
+
+#[test]
+fn a_backend_without_the_last_certificate_is_a_problem() {
+    let good = || summary(&[(0, 2000, "a-1"), (2000, 4000, "c-1"), (4000, 6000, "a-1")]);
+    let handshakes = |outdated: &[&str]| {
+        let outdated = outdated.iter().map(ToString::to_string).collect();
+        Some(Handshakes { connections: 9, refused: 2, outdated })
+    };
+    let rotated = good().with_handshakes(handshakes(&[]));
+    assert_eq!(rotated.problems(), [""; 0]);
+    let line = "TLS          9 connections to backends, 2 of them refused in the handshake";
+    assert!(rotated.to_string().contains(line), "{rotated}");
+    let outdated = good().with_handshakes(handshakes(&["a-1"]));
+    assert_eq!(outdated.problems(), ["TLS: a-1 was never reached with the client's last certificate"]);
+}
