@@ -121,11 +121,11 @@ impl Mesh {
         }
     }
 
-    /// Ends connections to these groups that have an old certificate of the client, and returns whether none was found.
+    /// Ends the connections of one backend of these groups that has an old certificate of the client, and returns whether
+    /// there was none. One after the other, as in a rolling restart, so that others take the RPCs meanwhile.
     pub(super) fn renew_connections(&self, groups: &[Group]) -> bool {
         let outdated = self.outdated(groups);
-        outdated.iter().for_each(|backend| backend.goaway());
-        outdated.is_empty()
+        outdated.first().inspect(|backend| backend.goaway()).is_none()
     }
 
     /// The handshakes of all backends, if the mesh has TLS. `groups` are those that were to get RPCs last.
