@@ -176,7 +176,12 @@ struct Current {
 }
 
 impl ServerCertificates {
-    fn new(identity: IdentityFiles, ca: Option<PathBuf>, refresh_interval: Duration) -> Result<Self, String> {
+    /// Reads the files for the first time.
+    pub(super) fn new(
+        identity: IdentityFiles,
+        ca: Option<PathBuf>,
+        refresh_interval: Duration,
+    ) -> Result<Self, String> {
         let config = configure(&identity, ca.as_deref())?;
         let current = Mutex::new(Current { config: Arc::new(config), read_at: Instant::now() });
         Ok(Self { identity, ca, refresh_interval, current })
@@ -197,7 +202,7 @@ impl ServerCertificates {
     }
 
     /// The configuration for a new connection. Blocks if the files are to be read again.
-    fn latest(&self) -> Arc<ServerConfig> {
+    pub(super) fn latest(&self) -> Arc<ServerConfig> {
         // Only complete values are stored, even if a holder panicked.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.read_at.elapsed() >= self.refresh_interval {

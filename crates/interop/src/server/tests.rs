@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use clap::Parser;
+use proxyless::bootstrap::IdentityFiles;
 use proxyless_testkit::Backend;
 use proxyless_testkit::tls::{Authority, CertificateFolder, Leaf};
 use tokio_stream::StreamExt;
@@ -14,6 +15,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::behavior::{Behavior, requested};
+use super::security::ServerCertificates;
 use super::*;
 use crate::proto::test_service_client::TestServiceClient;
 use crate::proto::xds_update_health_service_client::XdsUpdateHealthServiceClient;
@@ -295,6 +297,24 @@ fn a_key_of_another_certificate_and_empty_files_are_refused() {
     assert!(mismatch.starts_with(&format!("{certificate} and {key}: ")), "{mismatch}");
     let empty = refusal(&flags, "{}");
     assert_eq!(empty, format!("{roots}: has no certificates in PEM"));
+}
+
+#[test]
+fn files_are_read_again_and_a_half_written_pair_keeps_the_previous_one() {
+    let ca = Authority::new("ca");
+    let folder = CertificateFolder::new().unwrap();
+    folder.write_identity(&ca.issue(Leaf::new("a"))).unwrap();
+    let files = IdentityFiles {
+        certificate_file: folder.certificate_file(),
+        private_key_file: folder.private_key_file(),
+    };
+    let certificates = ServerCertificates::new(files, None, Duration::ZERO).unwrap();
+    let first = certificates.latest();
+    let second = ca.issue(Leaf::new("b"));
+    folder.write(&folder.private_key_file(), &second.key_pem()).unwrap();
+    assert!(Arc::ptr_eq(&first, &certificates.latest()));
+    folder.write(&folder.certificate_file(), &second.chain_pem()).unwrap();
+    assert!(!Arc::ptr_eq(&first, &certificates.latest()));
 }
 
 #[tokio::test]
