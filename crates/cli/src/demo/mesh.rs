@@ -1,5 +1,6 @@
 //! The control plane and the backends of the demo.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -76,6 +77,8 @@ pub(super) struct Mesh {
     /// In the same order as `members`.
     backends: Vec<Backend>,
     tls: Option<Tls>,
+    /// The client's end of the last connection that was ended because of its certificate.
+    ended: Option<SocketAddr>,
 }
 
 /// The TLS of a mesh.
@@ -95,7 +98,7 @@ impl Mesh {
             control_plane = control_plane.with_tls(&plane_tls);
             tls = Some(Tls { certificates, servers: Vec::new() });
         }
-        let mut mesh = Self { control_plane, members: Vec::new(), backends: Vec::new(), tls };
+        let mut mesh = Self { control_plane, members: Vec::new(), backends: Vec::new(), tls, ended: None };
         for group in scenario.groups.iter().copied() {
             for number in 1..=group.size {
                 let name = if group.size == 1 { group.name.into() } else { format!("{group}-{number}") };
@@ -121,11 +124,18 @@ impl Mesh {
         }
     }
 
-    /// Ends the connections of one backend of these groups that has an old certificate of the client, and returns whether
+    /// Ends the connection of one backend of these groups that has an old certificate of the client, and returns whether
     /// there was none. One after the other, as in a rolling restart, so that others take the RPCs meanwhile.
-    pub(super) fn renew_connections(&self, groups: &[Group]) -> bool {
+    pub(super) fn renew_connections(&mut self, groups: &[Group]) -> bool {
         let outdated = self.outdated(groups);
-        outdated.first().inspect(|backend| backend.goaway()).is_none()
+        let Some(backend) = outdated.first() else { return true };
+        // A connection that has not had an RPC yet may not be established: its end would be a failed attempt to connect.
+        let last = backend.calls().last().map(|call| call.peer());
+        if last.is_some() && last != self.ended {
+            backend.goaway();
+            self.ended = last;
+        }
+        false
     }
 
     /// The handshakes of all backends, if the mesh has TLS. `groups` are those that were to get RPCs last.
