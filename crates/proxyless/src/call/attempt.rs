@@ -208,7 +208,9 @@ impl Call<'_> {
         };
         let peer = sent.ticket.target().address;
         self.last_error = grpc::Status::from_headers(headers).map(|status| format!("{peer}: {status}"));
-        sent.ticket.finish(code);
+        // A51: a backend that sheds load reports it, too.
+        let metrics = orca::metrics(&sent.ticket, headers);
+        sent.ticket.finish_with(code, metrics);
         AttemptOutcome::Retry(delay)
     }
 

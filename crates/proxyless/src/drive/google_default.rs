@@ -76,14 +76,13 @@ impl GoogleDefault {
 }
 
 /// The text of an error and its sources.
-fn reason(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    // The error of a JSON parser may quote a token.
-    while let Some(cause) = source.filter(|cause| !cause.is::<serde_json::Error>()) {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
+fn reason(error: &(dyn Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    // A JSON parser quotes values, which may be secrets, and the errors above it repeat its text.
+    if let Some(json) = chain.clone().find_map(|error| error.downcast_ref::<serde_json::Error>()) {
+        let (line, column) = (json.line(), json.column());
+        return format!("invalid JSON in the credentials or a response, at line {line} column {column}");
     }
-    text.chars().take(MAX_REASON_CHARS).collect()
+    let texts: Vec<_> = chain.map(ToString::to_string).collect();
+    texts.join(": ").chars().take(MAX_REASON_CHARS).collect()
 }

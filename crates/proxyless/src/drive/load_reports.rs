@@ -2,6 +2,7 @@
 //!
 //! The core says when it is opened and closed; this sends the request and passes the reports on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Authority;
@@ -11,6 +12,7 @@ use proxyless_balancer::tree::LoadEvent;
 use proxyless_sans_io::values::Code;
 use proxyless_transport::grpc::{self, MessageReader};
 use proxyless_xds::orca::{OrcaLoadReport, OrcaLoadReportRequest};
+use tokio::time::sleep;
 
 use super::connection::DataConnection;
 use crate::call::{RequestBody, backend_metrics};
@@ -20,6 +22,9 @@ const METHOD: &str = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics";
 
 /// The longest report that is read, which has room for thousands of named metrics.
 const MAX_REPORT: usize = 1 << 20;
+
+/// The shortest pause between two reports.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// The parts of the request that the connection does not know.
 #[derive(Clone, Debug)]
@@ -54,7 +59,10 @@ async fn read(
     while let Some(message) = reports.next().await? {
         let report = OrcaLoadReport::decode(message)
             .map_err(|error| grpc::Status::new(Code::Internal, format!("not a load report: {error}")))?;
-        event(LoadEvent::Report(std::sync::Arc::new(backend_metrics(report))));
+        event(LoadEvent::Report(Arc::new(backend_metrics(report))));
+        // A server that sends more often than requested is slowed down by flow control: its reports must not fill the
+        // channel's queue.
+        sleep((interval / 2).max(MIN_PAUSE)).await;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use proxyless_sans_io::Time;
 
 use super::ads_stream::AdsStream;
 use super::authorities::AuthorityId;
+use super::ids::ServerId;
 use super::messages::Any;
 use super::resource_state::{Received, ResourceState, Standing, Wait};
 use crate::resource::{Resource, ResourceType};
@@ -156,10 +157,15 @@ impl Cache {
         self.iter().any(|(_, _, state)| state.authority == authority && state.is_missing())
     }
 
-    /// Whether all watched resources of the type whose authority fits are cached.
-    pub(super) fn holds_all(&self, resource_type: ResourceType, fits: impl Fn(AuthorityId) -> bool) -> bool {
+    /// Whether all watched resources of the type whose authority fits are cached as this server sent them.
+    pub(super) fn holds_all(
+        &self,
+        resource_type: ResourceType,
+        server: ServerId,
+        fits: impl Fn(AuthorityId) -> bool,
+    ) -> bool {
         let held = |state: &ResourceState| {
-            !fits(state.authority) || state.data.is_some() || state.watchers.is_empty()
+            !fits(state.authority) || state.source() == Some(server) || state.watchers.is_empty()
         };
         self.types.get(&resource_type).is_some_and(|of_type| of_type.resources.values().all(held))
     }

@@ -421,7 +421,7 @@ impl XdsCore {
                 // A version implies that we hold its resources, and a server may leave out those that it believes we
                 // have. So a type of which a resource is missing starts a stream without a version.
                 let uses = |authority| use_of(authority) != Use::None;
-                if !stream.has_asked(resource_type) && !cache.holds_all(resource_type, uses) {
+                if !stream.has_asked(resource_type) && !cache.holds_all(resource_type, id, uses) {
                     server.versions.remove(&resource_type);
                 }
                 let version = server.versions.get(&resource_type).map_or("", |version| version);

@@ -45,7 +45,14 @@ impl Cluster {
 
     /// Forgets a store, and what it has counted. Returns whether no other is left.
     pub(super) fn withdraw(&mut self, store: &Arc<LoadStore>) -> bool {
-        self.stores.retain(|registered| !Arc::ptr_eq(&registered.store, store));
+        self.stores.retain(|registered| {
+            let is_other = !Arc::ptr_eq(&registered.store, store);
+            if !is_other {
+                // It may have counted for longer than the next server's interval.
+                registered.store.discard();
+            }
+            is_other
+        });
         self.stores.is_empty()
     }
 

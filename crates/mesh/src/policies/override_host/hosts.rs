@@ -184,6 +184,8 @@ impl Hosts {
             } else if host.own.is_none() && host.endpoint.is_some() && is_live(host, self.idle_timeout, now) {
                 // A75-41: a session used it within idle_timeout.
                 host.set_target(Some(subchannel.target()), cx);
+                // A51: its policy is gone, and with it the reader of its load reports.
+                cx.watch_load(&subchannel, None);
                 host.own = Some(subchannel);
                 self.owned.insert(id, address);
                 taken_over = true;

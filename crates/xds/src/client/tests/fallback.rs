@@ -232,6 +232,16 @@ fn a71_07_fallback_after_the_cache_was_complete_asks_for_everything() {
     assert_eq!(p.told(), ["1: fine"], "there is a server again");
     p.respond(1, EDS, "1", &[assignment("e", 2)]);
     assert_eq!(p.port("e"), 2);
+    // The first server's version says nothing about what the second one has sent: with it the server would be silent.
+    p.advance(Duration::from_secs(4));
+    p.up(0);
+    let of_first = |(server, request): &&(usize, _)| *server == 0 && is_eds(request);
+    let (_, request) = p.requests.iter().rev().find(of_first).unwrap();
+    assert_eq!(request.version_info, "");
+}
+
+fn is_eds(request: &DiscoveryRequest) -> bool {
+    ResourceType::from_type_url(&request.type_url) == Some(EDS)
 }
 
 #[test]
