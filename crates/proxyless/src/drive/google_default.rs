@@ -76,8 +76,9 @@ impl GoogleDefault {
 }
 
 /// The text of an error and its sources.
-fn reason(error: &(dyn Error + 'static)) -> String {
-    let chain = std::iter::successors(Some(error), |error| error.source());
+fn reason<'a>(error: &'a (dyn Error + 'static)) -> String {
+    let next = |error: &&'a (dyn Error + 'static)| (*error).source();
+    let chain = std::iter::successors(Some(error), next);
     // A JSON parser quotes values, which may be secrets, and the errors above it repeat its text.
     if let Some(json) = chain.clone().find_map(|error| error.downcast_ref::<serde_json::Error>()) {
         let (line, column) = (json.line(), json.column());
