@@ -49,7 +49,7 @@ pub enum Input {
         /// The store.
         store: Arc<LoadStore>,
     },
-    /// The load of the store is reported to another server from now on: what this one has not taken is left to that.
+    /// The load of the store is reported to another server from now on. What this one has not taken is dropped.
     Withdraw {
         /// The store.
         store: Arc<LoadStore>,

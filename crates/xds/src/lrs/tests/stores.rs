@@ -31,6 +31,23 @@ fn a_store_that_goes_while_its_stream_is_down_ends_the_attempts() {
     assert_eq!((harness.opened, harness.core.next_deadline()), (1, None));
 }
 
+/// The next server's interval starts at the move, so that what was counted before does not belong to it. Calls in
+/// flight are reported as issued, so that their ends match.
+#[test]
+fn a47_26_a_store_that_moves_to_another_server_starts_over() {
+    let store = store("c");
+    let load = load_of(&store);
+    let mut first = Harness::reporting(&[&store]);
+    load.started();
+    load.succeeded();
+    load.started();
+    first.input(Input::Withdraw { store: Arc::clone(&store) });
+    let mut second = Harness::reporting(&[&store]);
+    assert_eq!(second.next_only(), [1, 0, 0, 1]);
+    load.succeeded();
+    assert_eq!(second.next_only(), [0, 1, 0, 0]);
+}
+
 #[test]
 fn a_removed_store_leaves_its_last_numbers() {
     let store = store("c");
