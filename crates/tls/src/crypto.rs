@@ -25,7 +25,7 @@ pub fn crypto_provider() -> Result<Arc<CryptoProvider>, NoCryptoProvider> {
 ///
 /// # Errors
 ///
-/// If there is no cryptography.
+/// If no crypto provider is compiled in or installed.
 pub fn install_crypto_provider() -> Result<(), NoCryptoProvider> {
     let provider = crypto_provider()?;
     if CryptoProvider::get_default().is_none() {

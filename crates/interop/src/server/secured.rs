@@ -39,7 +39,7 @@ pub(super) async fn accept(
         let (certificates, connections) = (Arc::clone(&certificates), connections.clone());
         handshakes.spawn(async move {
             match certificates.accept(stream).await {
-                // The server has ended if there is no receiver.
+                // Without a receiver the server has ended.
                 Ok(stream) => drop(connections.send(Ok(SecuredStream(stream))).await),
                 Err(error) => tracing::info!(%error, "TLS handshake failed"),
             }

@@ -1,6 +1,6 @@
 //! `--secure_mode`: flags and a bootstrap in, TLS connections out.
 //!
-//! There is no xDS for servers here, so that no Listener resource names a certificate provider instance: the instance is
+//! xDS for servers is not supported, so no Listener resource names a certificate provider instance: the instance is
 //! that of `--certificate_provider`, or the only one of the bootstrap with a certificate. The certificates of clients are
 //! required if the instance, or the flags, have a CA.
 

@@ -72,7 +72,7 @@ pub enum UtilizationMetric {
 }
 
 impl UtilizationMetric {
-    /// The metric of this name; `None` if there is no such metric.
+    /// The metric of this name; `None` if the report lacks it.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         // A114-02: the first period ends the name of the map, so keys may contain others.
