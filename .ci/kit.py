@@ -12,6 +12,7 @@ FOLDER = ROOT / "conformance" / "scenarios"
 RULES = ROOT / "conformance" / "rules.toml"
 PAGE = ROOT / "docs" / "conformance-scenarios.md"
 CONFORMANCE = ROOT / "docs" / "conformance.md"
+README = ROOT / "conformance" / "README.md"
 RULE_ID = re.compile(r"^(A\d+|X)-\d+$")
 
 
@@ -143,6 +144,21 @@ def problems(rule_ids):
                       "nor in [texts]"
         if len(set(rules)) != len(rules):
             yield f"conformance/rules.toml: {id} names a rule twice"
+
+
+def readme_problems():
+    """Counts of conformance/README.md that are out of date."""
+    text, found = README.read_text(), scenarios()
+    groups = {}
+    for scenario in found.values():
+        groups[scenario.group] = groups.get(scenario.group, 0) + 1
+    said = {group: int(count) for group, count in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)}
+    for group in sorted(groups.keys() | said.keys()):
+        if groups.get(group) != said.get(group):
+            yield f"conformance/README.md: the group {group} has {groups.get(group, 0)} scenarios, " \
+                  f"the table says {said.get(group, 0)}"
+    if f"There are {len(found)} scenarios in {len(groups)} groups." not in text:
+        yield f"conformance/README.md does not say that there are {len(found)} scenarios in {len(groups)} groups"
 
 
 def page():
