@@ -30,6 +30,7 @@ mod load_streams;
 pub(crate) struct PoolKey {
     pub(crate) address: SocketAddr,
     pub(crate) security: Option<Arc<Security>>,
+    pub(crate) proxy: Option<Arc<SocketAddr>>,
 }
 
 /// A compact [`PoolKey`].
@@ -38,11 +39,13 @@ struct CompactKey {
     address: CompactAddress,
     /// The id of the security settings; 0 if there are none.
     security: u64,
+    proxy: Option<Arc<SocketAddr>>,
 }
 
 impl CompactKey {
-    fn new(address: SocketAddr, security: Option<&Security>) -> Self {
-        Self { address: address.into(), security: security.map_or(0, Security::id) }
+    fn new(address: SocketAddr, security: Option<&Security>, proxy: Option<&Arc<SocketAddr>>) -> Self {
+        let security = security.map_or(0, Security::id);
+        Self { address: address.into(), security, proxy: proxy.cloned() }
     }
 }
 
@@ -58,8 +61,8 @@ pub(crate) struct Pool {
     keepalive_interval: Option<Duration>,
     /// Boxed, because the leaves of the map are half empty.
     entries: BTreeMap<SubchannelId, Box<PoolEntry>>,
-    /// Connections are shared by address. Weight, locality, health and priority are not part of the key, so changing
-    /// them never reconnects.
+    /// Connections are shared by address, security and proxy. Weight, locality, health and priority are not part of
+    /// the key, so changing them never reconnects.
     by_key: BTreeMap<CompactKey, SubchannelId>,
     deadlines: BTreeSet<(Time, SubchannelId)>,
     /// Entries that lost their last owner during this input.
@@ -83,6 +86,7 @@ pub(crate) struct Pool {
 struct PoolEntry {
     core: SubchannelCore,
     security: Option<Arc<Security>>,
+    proxy: Option<Arc<SocketAddr>>,
     owners: Vec<HandleId>,
     deadline: Option<Time>,
 }
@@ -104,18 +108,18 @@ impl Pool {
 
     /// Adds `owner` to the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
     pub(crate) fn acquire(&mut self, key: PoolKey, owner: HandleId) -> (SubchannelId, Arc<ConnectionSlot>) {
-        let PoolKey { address, security } = key;
+        let PoolKey { address, security, proxy } = key;
         let next = &mut self.next_subchannel;
-        let subchannel =
-            *self.by_key.entry(CompactKey::new(address, security.as_deref())).or_insert_with(|| {
-                *next += 1;
-                SubchannelId(*next - 1)
-            });
+        let key = CompactKey::new(address, security.as_deref(), proxy.as_ref());
+        let subchannel = *self.by_key.entry(key).or_insert_with(|| {
+            *next += 1;
+            SubchannelId(*next - 1)
+        });
         let entry = self.entries.entry(subchannel).or_insert_with(|| {
             let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
             let core = SubchannelCore::new(address, Arc::clone(&self.backoff), slot);
             // Usually there is one owner.
-            Box::new(PoolEntry { core, security, owners: Vec::with_capacity(1), deadline: None })
+            Box::new(PoolEntry { core, security, proxy, owners: Vec::with_capacity(1), deadline: None })
         });
         entry.owners.push(owner);
         if !matches!(entry.core.phase(), Phase::Idle { .. }) {
@@ -301,12 +305,13 @@ impl Pool {
         for (attempt, Start { subchannel, timeout }) in std::mem::take(&mut self.starting) {
             if let Some(entry) = self.entries.get(&subchannel) {
                 let (address, keepalive_interval) = (entry.core.address(), self.keepalive_interval);
-                let security = entry.security.clone();
+                let (security, proxy) = (entry.security.clone(), entry.proxy.clone());
                 self.effects.push_back(TreeEffect::Connect {
                     subchannel,
                     attempt,
                     address,
                     security,
+                    proxy,
                     timeout,
                     keepalive_interval,
                 });
@@ -341,19 +346,21 @@ impl Pool {
 
     /// Describes all entries.
     pub(crate) fn describe(&self) -> Vec<SubchannelNode> {
-        let node = |subchannel: SubchannelId, PoolEntry { core, security, .. }: &PoolEntry| SubchannelNode {
-            subchannel,
-            attempt: match *core.phase() {
-                Phase::Ready { attempt, .. } => Some(attempt),
-                _ => None,
-            },
-            address: core.address(),
-            security: security.as_deref().map_or(0, Security::id),
-            state: core.state(),
-            error: core.error().map(|error| error.message.clone()),
-            calls: core.slot().calls().counts(),
-            calls_since_ready: core.calls_since_ready(),
-        };
+        let node =
+            |subchannel: SubchannelId, PoolEntry { core, security, proxy, .. }: &PoolEntry| SubchannelNode {
+                subchannel,
+                attempt: match *core.phase() {
+                    Phase::Ready { attempt, .. } => Some(attempt),
+                    _ => None,
+                },
+                address: core.address(),
+                security: security.as_deref().map_or(0, Security::id),
+                proxy: proxy.clone(),
+                state: core.state(),
+                error: core.error().map(|error| error.message.clone()),
+                calls: core.slot().calls().counts(),
+                calls_since_ready: core.calls_since_ready(),
+            };
         self.entries.iter().map(|(&subchannel, entry)| node(subchannel, entry)).collect()
     }
 
@@ -403,7 +410,8 @@ impl Pool {
         self.set_deadline(subchannel, None);
         let Some(entry) = self.entries.remove(&subchannel) else { return };
         self.load_streams.connection(subchannel, None);
-        self.by_key.remove(&CompactKey::new(entry.core.address(), entry.security.as_deref()));
+        let key = CompactKey::new(entry.core.address(), entry.security.as_deref(), entry.proxy.as_ref());
+        self.by_key.remove(&key);
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
         match *entry.core.phase() {

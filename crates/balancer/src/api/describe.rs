@@ -97,10 +97,13 @@ pub struct EndpointView {
     /// The error, if it is unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The proxy that its connections go through (gRFC A86), if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<SocketAddr>,
     /// How its connection is secured, if it is: the protocol and the server's certificate, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security: Option<String>,
-    /// The id of its security settings; with the address it identifies the subchannel. 0 if there are none.
+    /// The id of its security settings; with the address and the proxy it identifies the subchannel. 0 if there are none.
     #[doc(hidden)]
     #[serde(skip)]
     pub security_id: u64,
@@ -191,6 +194,7 @@ impl EndpointView {
                 known => Some(known.to_string()),
             },
             hostname: endpoint.hostname.as_deref().map(str::to_owned),
+            proxy: endpoint.proxy.as_deref().copied(),
             security_id: endpoint.security.as_deref().map_or(0, Security::id),
             ..Self::default()
         }

@@ -27,6 +27,8 @@ pub struct Endpoint {
     pub locality: Option<Arc<Locality>>,
     /// How its connections are secured (gRFC A29), if the configuration says so.
     pub security: Option<Arc<Security>>,
+    /// The proxy that its connections go through (gRFC A86), if any.
+    pub proxy: Option<Arc<SocketAddr>>,
 }
 
 impl Endpoint {
@@ -41,6 +43,7 @@ impl Endpoint {
             hash_key: None,
             locality: None,
             security: None,
+            proxy: None,
         }
     }
 }

@@ -7,7 +7,7 @@ fn pool() -> (Pool, SubchannelId, Rng) {
 }
 
 fn key() -> PoolKey {
-    PoolKey { address: "127.0.0.1:1".parse().unwrap(), security: None }
+    PoolKey { address: "127.0.0.1:1".parse().unwrap(), security: None, proxy: None }
 }
 
 #[test]
@@ -33,10 +33,31 @@ fn an_entry_that_changes_owners_within_an_input_stays() {
 }
 
 #[test]
+fn a86_13_connections_are_shared_by_address_and_proxy() {
+    let (mut pool, direct, _) = pool();
+    let through = |proxy: &str| PoolKey { proxy: Some(Arc::new(proxy.parse().unwrap())), ..key() };
+    let (first, _) = pool.acquire(through("127.0.0.1:8"), HandleId(2));
+    let (second, _) = pool.acquire(through("127.0.0.1:9"), HandleId(3));
+    assert!(direct != first && first != second && second != direct);
+    assert_eq!(pool.acquire(through("127.0.0.1:8"), HandleId(4)).0, first);
+    assert_eq!(pool.acquire(key(), HandleId(5)).0, direct);
+    let proxies: Vec<_> =
+        pool.describe().into_iter().map(|node| node.proxy.map(|proxy| proxy.port())).collect();
+    assert_eq!(proxies, [None, Some(8), Some(9)]);
+    // A closed entry leaves its key.
+    pool.release(first, HandleId(2));
+    pool.release(first, HandleId(4));
+    pool.finish(Time::ZERO);
+    assert_ne!(pool.acquire(through("127.0.0.1:8"), HandleId(6)).0, first);
+}
+
+#[test]
 fn attempts_begin_in_the_order_of_the_requests() {
     let (mut pool, first, mut rng) = pool();
-    let (second, _) =
-        pool.acquire(PoolKey { address: "127.0.0.1:2".parse().unwrap(), security: None }, HandleId(2));
+    let (second, _) = pool.acquire(
+        PoolKey { address: "127.0.0.1:2".parse().unwrap(), security: None, proxy: None },
+        HandleId(2),
+    );
     pool.connect(Time::ZERO, second, &mut rng);
     pool.connect(Time::ZERO, first, &mut rng);
     pool.connect(Time::ZERO, second, &mut rng);

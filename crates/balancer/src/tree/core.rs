@@ -188,8 +188,8 @@ impl Cx for Core {
     fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
         let SubchannelSpec { address, endpoint, trackers, path } = spec;
         let id = self.new_id();
-        let (subchannel, slot) =
-            self.pool.acquire(PoolKey { address, security: endpoint.security.clone() }, id);
+        let key = PoolKey { address, security: endpoint.security.clone(), proxy: endpoint.proxy.clone() };
+        let (subchannel, slot) = self.pool.acquire(key, id);
         self.hold(id, HeldKind::Subchannel { subchannel }, &path);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
         SubchannelHandle::new(id, target, Arc::clone(&self.releases))

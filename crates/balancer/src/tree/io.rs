@@ -103,6 +103,8 @@ pub enum TreeEffect {
         address: SocketAddr,
         /// How the connection is secured, if the configuration says so.
         security: Option<Arc<Security>>,
+        /// The proxy to connect through (gRFC A86), if any.
+        proxy: Option<Arc<SocketAddr>>,
         /// The time limit, after which the driver answers `Failed`.
         timeout: Duration,
         /// The interval of keepalive PINGs; `None`: no keepalive.
@@ -165,6 +167,8 @@ pub struct SubchannelNode {
     pub address: SocketAddr,
     /// The id of the security settings; 0 if there are none.
     pub security: u64,
+    /// The proxy that it connects through, if any.
+    pub proxy: Option<Arc<SocketAddr>>,
     /// The connectivity state.
     pub state: ConnectivityState,
     /// The error, if it failed.

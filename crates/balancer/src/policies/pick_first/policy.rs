@@ -320,10 +320,13 @@ fn shuffle(endpoints: &mut Vec<Arc<Endpoint>>, rng: &mut Rng) {
     endpoints.extend(keyed.into_iter().map(|(_, endpoint)| endpoint));
 }
 
-/// Whether the address can use the connection of a subchannel. A29-09: not if it is secured differently.
+/// Whether the address can use the connection of a subchannel. A29-09, A86-13: not if it is secured differently, or
+/// goes through another proxy.
 fn same_connection(subchannel: &SubchannelHandle, address: &Address) -> bool {
     let target = subchannel.target();
-    target.address == address.address && target.endpoint.security == address.endpoint.security
+    target.address == address.address
+        && target.endpoint.security == address.endpoint.security
+        && target.endpoint.proxy == address.endpoint.proxy
 }
 
 /// The same subchannel, or one with a new target if the parts of the endpoint that calls use changed. The connection

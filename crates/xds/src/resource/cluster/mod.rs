@@ -4,6 +4,7 @@ mod discovery;
 mod metrics;
 mod outlier_detection;
 mod override_host_status;
+mod transport_socket;
 mod upstream_tls;
 mod validate;
 
@@ -41,6 +42,8 @@ pub struct Cluster {
     /// The TLS settings of connections to its endpoints (gRFC A29), if it has any. They apply to channels with xDS
     /// credentials only.
     pub tls: Option<Arc<UpstreamTls>>,
+    /// Whether endpoints with a proxy are connected to through it, by HTTP CONNECT (gRFC A86).
+    pub http_connect: bool,
 }
 
 /// The kinds of clusters.

@@ -1,4 +1,4 @@
-//! Validation of a [`Cluster`] (gRFC A27, A32, A37, A52, A75).
+//! Validation of a [`Cluster`] (gRFC A27, A32, A37, A52, A75, A86).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use prost::Name;
 
 use super::discovery::cluster_kind;
 use super::outlier_detection::outlier_detection;
-use super::upstream_tls::upstream_tls;
+use super::transport_socket::TransportSocket;
 use super::{CircuitBreakers, Cluster, LrsServer, MetricSelection, OverrideHostStatus};
 use crate::resource::common::duration;
 use crate::resource::extension::Extension;
@@ -46,7 +46,9 @@ impl NamedResource for wire::Cluster {
             at.field("transport_socket_matches").reject("is not supported; use transport_socket");
         }
         let at_socket = at.field("transport_socket");
-        let tls = self.transport_socket.as_ref().and_then(|proto| upstream_tls(&at_socket, proto));
+        let socket = self.transport_socket.as_ref();
+        let TransportSocket { tls, http_connect } =
+            socket.and_then(|proto| TransportSocket::validate(&at_socket, proto)).unwrap_or_default();
         Some(Resource::Cluster(Arc::new(Cluster {
             kind: kind?,
             lb_policy,
@@ -57,6 +59,7 @@ impl NamedResource for wire::Cluster {
             outlier_detection,
             override_host_status: OverrideHostStatus::of(self),
             tls: tls.map(Arc::new),
+            http_connect,
         })))
     }
 }

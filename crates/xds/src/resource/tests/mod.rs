@@ -9,6 +9,7 @@ mod endpoint_model;
 mod fault;
 mod filter;
 mod fuzz;
+mod http_connect;
 mod lb_config;
 mod listener;
 mod matcher;
