@@ -46,6 +46,7 @@ mod backend;
 mod control_plane;
 pub mod echo;
 mod observed;
+mod proxy;
 pub mod resources;
 mod server;
 mod sinks;
@@ -57,4 +58,5 @@ pub use control_plane::{
     AGGREGATE, Batch, CDS, ControlPlane, EDS, LDS, Load, LoadReport, RDS, Request, Resource, Selector,
 };
 pub use observed::TimedOut;
+pub use proxy::Proxy;
 pub use sinks::{BlackHole, DeadAddress, dead_address};

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
-use super::connection::{ConnectionUpdate, Connections};
+use super::connection::{ConnectionUpdate, Connections, Destination};
 use super::describe::Ids;
 use super::dns::Lookups;
 use super::panics;
@@ -240,11 +240,20 @@ impl ChannelDriver {
 
     fn apply_to_connection(&mut self, effect: TreeEffect) {
         match effect {
-            TreeEffect::Connect { subchannel, attempt, address, security, timeout, keepalive_interval } => {
+            TreeEffect::Connect {
+                subchannel,
+                attempt,
+                address,
+                security,
+                proxy,
+                timeout,
+                keepalive_interval,
+            } => {
                 self.parts.published.connecting.began((subchannel, attempt), address);
                 self.history.trace.connecting(subchannel, address);
-                let security = security.as_deref();
-                self.connections.connect(subchannel, attempt, address, security, timeout, keepalive_interval);
+                let (security, proxy) = (security.as_deref(), proxy.as_deref().copied());
+                let to = Destination { address, security, proxy };
+                self.connections.connect(subchannel, attempt, to, timeout, keepalive_interval);
             }
             TreeEffect::CancelConnect { subchannel, attempt } => {
                 self.parts.published.connecting.ended(&(subchannel, attempt));

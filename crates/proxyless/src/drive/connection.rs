@@ -76,6 +76,15 @@ impl Drop for Updates {
     }
 }
 
+/// Where a connection leads, and how.
+pub(crate) struct Destination<'a> {
+    pub(crate) address: SocketAddr,
+    /// The TLS settings of the endpoint, if it has any.
+    pub(crate) security: Option<&'a Security>,
+    /// The proxy to connect through, if any.
+    pub(crate) proxy: Option<SocketAddr>,
+}
+
 /// The connections of one channel, by the core's ids.
 pub(crate) struct Connections {
     security: ConnectionSecurity,
@@ -128,14 +137,15 @@ impl Connections {
         &mut self,
         subchannel: SubchannelId,
         attempt: AttemptId,
-        address: SocketAddr,
-        security: Option<&Security>,
+        to: Destination<'_>,
         timeout: Duration,
         keepalive_interval: Option<Duration>,
     ) {
+        let Destination { address, security, proxy } = to;
         let mut updates =
             Updates { driver: self.updates.clone(), subchannel, attempt, address, ended: false };
-        let (connector, descriptors) = (self.security.connector(security), Arc::clone(&self.descriptors));
+        let connector = self.security.connector(security, proxy);
+        let descriptors = Arc::clone(&self.descriptors);
         let options = ConnectOptions { connect_timeout: timeout, keepalive_interval, ..self.options.clone() };
         let scheme = if security.is_some() { Scheme::HTTPS } else { self.security.fallback_scheme() };
         let task = tokio::spawn(async move {
@@ -160,7 +170,7 @@ impl Connections {
             };
             let tls = connector.info().map(Arc::new);
             drop(connector);
-            debug!(target: targets::SUBCHANNEL, %address, "connected");
+            debug!(target: targets::SUBCHANNEL, %address, ?proxy, "connected");
             updates.send(Kind::Ready(Arc::clone(&live), tls));
             let lost = live.left_open().await;
             debug!(target: targets::SUBCHANNEL, %address, ?lost, "connection lost");
@@ -316,7 +326,8 @@ mod tests {
         keepalive_interval: Option<Duration>,
     ) -> DuplexStream {
         let (address, timeout) = ("192.0.2.1:80".parse().unwrap(), Duration::from_secs(20));
-        connections.connect(SubchannelId(1), AttemptId(1), address, None, timeout, keepalive_interval);
+        let to = Destination { address, security: None, proxy: None };
+        connections.connect(SubchannelId(1), AttemptId(1), to, timeout, keepalive_interval);
         let mut server = servers.recv().await.unwrap();
         server.write_all(&SETTINGS).await.unwrap();
         server

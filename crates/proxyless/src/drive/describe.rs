@@ -46,7 +46,7 @@ impl ChannelDriver {
         let mut by_key = BTreeMap::new();
         let mut connections = Vec::with_capacity(nodes.len());
         for node in nodes {
-            let key = (node.address, node.security);
+            let key = (node.address, node.security, node.proxy.as_deref().copied());
             let view = connection(&self.connections, node, ids, clock::wall_time(now));
             by_key.insert(key, (view.id, view.socket.as_ref().and_then(|socket| socket.tls.clone())));
             connections.push(view);
@@ -54,7 +54,7 @@ impl ChannelDriver {
         let mut tree = self.core.describe(now);
         if let Some(root) = &mut tree.root {
             root.walk_endpoints_mut(&mut |endpoint| {
-                let key = endpoint.connected.map(|address| (address, endpoint.security_id));
+                let key = endpoint.connected.map(|address| (address, endpoint.security_id, endpoint.proxy));
                 let Some((id, tls)) = key.and_then(|key| by_key.get(&key)) else { return };
                 endpoint.subchannel = Some(*id);
                 endpoint.security = tls.as_ref().map(|tls| tls.summary(clock::wall_time(now)));
@@ -103,6 +103,7 @@ fn connection(
     SubchannelView {
         id: ids.connection(node.subchannel),
         address: node.address,
+        proxy: node.proxy.as_deref().copied(),
         state: node.state,
         error: node.error,
         calls: CallsView::new(node.calls, in_flight),

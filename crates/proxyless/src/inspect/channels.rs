@@ -110,6 +110,9 @@ pub struct SubchannelView {
     pub id: u64,
     /// The address of the backend.
     pub address: SocketAddr,
+    /// The proxy that it is connected to through (gRFC A86), if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<SocketAddr>,
     /// The state of its connection.
     pub state: ConnectivityState,
     /// The error, if it failed.

@@ -20,7 +20,7 @@ use prost::Name;
 
 use super::endpoint::named_endpoint;
 use super::tls::transport_socket;
-use super::{ads_source, pack};
+use super::{ads_source, pack, proxy};
 use crate::control_plane::Resource;
 
 /// A cluster with endpoints from EDS, by the cluster's name unless [`ClusterExt::eds_service_name`] is used.
@@ -99,6 +99,10 @@ pub trait ClusterExt {
     /// Secures the connections to its endpoints; see [`upstream_tls`](super::upstream_tls) (A29).
     #[must_use]
     fn tls(self, settings: UpstreamTlsContext) -> Self;
+    /// Connects to endpoints through their proxies (A86), with the TLS settings that were set before. Clients need the
+    /// gate `GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT`.
+    #[must_use]
+    fn http_connect(self) -> Self;
 }
 
 impl ClusterExt for Cluster {
@@ -141,6 +145,11 @@ impl ClusterExt for Cluster {
 
     fn tls(mut self, settings: UpstreamTlsContext) -> Self {
         self.transport_socket = Some(transport_socket(&settings));
+        self
+    }
+
+    fn http_connect(mut self) -> Self {
+        self.transport_socket = Some(proxy::wrap(self.transport_socket));
         self
     }
 }

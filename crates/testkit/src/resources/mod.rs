@@ -20,6 +20,7 @@ mod endpoint;
 mod fault;
 mod listener;
 mod policy;
+mod proxy;
 mod route;
 mod session;
 #[cfg(test)]
