@@ -11,21 +11,27 @@ use std::time::Duration;
 
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
+use self::demand::Demands;
 use self::load_streams::{Ended, LoadStreams};
 use crate::address::CompactAddress;
 use crate::api::{
-    BackendMetrics, CallCounter, CallCounts, ConnectionSlot, HandleId, Security, SubchannelEvent,
+    BackendMetrics, CallCounter, CallCounts, ConnectionLimit, ConnectionSlot, ConnectivityState, HandleId,
+    Security, SubchannelEvent, Wake,
 };
-use crate::subchannel::{Effect, Phase, SubchannelCore};
+use crate::subchannel::{Attempt, Effect, Started, SubchannelCore};
 use crate::targets;
 use crate::tree::{
-    AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId, SubchannelNode, TreeConfig, TreeEffect,
+    AttemptId, ConnectionCalls, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId, SubchannelNode,
+    TreeConfig, TreeEffect,
 };
 
+mod demand;
 mod load_streams;
 
+pub use self::demand::StreamDemand;
+
 /// The identity of a shared connection. Weight, locality, health and priority are not part of it, so changing them
-/// never reconnects.
+/// never reconnects. Nor is the number of connections (A105-02).
 #[derive(Clone, Debug)]
 pub(crate) struct PoolKey {
     pub(crate) address: SocketAddr,
@@ -53,7 +59,6 @@ impl CompactKey {
 /// tolerate a PING every five minutes unless configured otherwise.
 const MAX_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-#[derive(Default)]
 pub(crate) struct Pool {
     config: TreeConfig,
     backoff: Arc<BackoffConfig>,
@@ -67,6 +72,10 @@ pub(crate) struct Pool {
     deadlines: BTreeSet<(Time, SubchannelId)>,
     /// Entries that lost their last owner during this input.
     orphans: BTreeSet<SubchannelId>,
+    /// Entries that may need another connection, to be looked at when the input ends (gRFC A105).
+    scaling: BTreeSet<SubchannelId>,
+    /// The reports of calls that wait for a stream.
+    demands: Demands,
     /// Attempts requested during this input, in order.
     starting: BTreeMap<AttemptId, Start>,
     next_subchannel: u64,
@@ -87,27 +96,62 @@ struct PoolEntry {
     core: SubchannelCore,
     security: Option<Arc<Security>>,
     proxy: Option<Arc<SocketAddr>>,
-    owners: Vec<HandleId>,
+    owners: Vec<Owner>,
     deadline: Option<Time>,
+    /// Present if it may ever have had several connections.
+    demand: Option<Arc<StreamDemand>>,
+}
+
+struct Owner {
+    id: HandleId,
+    connection_limit: Option<ConnectionLimit>,
+}
+
+impl PoolEntry {
+    /// A105-05: the largest limit of all owners; A105-04: at most `cap`.
+    fn max_connections(&self, cap: u32) -> u32 {
+        let limits = self.owners.iter().filter_map(|owner| owner.connection_limit.as_ref());
+        limits.map(ConnectionLimit::value).max().unwrap_or(1).min(cap).max(1)
+    }
 }
 
 struct Start {
     subchannel: SubchannelId,
-    timeout: Duration,
+    started: Started,
 }
 
 impl Pool {
-    pub(crate) fn new(config: TreeConfig) -> Self {
+    pub(crate) fn new(config: TreeConfig, wake: Arc<dyn Wake>) -> Self {
         Self {
             config,
             backoff: Arc::new(config.backoff),
             keepalive_interval: config.keepalive_interval,
-            ..Self::default()
+            entries: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            orphans: BTreeSet::new(),
+            scaling: BTreeSet::new(),
+            demands: Demands::new(wake),
+            starting: BTreeMap::new(),
+            next_subchannel: 0,
+            next_attempt: 0,
+            events: VecDeque::new(),
+            effects: VecDeque::new(),
+            lost: false,
+            load_streams: LoadStreams::default(),
+            reports: VecDeque::new(),
+            past_calls: Arc::default(),
+            draining: Vec::new(),
         }
     }
 
     /// Adds `owner` to the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
-    pub(crate) fn acquire(&mut self, key: PoolKey, owner: HandleId) -> (SubchannelId, Arc<ConnectionSlot>) {
+    pub(crate) fn acquire(
+        &mut self,
+        key: PoolKey,
+        owner: HandleId,
+        connection_limit: Option<ConnectionLimit>,
+    ) -> (SubchannelId, Arc<ConnectionSlot>) {
         let PoolKey { address, security, proxy } = key;
         let next = &mut self.next_subchannel;
         let key = CompactKey::new(address, security.as_deref(), proxy.as_ref());
@@ -119,28 +163,44 @@ impl Pool {
             let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
             let core = SubchannelCore::new(address, Arc::clone(&self.backoff), slot);
             // Usually there is one owner.
-            Box::new(PoolEntry { core, security, proxy, owners: Vec::with_capacity(1), deadline: None })
+            let owners = Vec::with_capacity(1);
+            Box::new(PoolEntry { core, security, proxy, owners, deadline: None, demand: None })
         });
-        entry.owners.push(owner);
-        if !matches!(entry.core.phase(), Phase::Idle { .. }) {
+        let limited = connection_limit.as_ref().is_some_and(|limit| limit.value() > 1);
+        entry.owners.push(Owner { id: owner, connection_limit });
+        if entry.core.state() != ConnectivityState::Idle {
             self.events.push_back(event(&entry.core, owner));
         }
-        let slot = Arc::clone(entry.core.slot());
-        if matches!(entry.core.phase(), Phase::Ready { .. } | Phase::Idle { .. }) {
-            // The entry may have been lingering.
-            self.set_deadline(subchannel, None);
+        let (slot, backoff) = (Arc::clone(entry.core.slot()), entry.core.backoff_until());
+        if limited || entry.demand.is_some() {
+            self.scaling.insert(subchannel);
         }
+        // The entry may have been lingering.
+        self.set_deadline(subchannel, backoff);
         (subchannel, slot)
     }
 
     /// Removes an owner.
     pub(crate) fn release(&mut self, subchannel: SubchannelId, owner: HandleId) {
         let Some(entry) = self.entries.get_mut(&subchannel) else { return };
-        entry.owners.retain(|&id| id != owner);
+        entry.owners.retain(|of| of.id != owner);
         self.load_streams.request(subchannel, owner, None, None);
         if entry.owners.is_empty() {
             self.orphans.insert(subchannel);
         }
+    }
+
+    /// The limits of owners were changed. A105-08: no connection is closed, but more may be needed.
+    pub(crate) fn limits_changed(&mut self) {
+        let is_limited = |owner: &Owner| owner.connection_limit.as_ref().is_some_and(|limit| limit.value() > 1);
+        let may_scale =
+            self.entries.iter().filter(|(_, entry)| entry.demand.is_some() || entry.owners.iter().any(is_limited));
+        self.scaling.extend(may_scale.map(|(&subchannel, _)| subchannel));
+    }
+
+    /// Takes the reports of calls that have begun to wait for a stream.
+    pub(crate) fn on_demand(&mut self) {
+        self.scaling.extend(std::iter::from_fn(|| self.demands.next()));
     }
 
     /// Requests out-of-band load reports at this interval for an owner, or ends its request.
@@ -150,7 +210,7 @@ impl Pool {
         owner: HandleId,
         interval: Option<Duration>,
     ) {
-        let connection = self.entries.get(&subchannel).and_then(|entry| connection(&entry.core));
+        let connection = self.entries.get(&subchannel).and_then(|entry| oldest(&entry.core));
         self.load_streams.request(subchannel, owner, interval, connection);
     }
 
@@ -188,9 +248,9 @@ impl Pool {
     pub(crate) fn connect(&mut self, now: Time, subchannel: SubchannelId, rng: &mut Rng) {
         let Some(entry) = self.entries.get_mut(&subchannel) else { return };
         let attempt = AttemptId(self.next_attempt);
-        if let Some(timeout) = entry.core.connect(now, attempt, self.config.connect_timeout, rng) {
+        if let Some(started) = entry.core.connect(now, attempt, self.config.connect_timeout, rng) {
             self.next_attempt += 1;
-            self.starting.insert(attempt, Start { subchannel, timeout });
+            self.starting.insert(attempt, Start { subchannel, started });
             self.tell_owners(subchannel);
         }
     }
@@ -204,22 +264,24 @@ impl Pool {
         event: ConnectionEvent,
     ) {
         let too_many_pings = matches!(event, ConnectionEvent::TooManyPings(_));
-        let effect = match self.entries.get_mut(&subchannel) {
-            Some(entry) => entry.core.answer(now, attempt, event),
-            None if matches!(event, ConnectionEvent::Ready(_)) => Effect::Unwanted,
-            None => Effect::Ignored,
+        let (before, effect) = match self.entries.get_mut(&subchannel) {
+            Some(entry) => (entry.core.state(), entry.core.answer(now, attempt, event)),
+            None if matches!(event, ConnectionEvent::Ready(_)) => {
+                (ConnectivityState::Idle, Effect::Unwanted)
+            }
+            None => (ConnectivityState::Idle, Effect::Ignored),
         };
         match effect {
             Effect::Ignored => {}
             // The cancellation crossed with the success.
             Effect::Unwanted => self.effects.push_back(TreeEffect::CloseGracefully { subchannel, attempt }),
-            Effect::Changed => self.changed(subchannel),
+            Effect::Changed => self.changed(subchannel, before),
             Effect::Lost => {
                 self.lost = true;
                 if too_many_pings {
                     self.double_keepalive_interval();
                 }
-                self.changed(subchannel);
+                self.changed(subchannel, before);
             }
         }
     }
@@ -250,8 +312,12 @@ impl Pool {
         }
         self.set_deadline(subchannel, None);
         let Some(entry) = self.entries.get_mut(&subchannel) else { return };
-        if entry.core.end_backoff() {
-            self.changed(subchannel);
+        let before = entry.core.state();
+        if entry.core.is_ready() && entry.owners.is_empty() {
+            // It has lingered.
+            self.close(subchannel);
+        } else if entry.core.end_backoff() {
+            self.changed(subchannel, before);
         } else if entry.owners.is_empty() {
             self.close(subchannel);
         }
@@ -261,16 +327,16 @@ impl Pool {
     pub(crate) fn reset_backoff(&mut self, now: Time) {
         let subchannels: Vec<_> = self.entries.keys().copied().collect();
         for subchannel in subchannels {
-            let changed =
-                self.entries.get_mut(&subchannel).is_some_and(|entry| entry.core.reset_backoff(now));
-            if changed {
-                self.changed(subchannel);
+            let Some(entry) = self.entries.get_mut(&subchannel) else { continue };
+            let before = entry.core.state();
+            if entry.core.reset_backoff(now) {
+                self.changed(subchannel, before);
             }
         }
     }
 
-    /// Ends the input: closes entries without owners, and starts the requested attempts.
-    pub(crate) fn finish(&mut self, now: Time) {
+    /// Ends the input: closes entries without owners, and starts the attempts that were requested or are needed.
+    pub(crate) fn finish(&mut self, now: Time, rng: &mut Rng) {
         for subchannel in std::mem::take(&mut self.orphans) {
             let Some(entry) = self.entries.get_mut(&subchannel) else { continue };
             if !entry.owners.is_empty() {
@@ -279,9 +345,7 @@ impl Pool {
             // Addresses of an endpoint that fail alternately cancel each other's attempts: none of them must begin
             // again without its backoff.
             if let Some((attempt, remember_until)) = entry.core.give_up() {
-                if self.starting.remove(&attempt).is_none() {
-                    self.effects.push_back(TreeEffect::CancelConnect { subchannel, attempt });
-                }
+                self.cancel(subchannel, attempt);
                 if remember_until > now {
                     self.set_deadline(subchannel, Some(remember_until));
                 } else {
@@ -289,20 +353,29 @@ impl Pool {
                 }
                 continue;
             }
-            match *entry.core.phase() {
-                Phase::Ready { .. } if !self.config.linger.is_zero() => {
+            // Calls that still wait for a stream have those of the lingering connections.
+            if let Some(attempt) = entry.core.give_up_scaling() {
+                self.cancel(subchannel, attempt);
+            }
+            let Some(entry) = self.entries.get(&subchannel) else { continue };
+            match *entry.core.attempt() {
+                _ if entry.core.is_ready() && !self.config.linger.is_zero() => {
                     self.set_deadline(subchannel, Some(now + self.config.linger));
                 }
+                _ if entry.core.is_ready() => self.close(subchannel),
                 // Both stay until the backoff ends, so that a new owner does not hammer a dead host.
-                Phase::TransientFailure { .. } => {}
-                Phase::Idle { remember_until } if remember_until > now => {
+                Attempt::Backoff { .. } => {}
+                Attempt::None { remember_until } if remember_until > now => {
                     self.set_deadline(subchannel, Some(remember_until));
                 }
                 _ => self.close(subchannel),
             }
         }
+        for subchannel in std::mem::take(&mut self.scaling) {
+            self.scale(now, subchannel, rng);
+        }
         self.load_streams.finish(now, &mut self.effects);
-        for (attempt, Start { subchannel, timeout }) in std::mem::take(&mut self.starting) {
+        for (attempt, Start { subchannel, started }) in std::mem::take(&mut self.starting) {
             if let Some(entry) = self.entries.get(&subchannel) {
                 let (address, keepalive_interval) = (entry.core.address(), self.keepalive_interval);
                 let (security, proxy) = (entry.security.clone(), entry.proxy.clone());
@@ -312,8 +385,10 @@ impl Pool {
                     address,
                     security,
                     proxy,
-                    timeout,
+                    timeout: started.timeout,
                     keepalive_interval,
+                    demand: entry.demand.clone(),
+                    calls: started.calls.map(ConnectionCalls),
                 });
             }
         }
@@ -329,6 +404,7 @@ impl Pool {
         self.events.clear();
         self.reports.clear();
         self.orphans.clear();
+        self.scaling.clear();
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<SubchannelEvent> {
@@ -346,22 +422,19 @@ impl Pool {
 
     /// Describes all entries.
     pub(crate) fn describe(&self) -> Vec<SubchannelNode> {
-        let node =
-            |subchannel: SubchannelId, PoolEntry { core, security, proxy, .. }: &PoolEntry| SubchannelNode {
-                subchannel,
-                attempt: match *core.phase() {
-                    Phase::Ready { attempt, .. } => Some(attempt),
-                    _ => None,
-                },
-                address: core.address(),
-                security: security.as_deref().map_or(0, Security::id),
-                proxy: proxy.clone(),
-                state: core.state(),
-                error: core.error().map(|error| error.message.clone()),
-                calls: core.slot().calls().counts(),
-                calls_since_ready: core.calls_since_ready(),
-            };
-        self.entries.iter().map(|(&subchannel, entry)| node(subchannel, entry)).collect()
+        let cap = self.config.connections_per_subchannel_cap;
+        let node = |(&subchannel, entry): (&SubchannelId, &Box<PoolEntry>)| SubchannelNode {
+            subchannel,
+            connections: entry.core.describe(),
+            max_connections: entry.max_connections(cap),
+            address: entry.core.address(),
+            security: entry.security.as_deref().map_or(0, Security::id),
+            proxy: entry.proxy.clone(),
+            state: entry.core.state(),
+            error: entry.core.error().map(|error| error.message.clone()),
+            calls: entry.core.slot().calls().counts(),
+        };
+        self.entries.iter().map(node).collect()
     }
 
     /// The calls that ended on any entry, including removed ones.
@@ -375,16 +448,53 @@ impl Pool {
         self.entries.len()
     }
 
-    /// The state of an entry changed: notifies the owners and sets the deadline of the new state.
-    fn changed(&mut self, subchannel: SubchannelId) {
+    /// An attempt of an entry ended or a connection was lost: notifies the owners if the state changed, and sets the
+    /// deadline.
+    fn changed(&mut self, subchannel: SubchannelId, before: ConnectivityState) {
         let Some(entry) = self.entries.get(&subchannel) else { return };
-        self.load_streams.connection(subchannel, connection(&entry.core));
-        let deadline = match *entry.core.phase() {
-            Phase::TransientFailure { retry_at, .. } => Some(retry_at),
-            _ => None,
-        };
+        self.load_streams.connection(subchannel, oldest(&entry.core));
+        let (deadline, changed) = (entry.core.backoff_until(), entry.core.state() != before);
+        if entry.owners.is_empty() {
+            self.orphans.insert(subchannel);
+        }
+        if entry.demand.is_some() {
+            self.scaling.insert(subchannel);
+        }
         self.set_deadline(subchannel, deadline);
-        self.tell_owners(subchannel);
+        if changed {
+            self.tell_owners(subchannel);
+        }
+    }
+
+    /// A105-07: starts an attempt for another connection if calls wait for a stream and there may be one more.
+    fn scale(&mut self, now: Time, subchannel: SubchannelId, rng: &mut Rng) {
+        let Some(entry) = self.entries.get_mut(&subchannel) else { return };
+        let max_connections = entry.max_connections(self.config.connections_per_subchannel_cap);
+        if max_connections > 1 && entry.demand.is_none() {
+            let demand = self.demands.demand(subchannel);
+            entry.demand = Some(Arc::clone(&demand));
+            if entry.core.is_ready() {
+                self.effects.push_back(TreeEffect::ReportDemand { subchannel, demand });
+            }
+        }
+        let Some(demand) = &entry.demand else { return };
+        if entry.owners.is_empty() || !entry.core.can_scale(max_connections) {
+            return demand.ignore();
+        }
+        if demand.watch() {
+            let attempt = AttemptId(self.next_attempt);
+            self.next_attempt += 1;
+            let started = entry.core.start(now, attempt, self.config.connect_timeout, rng);
+            self.starting.insert(attempt, Start { subchannel, started });
+        }
+    }
+
+    /// Cancels an attempt.
+    fn cancel(&mut self, subchannel: SubchannelId, attempt: AttemptId) {
+        // An attempt that was not passed to the driver need not be cancelled.
+        if self.starting.remove(&attempt).is_none() {
+            self.effects.push_back(TreeEffect::CancelConnect { subchannel, attempt });
+        }
     }
 
     fn tell_owners(&mut self, subchannel: SubchannelId) {
@@ -392,7 +502,7 @@ impl Pool {
         if entry.owners.is_empty() {
             self.orphans.insert(subchannel);
         }
-        self.events.extend(entry.owners.iter().map(|&owner| event(&entry.core, owner)));
+        self.events.extend(entry.owners.iter().map(|owner| event(&entry.core, owner.id)));
     }
 
     fn set_deadline(&mut self, subchannel: SubchannelId, deadline: Option<Time>) {
@@ -405,7 +515,7 @@ impl Pool {
         }
     }
 
-    /// Removes an entry and closes its connection or attempt.
+    /// Removes an entry and closes its connections and its attempt.
     fn close(&mut self, subchannel: SubchannelId) {
         self.set_deadline(subchannel, None);
         let Some(entry) = self.entries.remove(&subchannel) else { return };
@@ -414,29 +524,21 @@ impl Pool {
         self.by_key.remove(&key);
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
-        match *entry.core.phase() {
-            Phase::Connecting { attempt, .. } => {
-                // An attempt that was not passed to the driver need not be cancelled.
-                if self.starting.remove(&attempt).is_none() {
-                    self.effects.push_back(TreeEffect::CancelConnect { subchannel, attempt });
-                }
-            }
-            Phase::Ready { attempt, .. } => {
-                entry.core.slot().store(None);
-                self.lost = true;
-                self.effects.push_back(TreeEffect::CloseGracefully { subchannel, attempt });
-            }
-            Phase::Idle { .. } | Phase::TransientFailure { .. } => {}
+        if let Attempt::Connecting { attempt, .. } = *entry.core.attempt() {
+            self.cancel(subchannel, attempt);
         }
+        if entry.core.is_ready() {
+            entry.core.slot().store(None);
+            self.lost = true;
+        }
+        let close = |attempt| TreeEffect::CloseGracefully { subchannel, attempt };
+        self.effects.extend(entry.core.connections().map(close));
     }
 }
 
-/// The attempt that established the connection, if there is one.
-fn connection(core: &SubchannelCore) -> Option<AttemptId> {
-    match *core.phase() {
-        Phase::Ready { attempt, .. } => Some(attempt),
-        _ => None,
-    }
+/// The attempt that established the oldest connection, if there is one.
+fn oldest(core: &SubchannelCore) -> Option<AttemptId> {
+    core.connections().next()
 }
 
 /// Pops from a queue, and releases its memory when it becomes empty.

@@ -1,6 +1,5 @@
 //! The target of a completed pick, and the trackers of calls.
 
-use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,71 +7,10 @@ use std::sync::Arc;
 #[cfg(not(proxyless_loom))]
 use arc_swap::ArcSwapOption;
 
-use super::{BackendMetrics, CallCounter, Code, Endpoint, Pick, PickPermit};
+use super::{BackendMetrics, CallCounter, Code, ConnectionSlot, Endpoint, Pick, PickPermit};
 
 #[cfg(proxyless_loom)]
 type ArcSwapOption<T> = proxyless_sans_io::sync::Stepped<arc_swap::ArcSwapOption<T>>;
-
-/// Holds a subchannel's live connection, if there is one. Written by the tree, read by calls.
-///
-/// A connection is `dyn Any` because policies know nothing of the transport: the driver, which establishes it, and the
-/// call, which sends on it, agree on its type. A call downcasts it once per attempt.
-#[derive(Default)]
-pub struct ConnectionSlot {
-    connection: ArcSwapOption<Arc<dyn Any + Send + Sync>>,
-    calls: CallCounter,
-    /// Receives the counts when the slot is dropped.
-    heir: Option<Arc<CallCounter>>,
-}
-
-impl ConnectionSlot {
-    /// Creates a slot whose counts go to `heir` when it is dropped.
-    #[must_use]
-    pub fn with_heir(heir: Arc<CallCounter>) -> Self {
-        Self { connection: ArcSwapOption::default(), calls: CallCounter::default(), heir: Some(heir) }
-    }
-
-    /// The calls that ended on connections of this slot.
-    #[must_use]
-    pub fn calls(&self) -> &CallCounter {
-        &self.calls
-    }
-
-    /// The connection; `None` if it was lost after the pick.
-    #[must_use]
-    pub fn load(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.connection.load().as_deref().cloned()
-    }
-
-    /// Whether there is a connection.
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.connection.load().is_some()
-    }
-
-    /// Sets or removes the connection.
-    pub fn store(&self, connection: Option<Arc<dyn Any + Send + Sync>>) {
-        if connection.is_some() {
-            // Not by the first call: calls do not allocate.
-            self.calls.prepare();
-        }
-        self.connection.store(connection.map(Arc::new));
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        if let Some(heir) = &self.heir {
-            heir.absorb(self.calls.counts());
-        }
-    }
-}
-
-impl fmt::Debug for ConnectionSlot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_connected() { "ConnectionSlot(connected)" } else { "ConnectionSlot(empty)" })
-    }
-}
 
 /// One tree position of one connection: the target of a completed pick.
 #[derive(Clone)]
@@ -174,6 +112,8 @@ pub struct CallTicket {
     /// The tracker in the target's slot when the call started.
     slotted: Option<Arc<dyn CallTracker>>,
     told: bool,
+    /// The counter of the connection, if the subchannel has others.
+    connection: Option<Arc<CallCounter>>,
     _permit: Option<PickPermit>,
 }
 
@@ -182,7 +122,8 @@ impl CallTicket {
     #[must_use]
     pub fn start(pick: Pick) -> Self {
         let slotted = pick.target.trackers.slot.as_ref().and_then(|slot| slot.load());
-        let ticket = Self { target: pick.target, slotted, told: false, _permit: pick.permit };
+        let ticket =
+            Self { target: pick.target, slotted, told: false, connection: None, _permit: pick.permit };
         ticket.trackers().for_each(|tracker| tracker.started());
         ticket
     }
@@ -191,6 +132,13 @@ impl CallTicket {
     #[must_use]
     pub fn target(&self) -> &Arc<PickTarget> {
         &self.target
+    }
+
+    /// Counts the end of the call on its connection too, not only on its subchannel.
+    #[must_use]
+    pub fn on_connection(mut self, calls: Option<&Arc<CallCounter>>) -> Self {
+        self.connection = calls.cloned();
+        self
     }
 
     /// Whether a tracker uses the backend's metrics.
@@ -217,11 +165,9 @@ impl CallTicket {
 
     fn tell(&mut self, outcome: &CallOutcome) {
         if !std::mem::replace(&mut self.told, true) {
-            let calls = self.target.slot.calls();
-            if outcome.code == Code::Ok {
-                calls.succeeded()
-            } else {
-                calls.failed()
+            let connection = self.connection.as_deref();
+            for calls in [self.target.slot.calls()].into_iter().chain(connection) {
+                if outcome.code == Code::Ok { calls.succeeded() } else { calls.failed() }
             }
             self.trackers().for_each(|tracker| tracker.finished(outcome));
         }
@@ -243,9 +189,6 @@ impl fmt::Debug for CallTicket {
         f.debug_struct("CallTicket").field("target", &self.target).finish_non_exhaustive()
     }
 }
-
-#[cfg(all(test, proxyless_loom))]
-mod models;
 
 #[cfg(test)]
 mod tests {

@@ -225,6 +225,10 @@ impl<L: Layer> Cx for LayerCx<'_, L> {
         self.cx.watch_load(subchannel, interval);
     }
 
+    fn connection_limits_changed(&mut self) {
+        self.cx.connection_limits_changed();
+    }
+
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
         self.cx.set_timer(path, delay, tag)
     }

@@ -121,7 +121,9 @@ impl PickFirst {
                         *health = event.health;
                         self.publish_selected(event.error.as_deref(), cx);
                     }
-                    _ => self.lost(cx),
+                    ConnectivityState::Idle => self.lost(cx),
+                    // A105-19: it attempts another connection, or is in backoff after such an attempt.
+                    state => self.search_again(state, cx),
                 }
             }
             Phase::Empty | Phase::Idle { .. } | Phase::Selected { .. } => {}
@@ -241,8 +243,14 @@ impl PickFirst {
         }
     }
 
-    /// The selected connection was lost: waits for an RPC or the parent, whatever the subchannel does next. If it is in
-    /// backoff, the search finds it in TRANSIENT_FAILURE.
+    /// The selected subchannel has left READY for this state: starts a new pass over all addresses.
+    fn search_again(&mut self, state: ConnectivityState, cx: &mut dyn Cx) {
+        let Phase::Selected { subchannel, .. } = std::mem::take(&mut self.phase) else { return };
+        cx.request_reresolution();
+        self.search(vec![Candidate::new(subchannel, state)], cx);
+    }
+
+    /// The selected connection was lost: waits for an RPC or the parent.
     fn lost(&mut self, cx: &mut dyn Cx) {
         cx.request_reresolution();
         self.go_idle(cx);
