@@ -103,7 +103,7 @@ impl channelz_server::Channelz for Channelz {
     ) -> Result<Response<GetSocketResponse>, Status> {
         let id = request.into_inner().socket_id;
         let find = |_: &ChannelView, view: &SubchannelView| {
-            let live = view.socket.as_ref().filter(|live| number(live.id) == id)?;
+            let live = view.sockets.iter().find(|live| number(live.id) == id)?;
             Some(socket(view, live))
         };
         let found = self.find_subchannel("socket", id, find).await?;
@@ -155,7 +155,7 @@ fn subchannel(channel: &ChannelView, view: &SubchannelView) -> Subchannel {
         creation_timestamp: events.first().and_then(|event| event.timestamp),
         events,
     };
-    let sockets = view.socket.iter();
+    let sockets = view.sockets.iter();
     Subchannel {
         r#ref: Some(subchannel_ref(view)),
         data: Some(data(view.state, view.address.to_string(), view.calls, trace)),

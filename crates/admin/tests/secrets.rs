@@ -102,7 +102,7 @@ async fn views_show_tls_and_neither_views_nor_logs_have_secrets() -> TestResult 
     // The views have what they should.
     let json = get(&rig, "/proxyless/channels.json").await?;
     let channels: Vec<ChannelView> = serde_json::from_str(&json)?;
-    let socket = channels[0].subchannels[0].socket.as_ref().unwrap();
+    let socket = channels[0].subchannels[0].sockets.first().unwrap();
     let view = socket.tls.as_ref().unwrap();
     let (remote, local) = (view.remote.as_ref().unwrap(), view.local.as_ref().unwrap());
     assert_eq!((view.version.as_str(), remote.subject.as_str()), ("TLSv1.3", "CN=server"));

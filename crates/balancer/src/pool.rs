@@ -13,6 +13,7 @@ use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use self::demand::Demands;
 use self::load_streams::{Ended, LoadStreams};
+use self::scaling::Owner;
 use crate::address::CompactAddress;
 use crate::api::{
     BackendMetrics, CallCounter, CallCounts, ConnectionLimit, ConnectionSlot, ConnectivityState, HandleId,
@@ -27,6 +28,7 @@ use crate::tree::{
 
 mod demand;
 mod load_streams;
+mod scaling;
 
 pub use self::demand::StreamDemand;
 
@@ -100,19 +102,6 @@ struct PoolEntry {
     deadline: Option<Time>,
     /// Present if it may ever have had several connections.
     demand: Option<Arc<StreamDemand>>,
-}
-
-struct Owner {
-    id: HandleId,
-    connection_limit: Option<ConnectionLimit>,
-}
-
-impl PoolEntry {
-    /// A105-05: the largest limit of all owners; A105-04: at most `cap`.
-    fn max_connections(&self, cap: u32) -> u32 {
-        let limits = self.owners.iter().filter_map(|owner| owner.connection_limit.as_ref());
-        limits.map(ConnectionLimit::value).max().unwrap_or(1).min(cap).max(1)
-    }
 }
 
 struct Start {
@@ -190,19 +179,6 @@ impl Pool {
         }
     }
 
-    /// The limits of owners were changed. A105-08: no connection is closed, but more may be needed.
-    pub(crate) fn limits_changed(&mut self) {
-        let is_limited = |owner: &Owner| owner.connection_limit.as_ref().is_some_and(|limit| limit.value() > 1);
-        let may_scale =
-            self.entries.iter().filter(|(_, entry)| entry.demand.is_some() || entry.owners.iter().any(is_limited));
-        self.scaling.extend(may_scale.map(|(&subchannel, _)| subchannel));
-    }
-
-    /// Takes the reports of calls that have begun to wait for a stream.
-    pub(crate) fn on_demand(&mut self) {
-        self.scaling.extend(std::iter::from_fn(|| self.demands.next()));
-    }
-
     /// Requests out-of-band load reports at this interval for an owner, or ends its request.
     pub(crate) fn watch_load(
         &mut self,
@@ -266,9 +242,7 @@ impl Pool {
         let too_many_pings = matches!(event, ConnectionEvent::TooManyPings(_));
         let (before, effect) = match self.entries.get_mut(&subchannel) {
             Some(entry) => (entry.core.state(), entry.core.answer(now, attempt, event)),
-            None if matches!(event, ConnectionEvent::Ready(_)) => {
-                (ConnectivityState::Idle, Effect::Unwanted)
-            }
+            None if matches!(event, ConnectionEvent::Ready(_)) => (ConnectivityState::Idle, Effect::Unwanted),
             None => (ConnectivityState::Idle, Effect::Ignored),
         };
         match effect {
@@ -466,29 +440,6 @@ impl Pool {
         }
     }
 
-    /// A105-07: starts an attempt for another connection if calls wait for a stream and there may be one more.
-    fn scale(&mut self, now: Time, subchannel: SubchannelId, rng: &mut Rng) {
-        let Some(entry) = self.entries.get_mut(&subchannel) else { return };
-        let max_connections = entry.max_connections(self.config.connections_per_subchannel_cap);
-        if max_connections > 1 && entry.demand.is_none() {
-            let demand = self.demands.demand(subchannel);
-            entry.demand = Some(Arc::clone(&demand));
-            if entry.core.is_ready() {
-                self.effects.push_back(TreeEffect::ReportDemand { subchannel, demand });
-            }
-        }
-        let Some(demand) = &entry.demand else { return };
-        if entry.owners.is_empty() || !entry.core.can_scale(max_connections) {
-            return demand.ignore();
-        }
-        if demand.watch() {
-            let attempt = AttemptId(self.next_attempt);
-            self.next_attempt += 1;
-            let started = entry.core.start(now, attempt, self.config.connect_timeout, rng);
-            self.starting.insert(attempt, Start { subchannel, started });
-        }
-    }
-
     /// Cancels an attempt.
     fn cancel(&mut self, subchannel: SubchannelId, attempt: AttemptId) {
         // An attempt that was not passed to the driver need not be cancelled.
@@ -555,5 +506,7 @@ fn event(core: &SubchannelCore, owner: HandleId) -> SubchannelEvent {
     SubchannelEvent { subchannel: owner, state, health: state, error: core.error().cloned() }
 }
 
+#[cfg(test)]
+mod scaling_tests;
 #[cfg(test)]
 mod tests;

@@ -66,6 +66,7 @@ pub struct XdsChannelBuilder {
     resolver: Option<Arc<dyn Resolve>>,
     retries: RetryOptions,
     connection: ConnectOptions,
+    connections_per_subchannel_cap: u32,
 }
 
 impl XdsChannelBuilder {
@@ -88,6 +89,7 @@ impl XdsChannelBuilder {
             resolver: None,
             retries: RetryOptions::default(),
             connection: ConnectOptions::default(),
+            connections_per_subchannel_cap: TreeConfig::default().connections_per_subchannel_cap,
         }
     }
 
@@ -310,6 +312,14 @@ impl XdsChannelBuilder {
         self
     }
 
+    /// Sets the cap on the number of connections to one address, whatever the configuration says; 10 by default, at least
+    /// 1. A channel opens more than one only if the Cluster resource allows it and a server's MAX_CONCURRENT_STREAMS is
+    /// used up (gRFC A105, behind [`Gates::connection_scaling`]).
+    pub fn connections_per_subchannel_cap(mut self, cap: u32) -> Self {
+        self.connections_per_subchannel_cap = cap.max(1);
+        self
+    }
+
     /// Builds the channel. It connects with its first RPC, or with [`XdsChannel::ready`].
     ///
     /// # Errors
@@ -368,6 +378,7 @@ impl XdsChannelBuilder {
             tree: TreeConfig {
                 connect_timeout: self.connect_timeout,
                 keepalive_interval: self.connection.keepalive_interval,
+                connections_per_subchannel_cap: self.connections_per_subchannel_cap,
                 ..TreeConfig::default()
             },
             failover_timeout: self.failover_timeout,

@@ -33,6 +33,8 @@ pub struct Gates {
     pub sni: bool,
     /// `GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT` (gRFC A86).
     pub http_connect: bool,
+    /// `GRPC_EXPERIMENTAL_XDS_MAX_CONCURRENT_STREAMS_CONNECTION_SCALING` (gRFC A105).
+    pub connection_scaling: bool,
 }
 
 impl Gates {
@@ -60,6 +62,7 @@ impl Gates {
             mtls_spiffe: open("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE"),
             sni: open("GRPC_EXPERIMENTAL_XDS_SNI"),
             http_connect: open("GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT"),
+            connection_scaling: open("GRPC_EXPERIMENTAL_XDS_MAX_CONCURRENT_STREAMS_CONNECTION_SCALING"),
         }
     }
 }
@@ -109,6 +112,10 @@ mod tests {
         assert_eq!(open("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE"), Gates { mtls_spiffe: true, ..closed });
         assert_eq!(open("GRPC_EXPERIMENTAL_XDS_SNI"), Gates { sni: true, ..closed });
         assert_eq!(open("GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT"), Gates { http_connect: true, ..closed });
+        assert_eq!(
+            open("GRPC_EXPERIMENTAL_XDS_MAX_CONCURRENT_STREAMS_CONNECTION_SCALING"),
+            Gates { connection_scaling: true, ..closed }
+        );
     }
 
     #[test]

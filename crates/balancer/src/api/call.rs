@@ -136,8 +136,8 @@ impl CallTicket {
 
     /// Counts the end of the call on its connection too, not only on its subchannel.
     #[must_use]
-    pub fn on_connection(mut self, calls: Option<&Arc<CallCounter>>) -> Self {
-        self.connection = calls.cloned();
+    pub fn on_connection(mut self, calls: Option<Arc<CallCounter>>) -> Self {
+        self.connection = calls;
         self
     }
 
@@ -165,9 +165,13 @@ impl CallTicket {
 
     fn tell(&mut self, outcome: &CallOutcome) {
         if !std::mem::replace(&mut self.told, true) {
-            let connection = self.connection.as_deref();
-            for calls in [self.target.slot.calls()].into_iter().chain(connection) {
-                if outcome.code == Code::Ok { calls.succeeded() } else { calls.failed() }
+            let count = |calls: &CallCounter| match outcome.code {
+                Code::Ok => calls.succeeded(),
+                _ => calls.failed(),
+            };
+            count(self.target.slot.calls());
+            if let Some(calls) = &self.connection {
+                count(calls);
             }
             self.trackers().for_each(|tracker| tracker.finished(outcome));
         }

@@ -86,7 +86,8 @@ impl ConnectionSlot {
     pub(crate) fn remove(&self, position: usize) {
         let left = self.read(|oldest, newer| {
             let all = [oldest].into_iter().chain(newer).enumerate();
-            let mut left = all.filter(|(at, _)| *at != position).map(|(_, connection)| Arc::clone(connection));
+            let mut left =
+                all.filter(|(at, _)| *at != position).map(|(_, connection)| Arc::clone(connection));
             Some((left.next(), left.collect()))
         });
         if let Some((oldest, newer)) = left {

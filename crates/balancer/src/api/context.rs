@@ -7,7 +7,8 @@ use std::time::Duration;
 use proxyless_sans_io::{Rng, Time};
 
 use super::{
-    ConnectionLimit, ConnectivityState, Endpoint, Picker, PolicyEvent, Signal, SubchannelHandle, Timer, Trackers, TreePathBuf,
+    ConnectionLimit, ConnectivityState, Endpoint, Picker, PolicyEvent, Signal, SubchannelHandle, Timer,
+    Trackers, TreePathBuf,
 };
 
 /// The context of one policy, its only connection to the rest of the tree.

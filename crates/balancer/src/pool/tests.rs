@@ -1,6 +1,6 @@
 use super::*;
 
-struct Asleep;
+pub(super) struct Asleep;
 
 impl Wake for Asleep {
     fn wake(&self) {}
@@ -12,7 +12,7 @@ fn pool() -> (Pool, SubchannelId, Rng) {
     (pool, subchannel, Rng::new(1))
 }
 
-fn key() -> PoolKey {
+pub(super) fn key() -> PoolKey {
     PoolKey { address: "127.0.0.1:1".parse().unwrap(), security: None, proxy: None }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Live {
     pub(super) charge: u32,
     /// Whether it has reset the backoff.
     pub(super) stable: bool,
+    /// The number of failures before it, which it takes back when it is stable.
+    failures_before: u32,
     /// Its own counter, unless it was made while there was no other: then its calls are those of the subchannel that
     /// no other connection counts.
     calls: Option<Arc<CallCounter>>,
@@ -33,11 +35,11 @@ impl Live {
         attempt: AttemptId,
         since: Time,
         retry_at: Time,
-        charge: u32,
+        (charge, failures_before): (u32, u32),
         calls: Option<Arc<CallCounter>>,
     ) -> Self {
         let uncounted_before = CallCounts::default();
-        Self { attempt, since, retry_at, charge, stable: false, calls, uncounted_before }
+        Self { attempt, since, retry_at, charge, stable: false, failures_before, calls, uncounted_before }
     }
 }
 
@@ -100,23 +102,35 @@ impl LiveConnections {
         total.since(&counters.fold(self.counted_by_lost, |sum, calls| sum + calls.counts()))
     }
 
-    /// Marks the connections that have become stable; returns true if there are any. `total` are the calls of the
-    /// subchannel.
-    pub(super) fn judge(&mut self, now: Time, total: CallCounts) -> bool {
+    /// Marks the connections that have become stable; returns the number of failures that they take back. `total` are
+    /// the calls of the subchannel.
+    pub(super) fn judge(&mut self, now: Time, total: CallCounts) -> u32 {
         let is_stable =
             |live: &Live| now.since(live.since) >= SETTLED || self.calls_of(live, total).succeeded > 0;
         let stable: Vec<_> =
             self.iter().filter(|live| !live.stable && is_stable(live)).map(|live| live.attempt).collect();
+        let mut forgiven = 0;
         for live in self.oldest.iter_mut().chain(&mut self.newer) {
-            live.stable |= stable.contains(&live.attempt);
+            if stable.contains(&live.attempt) {
+                live.stable = true;
+                forgiven = forgiven.max(live.failures_before);
+            }
         }
-        !stable.is_empty()
+        self.forget(forgiven);
+        forgiven
+    }
+
+    /// So many failures are taken back: the others cannot do so again.
+    fn forget(&mut self, failures: u32) {
+        for live in self.oldest.iter_mut().chain(&mut self.newer) {
+            live.failures_before = live.failures_before.saturating_sub(failures);
+        }
     }
 
     /// The backoff is reset: early losses do not count.
     pub(super) fn forgive(&mut self, now: Time) {
         for live in self.oldest.iter_mut().chain(&mut self.newer) {
-            (live.retry_at, live.charge) = (now, 0);
+            (live.retry_at, live.charge, live.failures_before) = (now, 0, 0);
         }
     }
 }

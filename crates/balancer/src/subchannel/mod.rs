@@ -199,7 +199,7 @@ impl SubchannelCore {
         match &mut self.attempt {
             Attempt::Connecting { attempt: current, retry_at, charge, calls } if *current == attempt => {
                 let (retry_at, charge, calls) = (*retry_at, *charge, calls.take());
-                let live = Live::new(attempt, now, retry_at, charge, calls);
+                let live = Live::new(attempt, now, retry_at, (charge, self.failures), calls);
                 self.live.push(live, self.slot.calls().counts());
                 self.slot.add(connection);
                 self.enter(NONE);
@@ -245,12 +245,10 @@ impl SubchannelCore {
         });
     }
 
-    /// Resets the backoff for connections that have become stable since the last call.
+    /// Resets the backoff of the attempts before connections that have become stable since the last call.
     fn judge(&mut self, now: Time) {
         let total = self.slot.calls().counts();
-        if self.live.judge(now, total) {
-            self.failures = 0;
-        }
+        self.failures = self.failures.saturating_sub(self.live.judge(now, total));
     }
 
     /// Abandons an attempt that follows a failure, and returns until when that failure is remembered. The attempt

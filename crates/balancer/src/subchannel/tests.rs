@@ -53,9 +53,7 @@ fn fail(core: &mut SubchannelCore, rng: &mut Rng, mut now: Time, count: u64) -> 
     for attempt in 0..count {
         core.connect(now, AttemptId(attempt), MIN, rng).unwrap();
         core.answer(now, AttemptId(attempt), failed());
-        let &Attempt::Backoff { retry_at, .. } = core.attempt() else {
-            panic!("{:?}", core.attempt())
-        };
+        let &Attempt::Backoff { retry_at, .. } = core.attempt() else { panic!("{:?}", core.attempt()) };
         now = retry_at;
         core.end_backoff();
     }
@@ -174,10 +172,7 @@ fn answers_of_other_attempts_change_nothing() {
     let (mut core, mut rng) = core();
     core.connect(Time::ZERO, AttemptId(2), MIN, &mut rng);
     assert_eq!(core.answer(Time::ZERO, AttemptId(1), failed()), Effect::Ignored);
-    assert_eq!(
-        core.answer(Time::ZERO, AttemptId(1), ConnectionEvent::Ready(Arc::new(()))),
-        Effect::Unwanted
-    );
+    assert_eq!(core.answer(Time::ZERO, AttemptId(1), ConnectionEvent::Ready(Arc::new(()))), Effect::Unwanted);
     assert_eq!(core.state(), ConnectivityState::Connecting);
     assert!(!core.slot().is_connected());
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use proxyless_sans_io::BackoffConfig;
 
-use crate::api::{BackendMetrics, CallCounter, CallCounts, Code, ConnectivityState, LiveConnection, Security};
+use crate::api::{
+    BackendMetrics, CallCounter, CallCounts, Code, ConnectivityState, LiveConnection, Security,
+};
 use crate::pool::StreamDemand;
 
 /// The connection settings of a tree.

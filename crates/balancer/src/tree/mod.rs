@@ -16,8 +16,8 @@ use proxyless_sans_io::Time;
 
 pub use crate::pool::StreamDemand;
 pub use io::{
-    AttemptId, ConnectionCalls, ConnectionEvent, ConnectionNode, LoadEvent, LoadStreamId, Publication, SubchannelId, SubchannelNode,
-    TreeConfig, TreeEffect, TreeStats,
+    AttemptId, ConnectionCalls, ConnectionEvent, ConnectionNode, LoadEvent, LoadStreamId, Publication,
+    SubchannelId, SubchannelNode, TreeConfig, TreeEffect, TreeStats,
 };
 
 use self::core::Core;

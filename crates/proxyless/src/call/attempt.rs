@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Scheme;
@@ -79,7 +80,8 @@ impl Call<'_> {
         };
         let request = self.request(body, &pick, &attempts.retries);
         // From here on the call is tracked.
-        let sent = Sent { ticket: CallTicket::start(pick), actual };
+        let calls = stream.tag().and_then(|tag| Arc::clone(tag).downcast().ok());
+        let sent = Sent { ticket: CallTicket::start(pick).on_connection(calls), actual };
         let answered = self.deadline.bound(pin!(stream.send(request)), &self.shared.calls.runtime).await;
         let mut response = match answered {
             Some(Ok(response)) => response,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ActualHost, CallAttributes, HostWait, Pick, PickArgs, PickResult};
+use proxyless_balancer::api::{
+    ActualHost, CallAttributes, HostWait, LiveConnection, Pick, PickArgs, PickResult,
+};
 use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::route_table::{Fault, RouteTable};
 use proxyless_xds::resource::RetryPolicy;
@@ -125,9 +127,7 @@ impl Call<'_> {
             PickResult::Complete(pick) => {
                 // The connection is lost but still in this generation's picker: the driver empties the slot and then
                 // supersedes this generation, which was loaded before the slot, so the wait ends.
-                let connection =
-                    pick.target.slot.load().and_then(|any| any.downcast::<DataConnection>().ok());
-                let connection = connection.filter(|connection| connection.is_open())?;
+                let connection = pick.target.slot.read(choose)?;
                 let actual = override_host.and_then(|session| session.actual);
                 Some(Picked::Connection { connection, pick, actual })
             }
@@ -140,4 +140,22 @@ impl Call<'_> {
             PickResult::Drop(error) => Some(Picked::Dropped(status::of_pick(&error))),
         }
     }
+}
+
+/// The open connection of a subchannel whose stream an RPC should take, or wait for. A105-20: the oldest one with a free
+/// stream; if there is none, any will do, since they have one queue.
+fn choose(oldest: &LiveConnection, newer: &[LiveConnection]) -> Option<Arc<DataConnection>> {
+    let is_open = |live: &DataConnection| live.is_open();
+    // Usually there is one.
+    let chosen = if newer.is_empty() {
+        oldest
+    } else {
+        let all = || [oldest].into_iter().chain(newer);
+        let is = |live: &LiveConnection, suits: fn(&DataConnection) -> bool| {
+            live.downcast_ref::<DataConnection>().is_some_and(|live| is_open(live) && suits(live))
+        };
+        let free = all().find(|live| is(live, DataConnection::has_room));
+        free.or_else(|| all().find(|live| is(live, |_| true)))?
+    };
+    Arc::clone(chosen).downcast().ok().filter(|live| is_open(live))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{CallCounts, ConnectivityState, Wake};
-use proxyless_balancer::tree::{ConnectionEvent, TreeEffect};
+use proxyless_balancer::tree::{ConnectionCalls, ConnectionEvent, TreeEffect};
 use proxyless_mesh::channel_core::{Activity, ChannelCore, ChannelEffect, ChannelInput};
 use proxyless_transport::panics::contain;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
-use super::connection::{ConnectionUpdate, Connections, Destination};
+use super::connection::{ConnectSettings, ConnectionUpdate, Connections, Destination};
 use super::describe::Ids;
 use super::dns::Lookups;
 use super::panics;
@@ -248,12 +248,25 @@ impl ChannelDriver {
                 proxy,
                 timeout,
                 keepalive_interval,
+                demand,
+                calls,
             } => {
                 self.parts.published.connecting.began((subchannel, attempt), address);
                 self.history.trace.connecting(subchannel, address);
+                if let Some(demand) = demand {
+                    self.connections.report_demand(subchannel, demand);
+                }
+                let settings = ConnectSettings {
+                    timeout,
+                    keepalive_interval,
+                    calls: calls.map(|ConnectionCalls(calls)| calls),
+                };
                 let (security, proxy) = (security.as_deref(), proxy.as_deref().copied());
                 let to = Destination { address, security, proxy };
-                self.connections.connect(subchannel, attempt, to, timeout, keepalive_interval);
+                self.connections.connect(subchannel, attempt, to, settings);
+            }
+            TreeEffect::ReportDemand { subchannel, demand } => {
+                self.connections.report_demand(subchannel, demand);
             }
             TreeEffect::CancelConnect { subchannel, attempt } => {
                 self.parts.published.connecting.ended(&(subchannel, attempt));

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use proxyless_balancer::api::{
     CallAttributes, CallTicket, Code, HostWait, Pick, PickArgs, PickError, PickResult, PickTarget,
 };
+use proxyless_balancer::tree::SubchannelId;
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_sans_io::{Rng, Time};
@@ -22,6 +23,8 @@ use crate::script::CallSpec;
 pub(crate) struct Wire {
     /// The attempt that made the connection.
     pub(crate) attempt: u64,
+    /// Its subchannel, which may have several.
+    pub(crate) subchannel: SubchannelId,
 }
 
 /// The result of routing and picking.
@@ -40,8 +43,10 @@ pub(crate) enum Picked {
     Held {
         /// The pick, which counts in the circuit breaker.
         pick: Pick,
-        /// The attempt that made the connection.
+        /// The attempt that made the oldest connection.
         attempt: u64,
+        /// The subchannel.
+        subchannel: SubchannelId,
         /// The backend.
         address: SocketAddr,
     },
@@ -151,19 +156,24 @@ pub(crate) fn ask(
 }
 
 /// Starts the call if its connection has room for a stream.
-pub(crate) fn start(result: PickResult, has_room: impl FnOnce(u64, SocketAddr) -> bool) -> Picked {
+pub(crate) fn start(result: PickResult, has_room: impl Fn(u64, SocketAddr) -> bool) -> Picked {
     match result {
         PickResult::Queue => Picked::Waits,
         PickResult::Fail(error) => Picked::Fails(error.message.clone()),
         PickResult::Drop(error) => Picked::Dropped(error.message.clone()),
         PickResult::Complete(pick) => {
-            let wire = pick.target.slot.load().and_then(|connection| connection.downcast::<Wire>().ok());
+            let address = pick.target.address;
+            let wire = pick.target.slot.read(|oldest, newer| {
+                let wires =
+                    || [oldest].into_iter().chain(newer).filter_map(|live| live.downcast_ref::<Wire>());
+                // A105-20: the oldest with a free stream.
+                wires().find(|wire| has_room(wire.attempt, address)).or_else(|| wires().next()).copied()
+            });
             // The connection closed after the pick: a new snapshot is on its way.
-            let Some(wire) = wire else { return Picked::Waits };
-            let (attempt, address) = (wire.attempt, pick.target.address);
+            let Some(Wire { attempt, subchannel }) = wire else { return Picked::Waits };
             match has_room(attempt, address) {
                 true => Picked::Started { flight: Flight::start(pick), attempt, address },
-                false => Picked::Held { pick, attempt, address },
+                false => Picked::Held { pick, attempt, subchannel, address },
             }
         }
     }
@@ -203,7 +213,7 @@ pub(crate) struct Call {
     pub(crate) wait: Option<Wait>,
     /// Whether there is a snapshot that it has not seen yet.
     pub(crate) woken: bool,
-    /// The connection on which it waits for a stream.
+    /// The subchannel on which it waits for a stream.
     pub(crate) held: Option<Held>,
     /// The connection on which it runs.
     pub(crate) running: Option<Running>,
@@ -219,7 +229,7 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) pick: Pick,
-    pub(crate) attempt: u64,
+    pub(crate) subchannel: SubchannelId,
     pub(crate) address: SocketAddr,
     /// The stores of the channel since the pick.
     pub(crate) loads: Vec<Arc<LoadStore>>,
@@ -303,12 +313,12 @@ impl Calls {
     pub(crate) fn hold(
         &mut self,
         id: u64,
-        (pick, attempt, address): (Pick, u64, SocketAddr),
+        (pick, subchannel, address): (Pick, SubchannelId, SocketAddr),
         loads: Vec<Arc<LoadStore>>,
     ) {
         self.turns += 1;
         if let Some(call) = self.live.get_mut(&id) {
-            call.held = Some(Held { pick, attempt, address, loads, turn: self.turns });
+            call.held = Some(Held { pick, subchannel, address, loads, turn: self.turns });
         }
     }
 
@@ -321,14 +331,14 @@ impl Calls {
         }
     }
 
-    /// The calls that wait for a stream, with their channel and connection, in order.
-    pub(crate) fn held(&self) -> Vec<(u64, u64, u64, SocketAddr)> {
+    /// The calls that wait for a stream, with their channel and subchannel, in order.
+    pub(crate) fn held(&self) -> Vec<(u64, u64, SubchannelId, SocketAddr)> {
         let held = |(&id, call): (&u64, &Call)| {
-            call.held.as_ref().map(|held| (held.turn, id, call.epoch, held.attempt, held.address))
+            call.held.as_ref().map(|held| (held.turn, id, call.epoch, held.subchannel, held.address))
         };
         let mut line: Vec<_> = self.live.iter().filter_map(held).collect();
         line.sort_unstable();
-        line.into_iter().map(|(_, id, epoch, attempt, address)| (id, epoch, attempt, address)).collect()
+        line.into_iter().map(|(_, id, epoch, subchannel, address)| (id, epoch, subchannel, address)).collect()
     }
 
     /// The calls of a channel.

@@ -57,6 +57,8 @@ pub struct Cluster {
     pub policy: Policy,
     /// The circuit breaker's limit of concurrent RPCs.
     pub max_requests: Option<u32>,
+    /// Its limit of connections to each endpoint, unless 1 (gRFC A105).
+    pub max_connections: Option<u32>,
     /// Whether it wants load reports.
     pub reports_load: bool,
     /// Its session settings.
@@ -224,6 +226,7 @@ impl Cluster {
             kind,
             policy: Policy::RoundRobin,
             max_requests: None,
+            max_connections: None,
             reports_load: false,
             session: Session::default(),
             outlier_detection: None,

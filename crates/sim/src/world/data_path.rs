@@ -201,10 +201,10 @@ impl World {
                 call.out_of_luck = false;
                 return sessions::check_wait(self, id);
             }
-            Picked::Held { pick, attempt, address } => {
+            Picked::Held { pick, subchannel, address, .. } => {
                 call.out_of_luck = false;
                 let loads = self.by_epoch(epoch).map(|channel| channel.loads.clone()).unwrap_or_default();
-                self.calls.hold(id, (pick, attempt, address), loads);
+                self.calls.hold(id, (pick, subchannel, address), loads);
             }
             Picked::Fails(_) if spec.wait_for_ready => call.out_of_luck = true,
             Picked::Fails(why) | Picked::Dropped(why) => return self.fail_call(id, why),
@@ -231,7 +231,7 @@ impl World {
         } else {
             let why = "the backend died and the channel has not noticed yet";
             self.calls.end(id, End::Badly(why.into()));
-            self.serve_line(epoch, attempt, address);
+            self.stream_ends(epoch, attempt);
         }
     }
 
@@ -241,7 +241,7 @@ impl World {
         let was = was.map(|(epoch, running)| (epoch, running.attempt, running.address));
         self.calls.withdraw(id, self.now);
         if let Some((epoch, attempt, address)) = was {
-            self.serve_line(epoch, attempt, address);
+            self.stream_ends(epoch, attempt);
         }
         self.set_call_timer(id);
         self.try_call(id)
@@ -258,7 +258,7 @@ impl World {
         };
         let (epoch, attempt, address) = (call.epoch, running.attempt, running.address);
         self.calls.end(id, end);
-        self.serve_line(epoch, attempt, address);
+        self.stream_ends(epoch, attempt);
     }
 
     /// Sends an RPC that ends as soon as it begins; returns the cluster that it was routed to.
@@ -291,6 +291,7 @@ impl World {
                 Outcome::Reached(address)
             }
         };
+        self.report_demand();
         self.wake_channels();
         Ok(Probe { cluster, waiting, outcome })
     }

@@ -1,6 +1,7 @@
 //! The world: virtual time, the cores, their drivers and the network.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use proxyless_xds::{Gates, lrs};
 
 use crate::clients::calls::Calls;
 use crate::clients::channel::SimChannel;
-use crate::clients::endpoints::{Backends, longest_backoff};
+use crate::clients::endpoints::{Backends, Connection, Phase, longest_backoff};
 use crate::clients::sessions::Sessions;
 use crate::laws::invariants::{self, Violation};
 use crate::laws::outliers::Limits;
@@ -195,6 +196,14 @@ impl World {
         &self.calls
     }
 
+    /// The number of connections to a backend that take calls, of all channels.
+    #[must_use]
+    pub fn connections_to(&self, address: SocketAddr) -> usize {
+        let ready = |found: &Connection| found.phase == Phase::Ready && found.address == address;
+        let of_channel = |channel: &SimChannel| channel.connections.iter().filter(|(_, c)| ready(c)).count();
+        self.channels().map(of_channel).sum()
+    }
+
     /// The management server.
     pub(crate) fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
@@ -315,6 +324,7 @@ impl World {
         } else if let Some(event) = self.queue.pop() {
             self.happen(event)?;
         }
+        self.report_demand();
         self.wake_channels();
         invariants::after_event(self)?;
         self.check_lines()?;
@@ -403,6 +413,7 @@ pub(crate) fn gates(settings: &Settings) -> Gates {
     let mut gates = Gates::default();
     gates.aggregate_cluster_resource = settings.aggregate_resources;
     gates.data_error_handling = settings.data_errors;
+    gates.connection_scaling = true;
     gates
 }
 

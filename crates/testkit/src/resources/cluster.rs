@@ -87,6 +87,9 @@ pub trait ClusterExt {
     /// Sets the maximum number of concurrent RPCs (circuit breaking).
     #[must_use]
     fn max_requests(self, limit: u32) -> Self;
+    /// Sets the maximum number of connections to each endpoint (gRFC A105).
+    #[must_use]
+    fn max_connections_per_host(self, limit: u32) -> Self;
     /// Enables outlier detection.
     #[must_use]
     fn outlier_detection(self, config: OutlierDetection) -> Self;
@@ -119,7 +122,14 @@ impl ClusterExt for Cluster {
 
     fn max_requests(mut self, limit: u32) -> Self {
         let threshold = Thresholds { max_requests: Some(UInt32Value { value: limit }), ..Default::default() };
-        self.circuit_breakers = Some(CircuitBreakers { thresholds: vec![threshold], ..Default::default() });
+        self.circuit_breakers.get_or_insert_default().thresholds = vec![threshold];
+        self
+    }
+
+    fn max_connections_per_host(mut self, limit: u32) -> Self {
+        let max_connections = Some(UInt32Value { value: limit });
+        let threshold = Thresholds { max_connections, ..Default::default() };
+        self.circuit_breakers.get_or_insert_default().per_host_thresholds = vec![threshold];
         self
     }
 

@@ -195,6 +195,7 @@ fn leaf_tree(
                 _ => None,
             },
             max_requests: cluster.circuit_breakers.max_requests,
+            max_connections_per_subchannel: cluster.circuit_breakers.max_connections_per_host,
             drops: drops.to_vec(),
             circuits: settings.circuits.clone(),
             // A37-07: each leaf's own `lrs_server` applies, not that of an aggregate above it. A27-48, A27-49: it can

@@ -20,6 +20,7 @@ fn config(circuits: &CircuitRegistry) -> ClusterImplConfig {
         cluster: "c".into(),
         eds_service_name: None,
         max_requests: 1024,
+        max_connections_per_subchannel: None,
         drops: Vec::new(),
         circuits: circuits.clone(),
         load_reporting: None,
@@ -358,4 +359,32 @@ fn a81_empty_or_impossible_hostnames_change_nothing() {
         bench.ready_all();
         assert_eq!(authority(&mut bench, true), None, "{hostname:?}");
     }
+}
+
+#[test]
+fn a105_02_a_changed_limit_keeps_the_subchannels() {
+    let circuits = CircuitRegistry::default();
+    let limited = |max_connections_per_subchannel| {
+        Arc::new(ClusterImplConfig { max_connections_per_subchannel, ..config(&circuits) })
+    };
+    let mut bench = ready(config(&circuits));
+    let target = Arc::clone(&complete(&mut bench).target);
+    bench.take_effects();
+    bench.take_published();
+    bench.update(limited(Some(2)), endpoints([1]));
+    bench.set_queued(address(1), 1);
+    assert_eq!(bench.connecting(), [address(1)], "a second connection");
+    bench.ready(address(1));
+    assert_eq!(bench.take_published(), [], "picks are the same");
+    assert!(Arc::ptr_eq(&complete(&mut bench).target, &target));
+    // With a third one allowed it is attempted at once, because a call still waits.
+    bench.update(limited(Some(3)), endpoints([1]));
+    assert_eq!(bench.connecting(), [address(1)]);
+    bench.ready(address(1));
+    // Unset again: nothing is closed.
+    bench.take_effects();
+    bench.update(limited(None), endpoints([1]));
+    assert_eq!(bench.take_effects(), []);
+    let subchannels = bench.tree().subchannels();
+    assert_eq!((subchannels[0].connections.len(), subchannels[0].max_connections), (3, 1));
 }

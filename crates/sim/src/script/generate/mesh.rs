@@ -106,6 +106,8 @@ impl Maker {
             kind,
             policy,
             max_requests,
+            // Without a draw of its own, so that the worlds of known seeds stay the same.
+            max_connections: Some(self.rng.clone().below(8) as u32).filter(|limit| (2..5).contains(limit)),
             reports_load: self.settings.load && !self.one_in(4),
             session: self.session(),
             outlier_detection: (self.settings.outliers && !self.one_in(4)).then(|| self.outlier_detection()),

@@ -198,13 +198,18 @@ fn cluster(name: &str, spec: &Cluster) -> cluster::Cluster {
         }
     }
     proto.load_balancing_policy = Some(policy(spec.policy));
-    proto.circuit_breakers = spec.max_requests.map(|value| {
-        let limit = cluster::circuit_breakers::Thresholds {
-            max_requests: Some(UInt32Value { value }),
-            ..Default::default()
-        };
-        cluster::CircuitBreakers { thresholds: vec![limit], ..Default::default() }
-    });
+    let number = |value: Option<u32>| value.map(|value| UInt32Value { value });
+    let (max_requests, max_connections) = (number(spec.max_requests), number(spec.max_connections));
+    let thresholds = cluster::circuit_breakers::Thresholds::default;
+    if max_requests.is_some() || max_connections.is_some() {
+        proto.circuit_breakers = Some(cluster::CircuitBreakers {
+            thresholds: vec![cluster::circuit_breakers::Thresholds { max_requests, ..thresholds() }],
+            per_host_thresholds: vec![cluster::circuit_breakers::Thresholds {
+                max_connections,
+                ..thresholds()
+            }],
+        });
+    }
     options::set(&mut proto, spec);
     proto
 }
