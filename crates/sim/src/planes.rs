@@ -141,6 +141,7 @@ impl Planes {
             gates: Gates::default(),
             limits: Limits::default(),
             certificate_providers: None,
+            policies: None,
             resource_timeout: None,
             seed,
         };

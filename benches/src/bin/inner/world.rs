@@ -211,6 +211,7 @@ fn xds_config() -> XdsCoreConfig {
         gates: Gates::default(),
         limits: Limits::default(),
         certificate_providers: None,
+        policies: None,
         resource_timeout: Some(Duration::from_secs(15)),
         seed: 1,
     }

@@ -439,6 +439,7 @@ fn xds_config(settings: &Settings, seed: u64) -> XdsCoreConfig {
         },
         gates: gates(settings),
         certificate_providers: None,
+        policies: None,
         limits: proxyless_xds::Limits::default(),
         resource_timeout: Some(resource_timeout(settings)),
         seed,

@@ -96,6 +96,7 @@ impl XdsCore {
             trusted_xds_server: features.trusted_xds_server,
             limits: self.config.limits,
             certificate_providers: self.config.certificate_providers.clone(),
+            policies: self.config.policies.clone(),
         };
         let cached = self.cache.of_type(resource_type);
         let serves = |authority| self.authorities.is_active(authority, server);

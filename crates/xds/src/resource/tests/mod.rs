@@ -11,6 +11,7 @@ mod filter;
 mod fuzz;
 mod http_connect;
 mod lb_config;
+mod lb_custom;
 mod listener;
 mod matcher;
 mod outlier_detection;
