@@ -23,6 +23,14 @@ pub enum Grouping {
     Flat,
 }
 
+impl Grouping {
+    /// Whether there is a group per locality.
+    #[must_use]
+    pub fn is_by_locality(self) -> bool {
+        self == Self::Localities
+    }
+}
+
 /// How the endpoints of a cluster are connected to.
 #[derive(Clone, Copy)]
 pub struct ConnectionSettings<'a> {

@@ -116,14 +116,12 @@ pub struct EndpointView {
 
 impl PolicyView {
     /// A node with these children.
-    #[doc(hidden)]
     #[must_use]
     pub fn with_children(children: Vec<ChildPolicyView>) -> Self {
         Self { children, ..Self::default() }
     }
 
     /// A node with one child.
-    #[doc(hidden)]
     #[must_use]
     pub fn above(child: Option<Self>) -> Self {
         Self::with_children(child.into_iter().map(|node| ChildPolicyView::new("", node)).collect())
@@ -173,7 +171,6 @@ impl PolicyView {
 
 impl ChildPolicyView {
     /// A child without weight and role.
-    #[doc(hidden)]
     #[must_use]
     pub fn new(name: impl Into<String>, node: PolicyView) -> Self {
         Self { name: name.into(), weight: None, role: None, node }
@@ -182,7 +179,6 @@ impl ChildPolicyView {
 
 impl EndpointView {
     /// A description of an endpoint without its connections.
-    #[doc(hidden)]
     #[must_use]
     pub fn new(endpoint: &Endpoint, state: ConnectivityState) -> Self {
         Self {

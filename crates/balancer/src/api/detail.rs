@@ -25,14 +25,12 @@ pub struct Detail {
 
 impl Detail {
     /// A detail without fields.
-    #[doc(hidden)]
     #[must_use]
     pub fn new(kind: &str, subject: impl Into<String>) -> Self {
         Self { kind: kind.to_owned(), subject: subject.into(), fields: Fields::default() }
     }
 
     /// Adds a field.
-    #[doc(hidden)]
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(name, value);
@@ -40,7 +38,6 @@ impl Detail {
     }
 
     /// Adds a duration in tenths of seconds. The name ends with the unit.
-    #[doc(hidden)]
     #[must_use]
     pub fn with_seconds(self, name: &str, time: Duration) -> Self {
         self.with(name, (time.as_secs_f64() * 10.0).round() / 10.0)

@@ -4,7 +4,7 @@
 //!   reads *after* the call ([`Child`]), so nothing is re-entrant and no decision is made in the middle of an update.
 //! * Events are passed down from the root along a [`TreePath`]: one child index per level.
 //! * A policy with one child is a [`Layer`]; one with several keeps them in [`Children`]; work that many events of one
-//!   input cause is [`Deferred`] to its end.
+//!   input cause is [`Deferred`] to its end. A policy that picks among its endpoints is a [`Balance`].
 //! * A [`Picker`] is immutable and shared with the data path: it takes no lock and does not allocate.
 
 mod call;
@@ -37,6 +37,7 @@ mod state;
 mod stripes;
 mod tree_path;
 
+pub use crate::petiole::{Balance, Balanced, ReadyEndpoint};
 pub use call::{CallOutcome, CallTicket, CallTracker, PickTarget, TrackerSlot, Trackers};
 pub(crate) use child::ChildIndices;
 pub use child::{Child, ChildCx, ChildIndex, ChildOutput, Reresolution};

@@ -31,7 +31,9 @@ pub(crate) trait Spread: Default + Send {
     }
 
     /// The update has been applied to the children.
-    fn updated(&mut self, _members: &[Member], _cx: &mut dyn Cx) {}
+    fn updated(&mut self, _members: &[Member], _cx: &mut dyn Cx) -> Applied {
+        Applied::SamePicker
+    }
 
     /// Creates a subchannel of this endpoint, which its pick_first requested.
     fn create_subchannel(
@@ -77,13 +79,19 @@ pub(crate) trait SpreadPicker: Picker {
     fn children(&self) -> &[Arc<dyn Picker>];
 }
 
-/// The effect of a configuration on the published picker.
+/// The effect of an update on the published picker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     /// It stays valid.
     SamePicker,
     /// It must be built again.
     NewPicker,
+}
+
+impl Applied {
+    fn and(self, other: Self) -> Self {
+        if other == Self::NewPicker { other } else { self }
+    }
 }
 
 /// A policy that connects to every endpoint and spreads RPCs over the READY ones.
@@ -126,7 +134,7 @@ impl<S: Spread> Policy for SpreadPolicy<S> {
         let applied = self.spread.configure(config_of::<S::Config>(S::NAME, &update.config)?, cx);
         self.note.clone_from(&update.resolution_note);
         self.petiole.update(&update.endpoints, &mut SpreadCx { cx, spread: &mut self.spread });
-        self.spread.updated(self.petiole.members(), cx);
+        let applied = applied.and(self.spread.updated(self.petiole.members(), cx));
         match self.petiole.counts().aggregate() {
             ConnectivityState::Ready => self.publish_ready(applied, cx),
             ConnectivityState::TransientFailure => {

@@ -77,7 +77,7 @@ impl Spread for Weighted {
         Applied::NewPicker
     }
 
-    fn updated(&mut self, members: &[Member], cx: &mut dyn Cx) {
+    fn updated(&mut self, members: &[Member], cx: &mut dyn Cx) -> Applied {
         let mut old = std::mem::take(&mut self.endpoints);
         self.endpoints = members.iter().filter_map(|member| old.remove_entry(&member.index())).collect();
         if std::mem::take(&mut self.oob.changed) {
@@ -86,6 +86,7 @@ impl Spread for Weighted {
             let mut watch = |subchannel: &SubchannelHandle| cx.watch_load(subchannel, interval);
             members.iter().for_each(|member| member.subchannels(&mut watch));
         }
+        Applied::SamePicker
     }
 
     fn create_subchannel(
