@@ -10,6 +10,7 @@ use proxyless_balancer::tree::TreeConfig;
 use proxyless_mesh::channel_core::ChannelConfig;
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_mesh::policies::custom::Registry;
 use proxyless_mesh::route_table::ChannelHash;
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
@@ -55,6 +56,7 @@ pub struct XdsChannelBuilder {
     nack_mode: NackMode,
     gates: Option<Gates>,
     limits: Limits,
+    policies: Registry,
     resource_timeout: Option<Duration>,
     failover_timeout: Duration,
     connect_timeout: Duration,
@@ -79,6 +81,7 @@ impl XdsChannelBuilder {
             nack_mode: NackMode::default(),
             gates: None,
             limits: Limits::default(),
+            policies: Registry::new(),
             resource_timeout: None,
             failover_timeout: DEFAULT_FAILOVER_TIMEOUT,
             connect_timeout: TreeConfig::default().connect_timeout,
@@ -141,6 +144,15 @@ impl XdsChannelBuilder {
     /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Sets the load balancing policies of the program, which clusters may name (gRFC A52); see [`policy`](crate::policy).
+    ///
+    /// Channels share an xDS client only if they have clones of the same registry: the client accepts and rejects
+    /// Clusters by it. Make one registry for the process.
+    pub fn policies(mut self, policies: Registry) -> Self {
+        self.policies = policies;
         self
     }
 
@@ -326,6 +338,7 @@ impl XdsChannelBuilder {
     /// As [`XdsChannel::new`].
     pub fn build(self) -> Result<XdsChannel, BuildError> {
         let parsed = XdsTarget::parse(&self.target)?;
+        self.policies.check()?;
         let name = Arc::clone(parsed.name());
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let gates = self.gates.unwrap_or_else(Gates::from_env);
@@ -407,6 +420,7 @@ impl XdsChannelBuilder {
                 nack_mode: self.nack_mode,
                 gates,
                 limits: self.limits,
+                policies: self.policies.clone(),
                 resource_timeout: self.resource_timeout,
             },
             target: Arc::clone(target),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
+use proxyless_mesh::policies::custom::Registry;
 use proxyless_tls::ClientTls;
 use proxyless_transport::Connector;
 use proxyless_xds::bootstrap::Bootstrap;
@@ -24,7 +25,8 @@ use crate::inspect::{ChannelView, ClientView, ResourceView, UpdatesView};
 /// The time limit for all channels together to answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 
-/// Whether channels with the same bootstrap share one xDS client, and thus one ADS stream.
+/// Whether channels with the same bootstrap share one xDS client, and thus one ADS stream. They must have the same
+/// [policies](crate::XdsChannelBuilder::policies), too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientSharing {
@@ -72,6 +74,8 @@ pub(crate) struct ClientKey {
     pub(crate) nack_mode: NackMode,
     pub(crate) gates: Gates,
     pub(crate) limits: Limits,
+    /// A52: by identity. What one client rejects another may accept.
+    pub(crate) policies: Registry,
     pub(crate) resource_timeout: Option<Duration>,
 }
 
@@ -236,6 +240,7 @@ impl ClientKey {
         let mut config = XdsCoreConfig::new(&self.bootstrap, self.gates, clock::seed());
         config.nack_mode = self.nack_mode;
         config.limits = self.limits;
+        config.policies = self.policies.for_client();
         // A29-05: validated whatever the credentials of the channels are.
         config.certificate_providers = Some(Arc::new(self.bootstrap.certificate_provider_names()));
         if let Some(timeout) = self.resource_timeout {
@@ -274,6 +279,7 @@ mod tests {
             nack_mode: NackMode::default(),
             gates: Gates::default(),
             limits: Limits::default(),
+            policies: Registry::new(),
             resource_timeout: None,
         };
         let pool = ClientPool::new();

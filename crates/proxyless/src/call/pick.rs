@@ -7,6 +7,7 @@ use proxyless_balancer::api::{
 };
 use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::route_table::{Fault, RouteTable};
+use proxyless_transport::panics::contain;
 use proxyless_xds::resource::RetryPolicy;
 use tonic::Status;
 
@@ -120,7 +121,14 @@ impl Call<'_> {
             attributes: CallAttributes { override_host, ..routed.attributes.clone() },
             rng: &mut self.rng,
         };
-        let result = data.picker.pick(&mut args);
+        // A policy of the application may have made the picker: its panic fails this RPC, not the caller's task.
+        let result = match contain(|| data.picker.pick(&mut args)) {
+            Ok(result) => result,
+            Err(panicked) => {
+                let message = format!("the picker of a load balancing policy panicked: {panicked}");
+                return Some(Picked::Dropped(Status::internal(message)));
+            }
+        };
         let mut override_host = args.attributes.override_host;
         *waiting = override_host.as_mut().and_then(|session| session.waiting.take());
         match result {
