@@ -42,6 +42,22 @@ fn groups_by_priority_then_locality() {
 }
 
 #[test]
+fn a52_15_a_locality_in_two_priorities_has_a_weight_in_each() {
+    let mut table = EndpointTable::default();
+    for _ in 0..2 {
+        let priorities = vec![vec![locality("a", 3, [1])], vec![locality("a", 5, [2])]];
+        let built = build(&mut table, &assignment(priorities));
+        let weights: Vec<_> = built
+            .groups()
+            .iter()
+            .flat_map(|p| p.endpoints.groups())
+            .map(|locality| locality.weight)
+            .collect();
+        assert_eq!(weights, [3, 5]);
+    }
+}
+
+#[test]
 fn one_changed_endpoint_renews_only_its_locality() {
     let mut table = EndpointTable::default();
     let before = build(&mut table, &assignment(vec![vec![locality("a", 1, [1, 2]), locality("b", 1, [3])]]));
