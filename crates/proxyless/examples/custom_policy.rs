@@ -111,7 +111,7 @@ async fn seats(channel: &XdsChannel) -> Result<Seats, Status> {
     for user in USERS {
         let backend = loop {
             match call(channel, user).await {
-                Err(status) if status.code() == Code::Unavailable => {}
+                Err(status) if status.code() == Code::Unavailable => tokio::task::yield_now().await,
                 answer => break answer?,
             }
         };
