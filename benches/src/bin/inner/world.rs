@@ -188,7 +188,10 @@ impl World {
                     events.push((watch.watch, event));
                     tokens.push(token);
                 }
-                Effect::ReadNext { .. } | Effect::CloseStream { .. } | Effect::MoveLoad => {}
+                Effect::ReadNext { .. }
+                | Effect::CloseStream { .. }
+                | Effect::Disconnect { .. }
+                | Effect::MoveLoad => {}
             }
         }
         (events, tokens)

@@ -118,6 +118,12 @@ impl World {
                 self.loads.phase = Phase::Closed;
                 self.loads.sending = None;
             }
+            Effect::Disconnect => {
+                let closed = self.loads.phase == Phase::Closed;
+                Violation::unless(closed, "a connection is closed after its load stream", || {
+                    format!("{:?}", self.loads.phase)
+                })?;
+            }
             Effect::Send { stream, bytes } => self.send_load(stream, bytes)?,
             Effect::ReadNext { stream } => {
                 let fine = stream == self.loads.stream && !std::mem::replace(&mut self.loads.reading, true);

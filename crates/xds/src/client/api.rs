@@ -160,6 +160,11 @@ pub enum Effect {
         /// The stream.
         stream: StreamId,
     },
+    /// A71-14: no watch needs the server any more: close its connection, unless load reports use it.
+    Disconnect {
+        /// The server. It has no stream.
+        server: ServerId,
+    },
     /// Send this request. The next `Send` comes only after `Input::SendDone`.
     Send {
         /// The stream.

@@ -137,7 +137,7 @@ impl XdsCore {
         self.close_unused();
     }
 
-    /// Closes the streams to servers that no watched authority uses.
+    /// Closes the streams and connections to servers that no watched authority uses.
     pub(super) fn close_unused(&mut self) {
         for index in 0..self.servers.len() {
             let id = ServerId(index);
@@ -151,6 +151,7 @@ impl XdsCore {
                 tracing::debug!(target: targets::XDS_CLIENT, %server, %stream, "closing the ADS stream");
                 self.effects.push_back(Effect::CloseStream { stream });
             }
+            self.effects.push_back(Effect::Disconnect { server: id });
         }
         for id in self.authorities.ids() {
             let unused = self.authorities.active(id).is_some_and(|active| !self.authorities.need(active));

@@ -220,12 +220,16 @@ impl LrsCore {
 
     /// No load is to be reported (A27-47): closes the stream, unless its last report may still be in flight.
     fn close(&mut self) {
-        self.retry_at = None;
-        if let Some(stream) = self.stream.take_if(|stream| stream.is_quiet()) {
+        let was_waiting = self.retry_at.take().is_some();
+        let stream = self.stream.take_if(|stream| stream.is_quiet());
+        if let Some(stream) = &stream {
             let server = &self.config.server_uri;
             tracing::debug!(target: targets::XDS_CLIENT, %server, stream = %stream.id, "closing the LRS stream");
             self.backoff.reset();
             self.effects.push_back(Effect::CloseStream { stream: stream.id });
+        }
+        if was_waiting || stream.is_some() {
+            self.effects.push_back(Effect::Disconnect);
         }
     }
 }

@@ -121,6 +121,21 @@ fn a71_13_14_first_response_of_a_better_server_ends_the_fallback() {
 }
 
 #[test]
+fn a71_14_connection_to_an_unused_server_is_closed() {
+    let mut p = fallen_back();
+    retry(&mut p);
+    p.up(0);
+    assert_eq!(p.connected, [0, 1].into());
+    p.respond(0, EDS, "1", &[assignment("e", 1)]);
+    assert_eq!(p.connected, [0].into());
+    // A server that waits for its next attempt has a connection, perhaps, but not a stream.
+    p.down(0);
+    assert_eq!((p.open(), p.connected.clone()), (vec![], [0].into()));
+    p.unwatch(1);
+    assert!(p.connected.is_empty() && p.core.next_deadline().is_none());
+}
+
+#[test]
 fn a71_13_cached_data_serves_until_the_better_server_has_sent_its_own() {
     let mut p = fallen_back();
     p.watch(2, RDS, "r");
