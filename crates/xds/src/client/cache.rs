@@ -152,6 +152,11 @@ impl Cache {
         }
     }
 
+    /// Whether the authority has resources, watched or in limbo.
+    pub(super) fn knows(&self, authority: AuthorityId) -> bool {
+        self.iter().any(|(_, _, state)| state.authority == authority)
+    }
+
     /// A71-09: whether a watched resource of the authority is neither in use nor known to be absent.
     pub(super) fn misses(&self, authority: AuthorityId) -> bool {
         self.iter().any(|(_, _, state)| state.authority == authority && state.is_missing())

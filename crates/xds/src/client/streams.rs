@@ -162,6 +162,17 @@ impl XdsCore {
         }
     }
 
+    /// An authority whose last watch ended stays with its server while resources are in limbo on a stream that others
+    /// use. After that it leaves, so that its next watch begins with the first server of its list (A71-06).
+    pub(super) fn leave_servers(&mut self) {
+        for id in self.authorities.ids() {
+            let Some(authority) = self.authorities.get_mut(id) else { continue };
+            if authority.watches == 0 && authority.active().is_some() && !self.cache.knows(id) {
+                authority.leave();
+            }
+        }
+    }
+
     pub(super) fn open_stream(&mut self, id: ServerId) {
         self.last_stream_id = self.last_stream_id.next();
         let stream = self.last_stream_id;

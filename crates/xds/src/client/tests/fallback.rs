@@ -260,6 +260,28 @@ fn is_eds(request: &DiscoveryRequest) -> bool {
 }
 
 #[test]
+fn a71_06_authority_without_watches_forgets_its_fallback_although_others_use_the_server() {
+    let c = |authority: &str| format!("xdstp://{authority}/envoy.config.cluster.v3.Cluster/c");
+    let mut p = Planes::new(&[0, 1], &[("b", &[1])]);
+    p.watch(1, CDS, &c("b"));
+    p.up(1);
+    p.watch(2, CDS, "plain");
+    p.down(0);
+    p.respond(1, CDS, "1", &[cluster(&c("b"), "e"), cluster("plain", "e")]);
+    p.unwatch(2);
+    assert_eq!((p.open(), p.names(1, CDS)), (vec![1], vec![&*c("b")]));
+    p.told();
+    // The server may have missed the unsubscription, so the resource is kept for a while.
+    p.advance(Duration::from_secs(31));
+    p.watch(3, CDS, "plain");
+    assert_eq!((p.open(), p.names(1, CDS)), (vec![0, 1], vec![&*c("b")]), "it begins with the first server");
+    p.up(0);
+    assert_eq!(p.names(0, CDS), ["plain"]);
+    p.respond(0, CDS, "1", &[cluster("plain", "f")]);
+    assert_eq!(p.told(), ["3: ok"]);
+}
+
+#[test]
 fn a71_unwatching_everything_closes_all_streams() {
     let mut p = fallen_back();
     retry(&mut p);
