@@ -47,11 +47,11 @@ pub(super) struct TypeCache {
 }
 
 impl TypeCache {
-    /// The name of the cached resource with exactly these bytes, if its authority fits.
-    pub(super) fn name_of(&self, any: &Any, fits: &dyn Fn(AuthorityId) -> bool) -> Option<Arc<str>> {
+    /// The name of the cached resource with exactly these bytes, if it fits.
+    pub(super) fn name_of(&self, any: &Any, fits: impl Fn(&ResourceState) -> bool) -> Option<Arc<str>> {
         let name = self.by_bytes.get(&any.value)?;
         // The key is the value in use, so only the type remains to be compared.
-        let data = self.resources.get(name).filter(|state| fits(state.authority))?.data.as_ref()?;
+        let data = self.resources.get(name).filter(|state| fits(state))?.data.as_ref()?;
         (data.raw.type_url == any.type_url).then(|| name.clone())
     }
 

@@ -1,6 +1,6 @@
 //! Fallback to other servers, and back (gRFC A71).
 
-use super::planes::Planes;
+use super::planes::{Planes, bootstrap};
 use super::*;
 
 /// A core with two servers, whose first one has sent the endpoints `e` with port 1.
@@ -305,4 +305,51 @@ fn a47_25_load_moves_with_the_cluster() {
     // The same bytes, but from another server.
     p.respond(0, CDS, "1", &[cluster(&c, "e")]);
     assert_eq!((p.core.load_server(&c), p.moves), (ServerId(0), 2));
+}
+
+#[test]
+fn a81_equal_bytes_of_a_trusted_and_another_server_are_decoded_again() {
+    for gate in [true, false] {
+        let gates = Gates { authority_rewrite: gate, ..Gates::default() };
+        let mut config = XdsCoreConfig::new(&bootstrap(&[0, 1], &[]), gates, 1);
+        config.servers[1].features.trusted_xds_server = true;
+        let mut p = Planes::of(config);
+        let rewrites = |p: &mut Planes| {
+            let (_, event) = p.events.pop()?;
+            let WatchEvent::Changed(Ok(Resource::RouteConfiguration(config))) = event else { return None };
+            config.virtual_hosts[0].routes[0].action.as_ref().map(|action| action.auto_host_rewrite)
+        };
+        p.watch(1, RDS, "r");
+        p.down(0);
+        p.up(1);
+        p.respond(1, RDS, "1", &[rewriting_route("r")]);
+        assert_eq!(rewrites(&mut p), Some(gate));
+        retry(&mut p);
+        p.up(0);
+        p.respond(0, RDS, "1", &[rewriting_route("r")]);
+        assert_eq!(rewrites(&mut p), gate.then_some(false), "the first server is not trusted");
+    }
+}
+
+/// A RouteConfiguration whose only route rewrites the authority, if the server is trusted.
+fn rewriting_route(name: &str) -> Any {
+    use envoy_types::pb::envoy::config::route::v3 as wire;
+    use envoy_types::pb::google::protobuf::BoolValue;
+    let action = wire::RouteAction {
+        cluster_specifier: Some(wire::route_action::ClusterSpecifier::Cluster("c".into())),
+        host_rewrite_specifier: Some(wire::route_action::HostRewriteSpecifier::AutoHostRewrite(BoolValue {
+            value: true,
+        })),
+        ..Default::default()
+    };
+    let route = wire::Route {
+        r#match: Some(wire::RouteMatch {
+            path_specifier: Some(wire::route_match::PathSpecifier::Prefix(String::new())),
+            ..Default::default()
+        }),
+        action: Some(wire::route::Action::Route(action)),
+        ..Default::default()
+    };
+    let host = wire::VirtualHost { domains: vec!["*".into()], routes: vec![route], ..Default::default() };
+    any(&RouteConfiguration { name: name.into(), virtual_hosts: vec![host], ..Default::default() })
 }

@@ -40,8 +40,12 @@ pub(super) fn bootstrap(top: &[usize], authorities: &[(&str, &[usize])]) -> Boot
 impl Planes {
     /// The servers of the bootstrap must occur in the order of their numbers.
     pub(super) fn new(top: &[usize], authorities: &[(&str, &[usize])]) -> Self {
+        Self::of(XdsCoreConfig::new(&bootstrap(top, authorities), Gates::default(), 1))
+    }
+
+    pub(super) fn of(config: XdsCoreConfig) -> Self {
         Self {
-            core: XdsCore::new(XdsCoreConfig::new(&bootstrap(top, authorities), Gates::default(), 1)),
+            core: XdsCore::new(config),
             now: Time::ZERO,
             streams: BTreeMap::new(),
             contacted: BTreeSet::new(),
