@@ -47,6 +47,11 @@ impl Trackers {
         self.fixed.push(tracker);
     }
 
+    /// The trackers without the one in the slot.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &dyn CallTracker> {
+        self.fixed.iter().map(|tracker| &**tracker)
+    }
+
     /// Adds a slot: the tracker in the slot when a call starts tracks that call. A target has at most one slot; a
     /// second one replaces the first.
     pub fn add_slot(&mut self, slot: Arc<TrackerSlot>) {
@@ -80,6 +85,12 @@ impl fmt::Debug for TrackerSlot {
 
 /// Tracks calls: endpoint statistics, locality load, requests in flight. Runs on the data path: atomics only.
 pub trait CallTracker: Send + Sync {
+    /// A picked call waits because all streams of the connection are in use.
+    fn waiting(&self) {}
+
+    /// The call does not wait any longer: it has a stream, or was given up. Called once for each `waiting`.
+    fn waited(&self) {}
+
     /// A call was passed to the connection.
     fn started(&self);
 

@@ -36,6 +36,7 @@ mod signal;
 mod state;
 mod stripes;
 mod tree_path;
+mod waiting_call;
 
 pub use crate::petiole::{Balance, Balanced, ReadyEndpoint};
 pub use call::{CallOutcome, CallTicket, CallTracker, PickTarget, TrackerSlot, Trackers};
@@ -72,3 +73,4 @@ pub use state::ConnectivityState;
 pub use stripes::use_stripe;
 pub use stripes::{Padded, STRIPES, Striped};
 pub use tree_path::{SharedTreePath, TreePath, TreePathBuf};
+pub use waiting_call::WaitingCall;
