@@ -41,6 +41,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         cluster: "c".into(),
         eds_service_name: None,
         max_requests: 1024,
+        max_connections_per_subchannel: None,
         drops: Vec::new(),
         load_reporting: None,
         circuits: CircuitRegistry::default(),

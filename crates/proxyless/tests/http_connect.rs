@@ -150,7 +150,7 @@ async fn a86_04_a86_06_tls_runs_through_the_tunnel_to_the_endpoint() -> TestResu
     assert_eq!(ask(&secured).await?, "a");
     assert_eq!(proxy.requests(), [backend.address().to_string()]);
     let view = secured.describe().await.ok_or("no view")?;
-    assert!(view.subchannels[0].socket.as_ref().is_some_and(|socket| socket.tls.is_some()), "{view:?}");
+    assert!(view.subchannels[0].sockets.iter().any(|socket| socket.tls.is_some()), "{view:?}");
     let text = view.tree.to_string();
     assert!(text.contains("through") && text.contains("TLS"), "{text}");
     // The certificate of the endpoint is verified, not that of the proxy.

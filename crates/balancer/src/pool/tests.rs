@@ -40,21 +40,21 @@ fn an_entry_that_changes_owners_within_an_input_stays() {
 
 #[test]
 fn a86_13_connections_are_shared_by_address_and_proxy() {
-    let (mut pool, direct, _) = pool();
+    let (mut pool, direct, mut rng) = pool();
     let through = |proxy: &str| PoolKey { proxy: Some(Arc::new(proxy.parse().unwrap())), ..key() };
-    let (first, _) = pool.acquire(through("127.0.0.1:8"), HandleId(2));
-    let (second, _) = pool.acquire(through("127.0.0.1:9"), HandleId(3));
+    let (first, _) = pool.acquire(through("127.0.0.1:8"), HandleId(2), None);
+    let (second, _) = pool.acquire(through("127.0.0.1:9"), HandleId(3), None);
     assert!(direct != first && first != second && second != direct);
-    assert_eq!(pool.acquire(through("127.0.0.1:8"), HandleId(4)).0, first);
-    assert_eq!(pool.acquire(key(), HandleId(5)).0, direct);
+    assert_eq!(pool.acquire(through("127.0.0.1:8"), HandleId(4), None).0, first);
+    assert_eq!(pool.acquire(key(), HandleId(5), None).0, direct);
     let proxies: Vec<_> =
         pool.describe().into_iter().map(|node| node.proxy.map(|proxy| proxy.port())).collect();
     assert_eq!(proxies, [None, Some(8), Some(9)]);
     // A closed entry leaves its key.
     pool.release(first, HandleId(2));
     pool.release(first, HandleId(4));
-    pool.finish(Time::ZERO);
-    assert_ne!(pool.acquire(through("127.0.0.1:8"), HandleId(6)).0, first);
+    pool.finish(Time::ZERO, &mut rng);
+    assert_ne!(pool.acquire(through("127.0.0.1:8"), HandleId(6), None).0, first);
 }
 
 #[test]

@@ -238,9 +238,9 @@ impl World {
     /// A call was not sent after all: a transparent retry.
     pub(super) fn send_again(&mut self, id: u64) -> Result<(), Violation> {
         let was = self.calls.get(id).and_then(|call| Some((call.epoch, call.running.as_ref()?)));
-        let was = was.map(|(epoch, running)| (epoch, running.attempt, running.address));
+        let was = was.map(|(epoch, running)| (epoch, running.attempt));
         self.calls.withdraw(id, self.now);
-        if let Some((epoch, attempt, address)) = was {
+        if let Some((epoch, attempt)) = was {
             self.stream_ends(epoch, attempt);
         }
         self.set_call_timer(id);
@@ -256,7 +256,7 @@ impl World {
             false if self.backends.fails(running.address, &mut self.rng) => End::Badly("INTERNAL".into()),
             false => End::Well,
         };
-        let (epoch, attempt, address) = (call.epoch, running.attempt, running.address);
+        let (epoch, attempt) = (call.epoch, running.attempt);
         self.calls.end(id, end);
         self.stream_ends(epoch, attempt);
     }

@@ -5,9 +5,7 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig,
 };
 use envoy_types::pb::envoy::config::cluster::v3::load_balancing_policy::Policy;
-use envoy_types::pb::envoy::config::cluster::v3::{
-    CircuitBreakers, Cluster, LoadBalancingPolicy, OutlierDetection,
-};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, LoadBalancingPolicy, OutlierDetection};
 use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use envoy_types::pb::envoy::config::core::v3::{
     ConfigSource, HealthStatus, HealthStatusSet, TypedExtensionConfig,
