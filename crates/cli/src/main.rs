@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod check;
 mod demo;
+mod serve;
 mod status;
 mod text;
 
@@ -32,6 +34,20 @@ enum Command {
     /// of every channel; with --resource the content of one resource. Works with any gRPC client that has CSDS; trees
     /// require proxyless.
     Status(status::StatusFlags),
+    /// Serve a mesh from files, as a control plane for development, tests and small installations
+    ///
+    /// Reads services, clusters and raw xDS resources from YAML or JSON, serves them by ADS, and reads the files again when
+    /// they change. A file with an error changes nothing: the errors are printed with line and column, and the state
+    /// before stays. Also serves LRS (load reports) and CSDS (`proxyless status ADDR` shows the connected clients).
+    #[command(after_help = serve::EXAMPLES)]
+    Serve(serve::ServeFlags),
+    /// Say what a gRPC client would do with a bootstrap or with resources
+    ///
+    /// Reads mesh files, raw xDS resources, bootstraps and CSDS dumps, or asks a running control plane (ADS) or the admin
+    /// port of a client (CSDS). Prints ACK or NACK with every violation and its field path, and warns of what gRPC
+    /// ignores and of references that lead nowhere. Exit code: 0 if everything is accepted, 1 if not, 2 for wrong usage.
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::CheckFlags),
 }
 
 #[tokio::main]
@@ -43,6 +59,8 @@ async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(flags) => demo::run(flags).await,
         Command::Status(flags) => status::run(flags).await,
+        Command::Serve(flags) => serve::run(flags).await,
+        Command::Check(flags) => check::run(flags).await,
     };
     match done {
         Ok(code) => code,

@@ -1,8 +1,7 @@
 //! `proxyless status`: the state of a running client, read from its admin port.
 
-mod message;
-mod port;
-mod table;
+pub(crate) mod port;
+pub(crate) mod table;
 mod tree;
 
 use std::error::Error;
@@ -12,9 +11,9 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use proxyless::inspect::ProcessView;
+use proxyless_control_plane::Messages;
 use serde_json::{Value, json};
 
-use message::Messages;
 use port::Port;
 use table::{Style, Table};
 
@@ -81,13 +80,13 @@ pub(crate) async fn run(flags: StatusFlags) -> Result<ExitCode, Box<dyn Error>> 
 }
 
 #[derive(PartialEq, Eq)]
-enum Printed {
+pub(crate) enum Printed {
     Yes,
     NobodyReads,
 }
 
 /// Like `print!`, for readers that may close the pipe (`| head`).
-fn print(text: &str) -> Result<Printed, Box<dyn Error>> {
+pub(crate) fn print(text: &str) -> Result<Printed, Box<dyn Error>> {
     match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Printed::NobodyReads),
         result => Ok(result.map(|()| Printed::Yes)?),
@@ -127,7 +126,8 @@ impl View<'_> {
     }
 
     async fn resources(&self) -> Result<String, Box<dyn Error>> {
-        let clients = self.port.clients(port::Contents::Left).await?;
+        let contents = if self.flags.json { port::Contents::Shown } else { port::Contents::Left };
+        let clients = self.port.clients(contents).await?;
         if !self.flags.json {
             return Ok(self.process().await + &Table::new(&clients, SystemTime::now()).to_text(self.style));
         }
