@@ -169,7 +169,17 @@ def of_envoy(serve, folder, api):
     command = [str(binary), "-c", str(config), "--concurrency", "1", "--use-dynamic-base-id"]
     PROCESSES.append(subprocess.Popen(command, stdout=log, stderr=log))
     channel = grpc.insecure_channel(f"127.0.0.1:{ENVOY_PORT}")
-    return lambda: raw_call(channel, wait_for_ready=True)
+
+    def call():
+        # Envoy answers so itself while a new cluster has no endpoints yet.
+        try:
+            return raw_call(channel, wait_for_ready=True)
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.UNAVAILABLE:
+                raise
+            return "envoy itself"
+
+    return call
 
 
 def free_port():

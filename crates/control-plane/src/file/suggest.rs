@@ -3,7 +3,9 @@
 /// `; did you mean "name"?` for the closest known name; empty if none is close.
 pub(crate) fn did_you_mean<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let limit = (text.chars().count() / 3).clamp(1, 4);
-    let closest = known.into_iter().map(|name| (distance(text, name), name)).min();
+    // Lengths that differ by more need no comparison: there are thousands of message types.
+    let known = known.into_iter().filter(|name| name.len().abs_diff(text.len()) <= limit);
+    let closest = known.map(|name| (distance(text, name), name)).min();
     match closest {
         Some((0, _)) | None => String::new(),
         Some((distance, name)) if distance <= limit => format!("; did you mean {name:?}?"),

@@ -76,6 +76,8 @@ impl Mesh {
                 Reader { messages, problems: &mut problems, resources: &mut mesh.resources }
                     .document(document);
             }
+            // The sections of a file are not read in its order.
+            problems.found.sort();
             found.append(&mut problems.found);
         }
         mesh.duplicates(&mut found);

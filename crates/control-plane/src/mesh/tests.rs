@@ -87,14 +87,12 @@ fn nothing_that_is_read_panics() {
         "- {a: *b}\n- &b [<<, {<<: 3}]",
     ];
     for seed in seeds {
-        for at in (0..seed.len()).filter(|at| seed.is_char_boundary(*at)) {
-            for part in
-                ["", "{", "[", "]", "}", ":", "- ", "~", "9", "\u{0}", "\n\t", "'", "&a", "*a", "\u{1f600}"]
-            {
+        for at in (0..seed.len()).step_by(5) {
+            for part in ["{", "]", ":", "- ", "~", "\u{0}", "\n\t", "'", "*a", "\u{1f600}"] {
                 let text = format!("{}{part}{}", &seed[..at], &seed[at..]);
                 let _ = read_quietly(&text);
-                let _ = read_quietly(&seed[..at]);
             }
+            let _ = read_quietly(&seed[..at]);
         }
     }
 }

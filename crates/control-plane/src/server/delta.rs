@@ -10,7 +10,7 @@ use prost::{Message as _, Name as _};
 
 use super::snapshot::{Entry, Snapshot};
 use super::streams::Protocol;
-use super::subscription::{Answer, News, Sent, Subscription};
+use super::subscription::{Answer, News, Sent, Subscription, must_wait};
 
 /// The state of a stream.
 #[derive(Debug, Default)]
@@ -65,7 +65,9 @@ impl Protocol for Delta {
     fn next_response(&mut self, snapshot: &Snapshot) -> Option<DeltaDiscoveryResponse> {
         let mut types: Vec<String> = self.subscriptions.keys().cloned().collect();
         types.sort_by_key(|type_url| Snapshot::rank(type_url));
-        types.into_iter().find_map(|type_url| self.response(&type_url, snapshot))
+        types.into_iter().find_map(|type_url| {
+            if must_wait(&self.subscriptions, &type_url) { None } else { self.response(&type_url, snapshot) }
+        })
     }
 
     fn subscriptions(&self) -> &BTreeMap<String, Subscription> {

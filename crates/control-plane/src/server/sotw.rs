@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, Discovery
 
 use super::snapshot::Snapshot;
 use super::streams::Protocol;
-use super::subscription::{Answer, News, Sent, Subscription};
+use super::subscription::{Answer, News, Sent, Subscription, must_wait};
 
 /// The state of a stream.
 #[derive(Debug, Default)]
@@ -54,7 +54,9 @@ impl Protocol for Sotw {
         let mut types: Vec<&String> = self.subscriptions.keys().collect();
         types.sort_by_key(|type_url| Snapshot::rank(type_url));
         let types: Vec<String> = types.into_iter().cloned().collect();
-        types.into_iter().find_map(|type_url| self.response(&type_url, snapshot))
+        types.into_iter().find_map(|type_url| {
+            if must_wait(&self.subscriptions, &type_url) { None } else { self.response(&type_url, snapshot) }
+        })
     }
 
     fn subscriptions(&self) -> &BTreeMap<String, Subscription> {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use envoy_types::pb::google::rpc::Status;
-use proxyless_testkit::{CDS, LDS};
+use proxyless_testkit::{CDS, LDS, RDS};
 
-use super::snapshot::{Entry, TypeSnapshot};
+use super::snapshot::{Entry, Snapshot, TypeSnapshot};
 
 /// The state of a type on a stream.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +43,18 @@ pub(crate) enum Answer {
 pub(crate) enum News {
     Ack { version: String },
     Nack { version: String, error: String },
+}
+
+/// Whether an update of a listener or of routes must wait until the client has answered the latest clusters and
+/// endpoints: it should know a cluster before a route leads there.
+pub(crate) fn must_wait(subscriptions: &BTreeMap<String, Subscription>, type_url: &str) -> bool {
+    let is_update = subscriptions.get(type_url).is_some_and(|one| one.last.is_some());
+    let is_pending =
+        |one: &Subscription| one.last.as_ref().is_some_and(|last| last.answer == Answer::Pending);
+    let earlier = |other: &str| Snapshot::rank(other) < Snapshot::rank(LDS);
+    is_update
+        && (type_url == LDS || type_url == RDS)
+        && subscriptions.iter().any(|(other, one)| earlier(other) && is_pending(one))
 }
 
 impl Subscription {

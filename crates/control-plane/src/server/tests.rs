@@ -84,6 +84,21 @@ fn clusters_come_as_a_list_and_endpoints_as_they_change() {
 }
 
 #[test]
+fn new_routes_wait_until_new_clusters_are_answered() {
+    let first = Snapshot::default().next(&mesh(&["a"]));
+    let mut stream = Sotw::default();
+    stream.on_request(&ask(CDS, &[]));
+    stream.on_request(&ask(RDS, &["r"]));
+    all(&mut stream, &first);
+    let second = first.next(&mesh(&["b"]));
+    let clusters = stream.next_response(&second).unwrap();
+    assert_eq!(clusters.type_url, CDS);
+    assert!(stream.next_response(&second).is_none());
+    stream.on_request(&answer(&clusters, &[]));
+    assert_eq!(stream.next_response(&second).unwrap().type_url, RDS);
+}
+
+#[test]
 fn answers_count_for_the_latest_response_only() {
     let snapshot = Snapshot::default().next(&mesh(&["a"]));
     let mut stream = Sotw::default();
