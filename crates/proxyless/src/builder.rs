@@ -354,6 +354,7 @@ impl XdsChannelBuilder {
         let (server, node) = (Arc::from(server.uri.as_str()), Arc::from(bootstrap.node_id()));
         let clients = self.client_source(&target, bootstrap, gates);
         let security = self.connection_security(&name, &clients);
+        let hash = ChannelHash(clock::seed());
         let commands = spawn(
             Parts {
                 id: clock::next_id(),
@@ -364,6 +365,8 @@ impl XdsChannelBuilder {
                 security,
                 options: self.connection.clone(),
                 resolver: self.resolver.unwrap_or_else(default_resolver),
+                hash,
+                policy_retries: self.retries.policy_retries,
             },
             &runtime,
         );
@@ -373,7 +376,7 @@ impl XdsChannelBuilder {
             server,
             node,
             published,
-            hash: ChannelHash(clock::seed()),
+            hash,
             commands,
             calls: CallSettings::new(
                 runtime,

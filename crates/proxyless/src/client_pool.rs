@@ -14,13 +14,13 @@ use proxyless_xds::{Gates, Limits};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock;
 use crate::drive::channel;
 use crate::drive::security::MaybeTls;
 use crate::drive::xds::{Dump, XdsClient};
-use crate::inspect::{ChannelView, ClientView, ResourceView, UpdatesView};
+use crate::inspect::{ChannelView, ClientView, ExplainRequest, Explanation, ResourceView, UpdatesView};
 
 /// The time limit for all channels together to answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
@@ -55,7 +55,8 @@ struct Listed {
     clients: Mutex<Vec<Entry>>,
     /// The TLS of each bootstrap in use.
     tls: Mutex<Vec<(Arc<Bootstrap>, Weak<ClientTls>)>>,
-    channels: Mutex<Vec<WeakUnboundedSender<channel::Command>>>,
+    /// The inboxes of drivers, with the ids of their channels.
+    channels: Mutex<Vec<(u64, WeakUnboundedSender<channel::Command>)>>,
 }
 
 struct Entry {
@@ -139,17 +140,32 @@ impl ClientPool {
     pub async fn channels(&self) -> Vec<ChannelView> {
         let asked: Vec<_> = {
             let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
-            let live = channels.iter().filter_map(WeakUnboundedSender::upgrade);
+            let live = channels.iter().filter_map(|(_, commands)| commands.upgrade());
             live.map(|commands| channel::describe(&commands)).collect()
         };
         if Handle::try_current().is_ok() { in_time(asked).await } else { on_a_thread(in_time(asked)).await }
     }
 
+    /// Explains a call on the channel of this [id](ChannelView::id), as [`XdsChannel::explain`](crate::XdsChannel::explain)
+    /// does. `None` if there is no such channel, or it does not answer within a second: its runtime is not running. Needs
+    /// a tokio runtime with timers.
+    pub async fn explain(&self, channel: u64, request: ExplainRequest) -> Option<Explanation> {
+        let commands = {
+            let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            let listed = channels.iter().find(|(id, _)| *id == channel);
+            listed.and_then(|(_, commands)| commands.upgrade())?
+        };
+        let answer = channel::explain(&commands, request);
+        // Explaining does not keep the channel alive.
+        drop(commands);
+        timeout(LONGEST_ANSWER, answer).await.ok().flatten()
+    }
+
     /// Lists a channel by its driver's inbox.
-    pub(crate) fn list(&self, commands: &UnboundedSender<channel::Command>) {
+    pub(crate) fn list(&self, id: u64, commands: &UnboundedSender<channel::Command>) {
         let mut channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        channels.retain(|channel| channel.strong_count() > 0);
-        channels.push(commands.downgrade());
+        channels.retain(|(_, channel)| channel.strong_count() > 0);
+        channels.push((id, commands.downgrade()));
     }
 
     /// The TLS of all channels and clients with this bootstrap: they share certificate files and sessions.

@@ -13,7 +13,7 @@ use super::fields::Plain;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Detail {
-    /// The kind: `ejected`, `session`, `load`, `sweep`.
+    /// The kind: `ejected`, `session`, `load`, `sweep`, `failover timer`.
     pub kind: String,
     /// The subject, by address or name. Empty if it is the policy itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -61,8 +61,8 @@ pub use lent::Lent;
 pub use override_host::{ActualHost, Failures, HostWait, OverrideHost};
 pub use pick_error::PickError;
 pub use picker::{
-    CallAttributes, ClusterId, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickResult, Picker,
-    QueuePicker,
+    CallAttributes, ClusterId, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickPurpose, PickResult,
+    Picker, QueuePicker,
 };
 pub use policy::{Policy, SubchannelEvent, TreeEvent, Update};
 pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointHealth, Locality};

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use proxyless_balancer::api::{
-    ActualHost, CallAttributes, HostWait, LiveConnection, Pick, PickArgs, PickResult,
+    ActualHost, CallAttributes, HostWait, LiveConnection, Pick, PickArgs, PickPurpose, PickResult,
 };
 use proxyless_mesh::cluster_claim::ClusterClaim;
-use proxyless_mesh::route_table::{Fault, RouteTable};
+use proxyless_mesh::route_table::{ChannelHash, Fault, RouteTable, Selection};
+use proxyless_sans_io::Rng;
 use proxyless_transport::panics::contain;
 use proxyless_xds::resource::RetryPolicy;
 use tonic::Status;
@@ -49,6 +51,23 @@ pub(super) enum Picked {
     Dropped(Status),
 }
 
+/// The attributes of an RPC to one of the clusters of its route, without its session.
+pub(crate) fn attributes(
+    selection: &Selection<'_>,
+    cluster: &ClusterClaim,
+    headers: &HeaderMap,
+    channel: ChannelHash,
+    rng: &mut Rng,
+) -> CallAttributes {
+    CallAttributes {
+        cluster: cluster.id(),
+        hash: selection.route.hash(headers, channel, rng),
+        auto_host_rewrite: selection.route.auto_host_rewrite,
+        override_host: None,
+        purpose: PickPurpose::Call,
+    }
+}
+
 impl Call<'_> {
     fn waits_for_ready(&self) -> bool {
         self.head.extensions.get::<WaitForReady>().is_some()
@@ -76,12 +95,7 @@ impl Call<'_> {
         let session = Session::begin(&selection, self.head.uri.path(), headers);
         // A60: a session may select a cluster of the route other than the one chosen by weight.
         let cluster = session.as_ref().map_or(selection.cluster, Session::cluster);
-        let attributes = CallAttributes {
-            cluster: cluster.id(),
-            hash: selection.route.hash(headers, self.shared.hash, &mut self.rng),
-            auto_host_rewrite: selection.route.auto_host_rewrite,
-            override_host: None,
-        };
+        let attributes = attributes(&selection, cluster, headers, self.shared.hash, &mut self.rng);
         let faults =
             selection.faults.iter().filter_map(|filter| filter.decide(headers, &mut self.rng)).collect();
         let cluster = Arc::clone(cluster);

@@ -19,7 +19,7 @@ use super::subscription::{Joined, Subscription, Watched};
 use super::supervisor::{History, Parts, Use};
 use super::xds::XdsEvent;
 use crate::clock;
-use crate::inspect::ChannelView;
+use crate::inspect::{ChannelView, ExplainRequest, Explanation};
 use crate::pending::MissingResource;
 use crate::state::ChannelState;
 use crate::targets;
@@ -29,6 +29,7 @@ pub(crate) enum Command {
     ExitIdle,
     ResetBackoff,
     Describe { answer: oneshot::Sender<ChannelView> },
+    Explain { request: ExplainRequest, answer: oneshot::Sender<Explanation> },
 }
 
 /// Requests a description from a channel's driver. There is none if the driver ends first.
@@ -38,6 +39,16 @@ pub(crate) fn describe(
     let (answer, description) = oneshot::channel();
     let asked = commands.send(Command::Describe { answer }).is_ok();
     async move { if asked { description.await.ok() } else { None } }
+}
+
+/// Requests the explanation of a call from a channel's driver. There is none if the driver ends first.
+pub(crate) fn explain(
+    commands: &UnboundedSender<Command>,
+    request: ExplainRequest,
+) -> impl Future<Output = Option<Explanation>> + use<> {
+    let (answer, explanation) = oneshot::channel();
+    let asked = commands.send(Command::Explain { request, answer }).is_ok();
+    async move { if asked { explanation.await.ok() } else { None } }
 }
 
 /// Wakes the driver from the data path: a picker raised a signal, or a cluster's last RPC ended.
@@ -87,7 +98,8 @@ impl ChannelDriver {
                 command = commands.recv() => match command {
                     Some(Command::ExitIdle) => self.handle(ChannelInput::ExitIdle),
                     Some(Command::ResetBackoff) => self.handle(ChannelInput::ResetBackoff),
-                    Some(Command::Describe { answer }) => self.answer_description(answer),
+                    Some(Command::Describe { answer }) => self.answer(answer, Self::describe),
+                    Some(Command::Explain { request, answer }) => self.answer(answer, |it| it.explain(&request)),
                     None => break,
                 },
             }
@@ -152,9 +164,9 @@ impl ChannelDriver {
         }
     }
 
-    fn answer_description(&mut self, answer: oneshot::Sender<ChannelView>) {
+    fn answer<T>(&mut self, answer: oneshot::Sender<T>, describe: impl FnOnce(&mut Self) -> T) {
         // Inspection must not disturb the channel, even if it panics.
-        match contain(|| self.describe()) {
+        match contain(|| describe(self)) {
             // The requester may have gone.
             Ok(description) => drop(answer.send(description)),
             Err(panicked) => panics::log(&format_args!("description of {}", self.parts.target), &panicked),
