@@ -136,6 +136,27 @@ mod tests {
     }
 
     #[test]
+    fn a27_75_the_hosts_that_match_are_listed_with_their_best_domains() {
+        let host = |name: &str, domains: &[&str]| {
+            Arc::new(VirtualHost {
+                name: name.to_owned(),
+                domains: domains.iter().map(ToString::to_string).collect(),
+                routes: Vec::new(),
+                retry_policy: None,
+                filter_overrides: FilterOverrides::default(),
+            })
+        };
+        let hosts = vec![host("any", &["*"]), host("no", &["x"]), host("suffix", &["*", "*.c", "*.b.c"])];
+        let listed = matching_hosts(&RouteConfiguration { virtual_hosts: hosts }, "a.b.c");
+        let listed: Vec<_> =
+            listed.iter().map(|host| (&*host.name, &*host.domain, host.kind, host.chosen)).collect();
+        assert_eq!(
+            listed,
+            [("any", "*", "any authority", false), ("suffix", "*.b.c", "a suffix of the authority", true)]
+        );
+    }
+
+    #[test]
     fn a27_75_longest_pattern_wins_within_a_kind() {
         let hosts: &[(&str, &[&str])] =
             &[("s", &["*.c"]), ("long", &["*.b.c"]), ("p", &["q*"]), ("plong", &["q.r*"])];

@@ -186,7 +186,8 @@ async fn a_session_cookie_explains_its_endpoint() -> TestResult {
     let cookie = response.metadata().get("set-cookie").ok_or("no cookie")?.to_str()?.to_owned();
     let backend = if response.get_ref().backend == "a" { &a } else { &b };
     for _ in 0..4 {
-        let explanation = explain(&channel, &[("cookie", cookie.split(';').next().ok_or("no cookie")?)]).await;
+        let explanation =
+            explain(&channel, &[("cookie", cookie.split(';').next().ok_or("no cookie")?)]).await;
         assert_eq!(explanation.endpoint(), Some(backend.address()), "{explanation}");
         let session = candidate(&explanation, DecisionLevel::Session, &backend.address().to_string());
         assert!(session.chosen, "{explanation}");

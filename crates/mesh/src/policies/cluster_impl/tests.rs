@@ -3,8 +3,8 @@ use std::sync::{Arc, OnceLock};
 
 use http::HeaderMap;
 use proxyless_balancer::api::{
-    CallAttributes, CallTicket, Code, ConnectivityState, Endpoint, Endpoints, Pick, PickArgs, PickResult,
-    Picker,
+    CallAttributes, CallTicket, Code, ConnectivityState, Endpoint, Endpoints, Pick, PickArgs, PickPurpose,
+    PickResult, Picker,
 };
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoints};
@@ -101,6 +101,17 @@ fn x_13_the_limit_is_exact_and_a_drop() {
     third.finish(Code::Ok);
     drop(second);
     assert_eq!(circuits.in_flight("c", None), 0);
+}
+
+#[test]
+fn a32_an_explanation_takes_no_permit_and_respects_the_limit() {
+    let circuits = CircuitRegistry::default();
+    let mut bench = ready(ClusterImplConfig { max_requests: 1, ..config(&circuits) });
+    let explained = || CallAttributes { purpose: PickPurpose::Explanation, ..CallAttributes::default() };
+    let PickResult::Complete(shown) = pick(&mut bench, explained()) else { panic!("no target") };
+    assert_eq!((shown.permit.is_none(), circuits.in_flight("c", None)), (true, 0));
+    let _call = complete(&mut bench);
+    assert!(matches!(pick(&mut bench, explained()), PickResult::Drop(_)));
 }
 
 #[test]
