@@ -47,6 +47,7 @@ mod control_plane;
 pub mod echo;
 mod observed;
 mod proxy;
+pub mod reflection;
 pub mod resources;
 mod server;
 mod sinks;
