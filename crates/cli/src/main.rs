@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod call;
 mod check;
 mod demo;
 mod serve;
@@ -22,6 +23,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Call a method through the full client, and say why it went where it did
+    ///
+    /// The types of messages come from server reflection, a descriptor set or .proto files. Responses are printed as
+    /// JSON on standard output, the status and the backend on standard error. The exit code is 0 for status OK, 2 for
+    /// any other status, and 1 if the RPC could not be sent.
+    Call(call::CallFlags),
     /// Watch a channel move RPCs from cluster to cluster and back
     ///
     /// Starts a control plane and backends inside this process, sends RPCs through an xDS channel, and plays a
@@ -57,6 +64,7 @@ async fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let done = match Cli::parse().command {
+        Command::Call(flags) => call::run(flags).await,
         Command::Demo(flags) => demo::run(flags).await,
         Command::Status(flags) => status::run(flags).await,
         Command::Serve(flags) => serve::run(flags).await,
