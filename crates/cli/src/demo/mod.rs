@@ -1,6 +1,8 @@
 //! `proxyless demo`: a mesh changes while RPCs run, and RPCs move.
 
 mod certificates;
+mod commentary;
+mod interactive;
 mod load;
 mod mesh;
 mod reports;
@@ -21,6 +23,7 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use proxyless::{Bootstrap, Gates, XdsChannel};
 
+use commentary::Commentary;
 use load::Load;
 use mesh::Mesh;
 use reports::Reports;
@@ -51,6 +54,9 @@ pub(crate) struct DemoFlags {
     /// Print lines instead of an animated picture, as when the output is not a terminal
     #[arg(long, conflicts_with = "quiet")]
     plain: bool,
+    /// Change the mesh yourself, with keys or with buttons on the live page, until you quit
+    #[arg(long, conflicts_with_all = ["quiet", "scenario"])]
+    interactive: bool,
     /// Loopback port for the live page and `proxyless status`; 0 chooses a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     admin_port: u16,
@@ -59,6 +65,9 @@ pub(crate) struct DemoFlags {
 /// Runs the demo. The exit code tells whether all RPCs moved as expected, sessions stayed where possible, and the
 /// control plane received all load reports.
 pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
+    if flags.interactive {
+        return interactive::run(&flags).await;
+    }
     let scenario = flags.scenario.scenario();
     let plan = Duration::from_secs(flags.duration.unwrap_or(scenario.seconds));
     let shares: u32 = scenario.phases.iter().map(|phase| phase.share).sum();
@@ -74,7 +83,8 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
         println!("live page: http://{}   also: proxyless status --tree {0}\n", admin.address());
     }
     let load = Load::start(channel.clone(), flags.rate);
-    let mut stage = Stage { mesh, channel, load, view: View::new(&flags), plan };
+    let commentary = Commentary::new(mesh.names());
+    let mut stage = Stage { mesh, channel, load, view: View::new(&flags), commentary, plan };
 
     let mut played = Vec::new();
     for phase in scenario.phases {
@@ -105,6 +115,7 @@ struct Stage {
     channel: XdsChannel,
     load: Load,
     view: View,
+    commentary: Commentary,
     plan: Duration,
 }
 
@@ -130,6 +141,11 @@ impl Stage {
         let mut frames = tokio::time::interval(FRAME);
         loop {
             frames.tick().await;
+            if self.view.is_shown() {
+                for sentence in self.commentary.listen(&self.channel).await {
+                    self.view.say(self.load.now(), &sentence);
+                }
+            }
             let (members, view) = (self.mesh.members(), &mut self.view);
             let (state, plan) = (self.channel.state(), self.plan);
             let (end, settled) = self.load.read(|samples, now| {

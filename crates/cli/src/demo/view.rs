@@ -2,12 +2,18 @@
 
 mod frame;
 
+use std::collections::VecDeque;
 use std::io::{IsTerminal, Write as _, stdout};
 use std::time::Duration;
 
 use super::DemoFlags;
 pub(super) use frame::Frame;
 use frame::Style;
+
+use crate::text::{safe, terminal_width, wrap};
+
+/// The number of sentences below the picture.
+const SENTENCES: usize = 6;
 
 /// The time between two lines.
 const LINE_EVERY: Duration = Duration::from_millis(500);
@@ -17,6 +23,8 @@ pub(super) enum View {
         style: Style,
         /// The number of lines of the last picture, which the next one overwrites.
         drawn: usize,
+        /// The last sentences of the commentary, below the picture.
+        said: VecDeque<String>,
     },
     Lines {
         next: Duration,
@@ -33,7 +41,7 @@ impl View {
         } else {
             let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
             let style = if colours { Style::Colours } else { Style::Plain };
-            Self::Picture { style, drawn: 0 }
+            Self::Picture { style, drawn: 0, said: VecDeque::new() }
         }
     }
 
@@ -47,8 +55,10 @@ impl View {
 
     pub(super) fn draw(&mut self, frame: &Frame<'_>) {
         match self {
-            Self::Picture { style, drawn } => {
-                let picture = frame.picture(*style);
+            Self::Picture { style, drawn, said } => {
+                let width = terminal_width().unwrap_or(80);
+                let said = said.iter().flat_map(|line| wrap(line, width, width)).map(|line| line + "\n");
+                let picture = frame.picture(*style) + &said.collect::<String>();
                 // Moves to the first line of the last picture, and clears everything below.
                 let over = if *drawn > 0 { format!("\x1b[{drawn}F\x1b[J") } else { String::new() };
                 print!("{over}{picture}");
@@ -61,6 +71,26 @@ impl View {
                 *next = frame.now + LINE_EVERY;
             }
             Self::Lines { .. } | Self::Nothing => {}
+        }
+    }
+
+    /// Whether anything is shown before the summary.
+    pub(super) fn is_shown(&self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
+
+    /// Adds a sentence to the commentary.
+    pub(super) fn say(&mut self, at: Duration, sentence: &str) {
+        let line = format!("{:5.1} s  · {}", at.as_secs_f64(), safe(sentence));
+        match self {
+            Self::Picture { said, .. } => {
+                said.push_back(line);
+                if said.len() > SENTENCES {
+                    said.pop_front();
+                }
+            }
+            Self::Lines { .. } => println!("{line}"),
+            Self::Nothing => {}
         }
     }
 
