@@ -1,4 +1,4 @@
-//! The command lines in the guide (`docs/guide`) are ones that exist.
+//! The command lines and mesh files in the guide (`docs/guide`) are valid.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -90,6 +90,35 @@ fn command_lines_are_valid() {
         problems.extend(result.err().map(|error| format!("{place}: {}: {error}", line.join(" "))));
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// The output of `proxyless check` for a mesh file, if it finds a problem.
+fn check(mesh: &str) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("mesh.yaml"), mesh).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_proxyless"))
+        .args(["check", "mesh.yaml"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&text).into_owned()) }
+}
+
+#[test]
+fn meshes_are_valid() {
+    let blocks = blocks().unwrap().into_iter();
+    for block in blocks.filter(|block| block.language == "yaml" && !block.has("kubernetes")) {
+        if let Err(output) = check(&block.text) {
+            panic!("{}: {output}", block.place());
+        }
+    }
+}
+
+#[test]
+fn invalid_meshes_are_found() {
+    assert!(check("services: { shop: { endpoint: [127.0.0.1:1] } }").is_err());
+    assert!(check("services: { shop: { cluster: nowhere } }").is_err());
 }
 
 #[test]
