@@ -97,7 +97,7 @@ fn check(mesh: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("mesh.yaml"), mesh).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_proxyless"))
-        .args(["check", "mesh.yaml"])
+        .args(["check", "--deny-warnings", "mesh.yaml"])
         .current_dir(folder.path())
         .output()
         .unwrap();

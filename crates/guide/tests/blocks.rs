@@ -6,6 +6,7 @@ use proxyless::Bootstrap;
 use proxyless::bootstrap::BootstrapOptions;
 use proxyless_guide::PAGES;
 use proxyless_guide::blocks::{Block, blocks, repository};
+use saphyr_parser::Parser;
 
 fn of(language: &str) -> Vec<Block> {
     let found: Vec<Block> = blocks().unwrap().into_iter().filter(|block| block.language == language).collect();
@@ -53,6 +54,19 @@ fn bootstraps_are_valid() {
         options.google_default |= block.has("google-default");
         if let Err(error) = Bootstrap::from_json_with(&block.text, &options) {
             panic!("{}: {error}", block.place());
+        }
+    }
+}
+
+/// `proxyless check` reads the mesh files, in `crates/cli/tests/guide.rs`.
+#[test]
+fn manifests_are_yaml() {
+    for block in of("yaml").iter().filter(|block| block.has("kubernetes")) {
+        if let Some(error) = Parser::new_from_str(&block.text).find_map(Result::err) {
+            panic!("{}: {error}", block.place());
+        }
+        for field in ["apiVersion:", "kind:", "metadata:"] {
+            assert!(block.text.lines().any(|line| line.starts_with(field)), "{}: no {field}", block.place());
         }
     }
 }
