@@ -12,7 +12,8 @@ fn commands() -> Vec<(String, Vec<String>)> {
     blocks
         .flat_map(|block| {
             let place = block.place();
-            let lines: Vec<_> = block.text.lines().filter_map(|line| line.strip_prefix("$ ")).map(words).collect();
+            let lines: Vec<_> =
+                block.text.lines().filter_map(|line| line.strip_prefix("$ ")).map(words).collect();
             assert!(!lines.is_empty(), "{place}: no line begins with `$ `: output alone is `text`");
             lines.into_iter().map(move |line| (place.clone(), line))
         })
@@ -44,7 +45,8 @@ fn words(line: &str) -> Vec<String> {
 
 /// Everything before `--help` is parsed, and nothing is done.
 fn parses(arguments: &[String]) -> Result<(), String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_proxyless")).args(arguments).arg("--help").output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_proxyless")).args(arguments).arg("--help").output().unwrap();
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 

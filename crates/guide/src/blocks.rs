@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn blocks_have_languages_tags_and_lines() {
-        let blocks = blocks_of(&page("# A\n\n```rust,no_run\nlet x;\n```\n- b\n  ```\n  text\n  ```\n")).unwrap();
+        let blocks =
+            blocks_of(&page("# A\n\n```rust,no_run\nlet x;\n```\n- b\n  ```\n  text\n  ```\n")).unwrap();
         let [rust, plain] = &blocks[..] else { panic!("{blocks:?}") };
         assert_eq!((rust.language.as_str(), rust.line, rust.text.as_str()), ("rust", 3, "let x;\n"));
         assert!(rust.has("no_run") && !rust.has("rust"));

@@ -9,7 +9,8 @@ use proxyless_guide::blocks::{Block, blocks, repository};
 use saphyr_parser::Parser;
 
 fn of(language: &str) -> Vec<Block> {
-    let found: Vec<Block> = blocks().unwrap().into_iter().filter(|block| block.language == language).collect();
+    let found: Vec<Block> =
+        blocks().unwrap().into_iter().filter(|block| block.language == language).collect();
     assert!(!found.is_empty(), "the guide has no {language} block: remove its test");
     found
 }

@@ -10,7 +10,10 @@ const FILES: &str = "https://github.com/proxyless/proxyless/blob/main/";
 
 /// The destinations of the links and pictures of a text.
 fn links(text: &str) -> Vec<&str> {
-    text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split_once(')')).map(|(link, _)| link).collect()
+    text.match_indices("](")
+        .filter_map(|(at, _)| text[at + 2..].split_once(')'))
+        .map(|(link, _)| link)
+        .collect()
 }
 
 /// The anchors of the headings of a page, as mdBook and GitHub make them.
@@ -28,7 +31,8 @@ fn anchor(heading: &str) -> String {
 
 /// The problem of a link to a file, relative to `folder`.
 fn broken(folder: &Path, own: &str, link: &str) -> Option<String> {
-    let (path, fragment) = link.split_once('#').map_or((link, None), |(path, fragment)| (path, Some(fragment)));
+    let (path, fragment) =
+        link.split_once('#').map_or((link, None), |(path, fragment)| (path, Some(fragment)));
     let text = if path.is_empty() {
         own.to_owned()
     } else {
@@ -60,7 +64,8 @@ fn links_are_not_broken() {
                 None if leaves(&page.path, link) => Some(format!("outside of the book: link to {FILES}…")),
                 None => broken(folder, &page.text, link),
             };
-            problems.extend(problem.map(|problem| format!("docs/guide/src/{}: {link}: {problem}", page.path)));
+            problems
+                .extend(problem.map(|problem| format!("docs/guide/src/{}: {link}: {problem}", page.path)));
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -99,6 +104,9 @@ fn broken_links_are_found() {
     assert!(broken(&folder, "", "nowhere.md").is_some());
     assert!(broken(&folder, "", "concepts.md#nothing").is_some());
     assert!(leaves("recipes/failover.md", "../../x.md") && !leaves("recipes/failover.md", "../x.md"));
-    assert_eq!(anchor(" Google's application default credentials"), "googles-application-default-credentials");
+    assert_eq!(
+        anchor(" Google's application default credentials"),
+        "googles-application-default-credentials"
+    );
     assert_eq!(links("a [b](c.md) ![d](e.svg)"), ["c.md", "e.svg"]);
 }

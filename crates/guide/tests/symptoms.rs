@@ -90,7 +90,11 @@ async fn a_server_that_is_not_a_control_plane() -> TestResult {
     let backend = Backend::start("backend").await?;
     let bootstrap = Bootstrap::builder().server(backend.address().to_string()).build()?;
     let channel = XdsChannel::builder("xds:///shop").bootstrap(bootstrap).client_pool(ClientPool::new());
-    documented(&failure(&channel.build()?).await, Code::Unavailable, "the management server has no ADS service");
+    documented(
+        &failure(&channel.build()?).await,
+        Code::Unavailable,
+        "the management server has no ADS service",
+    );
     Ok(())
 }
 
@@ -158,7 +162,8 @@ async fn a_wrong_identity() -> TestResult {
     let plane = mesh(backend.address()).await?;
     plane.set(eds_cluster("shop-cluster").tls(upstream_tls("certs").server_name("shop.example")));
     let bootstrap = Bootstrap::from_json(&plane.bootstrap_json_with("certs", &folder))?;
-    let channel = XdsChannel::builder("xds:///shop").bootstrap(bootstrap).client_pool(ClientPool::new()).build()?;
+    let channel =
+        XdsChannel::builder("xds:///shop").bootstrap(bootstrap).client_pool(ClientPool::new()).build()?;
     let status = failure(&channel).await;
     documented(&status, Code::Unavailable, "presented");
     assert!(status.message().contains("other.example"), "{status}");
@@ -243,7 +248,9 @@ async fn deadlines_say_what_they_waited_for() -> TestResult {
 #[test]
 fn no_bootstrap() {
     // The tests of CI set neither variable.
-    if std::env::var_os("GRPC_XDS_BOOTSTRAP").is_none() && std::env::var_os("GRPC_XDS_BOOTSTRAP_CONFIG").is_none() {
+    if std::env::var_os("GRPC_XDS_BOOTSTRAP").is_none()
+        && std::env::var_os("GRPC_XDS_BOOTSTRAP_CONFIG").is_none()
+    {
         let error = Bootstrap::from_env().unwrap_err().to_string();
         assert!(error.contains("none given: set GRPC_XDS_BOOTSTRAP"), "{error}");
         on_the_page("none given: set GRPC_XDS_BOOTSTRAP");
