@@ -53,7 +53,7 @@ async fn mtls() -> Result<(String, String), Box<dyn Error>> {
     let answer = client.unary(EchoRequest::new("tea")).await?.into_inner().backend;
     println!("answered by {answer}");
     for subchannel in channel.describe().await.into_iter().flat_map(|view| view.subchannels) {
-        if let Some(tls) = subchannel.socket.and_then(|socket| socket.tls) {
+        for tls in subchannel.sockets.into_iter().filter_map(|socket| socket.tls) {
             let names = tls.remote.map(|certificate| certificate.names).unwrap_or_default();
             println!("{}, {}, server {}", tls.version, tls.cipher_suite, names.join(", "));
         }
