@@ -15,7 +15,7 @@ pub fn connect_response(data: &[u8]) {
     let whole = fuzzing::connect_response(data);
     match &whole {
         Ok(Some((status, length))) => {
-            assert!((100..=999).contains(status), "{status}");
+            assert!(*status <= 999, "{status}");
             assert!(*length <= data.len() && *length <= 16 * 1024, "{length} of {}", data.len());
         }
         Ok(None) => assert!(data.len() < 16 * 1024),

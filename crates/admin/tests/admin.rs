@@ -4,10 +4,11 @@ mod common;
 
 use common::*;
 use http_body_util::BodyExt as _;
+use proxyless::Gates;
 use proxyless::inspect::{ChannelView, Explanation, ProcessView};
 use proxyless_admin::{Admin, ClientResources, ControlRow, Controls};
 use proxyless_testkit::resources::*;
-use proxyless_testkit::{Backend, CDS, EDS, RDS};
+use proxyless_testkit::{Backend, CDS, EDS, Proxy, RDS};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::service::Routes;
@@ -123,6 +124,37 @@ async fn a14_channels_subchannels_sockets_calls_and_traces() -> TestResult {
     let missing = client.get_channel(GetChannelRequest { channel_id: 999_999 }).await.unwrap_err();
     assert_eq!(missing.code(), tonic::Code::NotFound);
     assert!(client.get_servers(GetServersRequest::default()).await?.into_inner().end);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a14_a86_a_socket_shows_the_proxy_and_the_endpoint() -> TestResult {
+    let (rig, proxy) = (Rig::start().await, Proxy::start().await?);
+    rig.plane.set_all([
+        eds_cluster("cluster").http_connect().into(),
+        priorities("cluster", [[endpoint(&rig.backend).proxy(proxy.address())]]).into(),
+    ]);
+    let mut gates = Gates::default();
+    gates.http_connect = true;
+    let channel = rig.builder(&format!("xds:///{SERVICE}")).gates(gates).build()?;
+    assert_eq!(ask(&channel).await?, "a");
+    let through = format!("{} through {}", rig.backend.address(), proxy.address());
+    let mut client = channelz_client::ChannelzClient::new(rig.admin_channel());
+    let top = client.get_top_channels(GetTopChannelsRequest::default()).await?.into_inner();
+    let reference = &top.channel[0].subchannel_ref[0];
+    assert_eq!(reference.name, through);
+    let subchannel_id = reference.subchannel_id;
+    let subchannel = client.get_subchannel(GetSubchannelRequest { subchannel_id }).await?.into_inner();
+    let socket_id = subchannel.subchannel.ok_or("no subchannel")?.socket_ref[0].socket_id;
+    let socket = client.get_socket(GetSocketRequest { socket_id, summary: false }).await?.into_inner();
+    let socket = socket.socket.ok_or("no socket")?;
+    assert_eq!(socket.remote_name, rig.backend.address().to_string());
+    let Some(address::Address::TcpipAddress(remote)) = socket.remote.and_then(|remote| remote.address) else {
+        panic!("no remote address")
+    };
+    assert_eq!(remote.port, i32::from(proxy.address().port()));
+    let view = channels(&rig).await;
+    assert_eq!(view[0].subchannels[0].proxy, Some(proxy.address()));
     Ok(())
 }
 

@@ -397,7 +397,7 @@ impl Pool {
     /// Describes all entries.
     pub(crate) fn describe(&self) -> Vec<SubchannelNode> {
         let cap = self.config.connections_per_subchannel_cap;
-        let node = |(&subchannel, entry): (&SubchannelId, &Box<PoolEntry>)| SubchannelNode {
+        let node = |subchannel: SubchannelId, entry: &PoolEntry| SubchannelNode {
             subchannel,
             connections: entry.core.describe(),
             max_connections: entry.max_connections(cap),
@@ -408,7 +408,7 @@ impl Pool {
             error: entry.core.error().map(|error| error.message.clone()),
             calls: entry.core.slot().calls().counts(),
         };
-        self.entries.iter().map(node).collect()
+        self.entries.iter().map(|(&subchannel, entry)| node(subchannel, entry)).collect()
     }
 
     /// The calls that ended on any entry, including removed ones.
