@@ -27,6 +27,7 @@ use proxyless::Bootstrap;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic::transport;
 
@@ -85,7 +86,11 @@ pub fn test_routes(identity: Identity) -> Routes {
 
 fn test_service(identity: Identity) -> Envelope<TestServiceServer<TestServer>> {
     let service = TestServer::new(Arc::new(identity));
-    Envelope(TestServiceServer::new(service).max_decoding_message_size(usize::MAX))
+    let service = TestServiceServer::new(service)
+        .max_decoding_message_size(usize::MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
+    Envelope(service)
 }
 
 async fn maintenance_routes() -> Routes {
