@@ -1,12 +1,13 @@
 //! Sees which gRPC messages of a body are compressed: tonic hides the flag of a message from both sides.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http::{Request, Response};
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
@@ -21,7 +22,12 @@ pub(crate) struct CompressionFlags(Arc<Mutex<Vec<bool>>>);
 impl CompressionFlags {
     /// A body that notes its messages here.
     pub(crate) fn watch(&self, inner: Body) -> Body {
-        Body::new(WatchedBody { inner, flags: self.clone(), prefix: Vec::with_capacity(PREFIX), remaining: 0 })
+        Body::new(WatchedBody {
+            inner,
+            flags: self.clone(),
+            prefix: Vec::with_capacity(PREFIX),
+            remaining: 0,
+        })
     }
 
     /// Whether the message with this index was compressed, if it has passed.
@@ -66,7 +72,10 @@ impl http_body::Body for WatchedBody {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             self.note(data.clone());
@@ -90,10 +99,11 @@ pub(crate) struct WatchResponses<S> {
     pub(crate) flags: CompressionFlags,
 }
 
-impl<S> Service<Request<Body>> for WatchResponses<S>
+impl<S, B> Service<Request<Body>> for WatchResponses<S>
 where
-    S: Service<Request<Body>, Response = Response<Body>>,
+    S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,
+    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -105,7 +115,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (response, flags) = (self.inner.call(request), self.flags.clone());
-        Box::pin(async move { Ok(response.await?.map(|body| flags.watch(body))) })
+        Box::pin(async move { Ok(response.await?.map(|body| flags.watch(Body::new(body)))) })
     }
 }
 
@@ -119,7 +129,8 @@ mod tests {
 
     #[tokio::test]
     async fn flags_are_seen_however_the_bytes_are_cut() {
-        let bytes = [&[1, 0, 0, 0, 3, 7, 7, 7][..], &[0, 0, 0, 0, 0], &[0, 0, 0, 0, 1, 9], &[1, 0, 0, 0, 0]].concat();
+        let bytes =
+            [&[1, 0, 0, 0, 3, 7, 7, 7][..], &[0, 0, 0, 0, 0], &[0, 0, 0, 0, 1, 9], &[1, 0, 0, 0, 0]].concat();
         for cut in 1..=bytes.len() {
             let chunks: Vec<_> = bytes.chunks(cut).map(Bytes::copy_from_slice).collect();
             let frames = chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));

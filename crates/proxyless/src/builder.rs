@@ -324,9 +324,9 @@ impl XdsChannelBuilder {
         self
     }
 
-    /// Sets the cap on the number of connections to one address, whatever the configuration says; 10 by default, at least
-    /// 1. A channel opens more than one only if the Cluster resource allows it and a server's MAX_CONCURRENT_STREAMS is
-    /// used up (gRFC A105, behind [`Gates::connection_scaling`]).
+    /// Sets the cap on the number of connections to one address, whatever the configuration says: 10 by default, and
+    /// never less than one. A channel opens more than one only if the Cluster resource allows it and a server's
+    /// MAX_CONCURRENT_STREAMS is used up (gRFC A105, behind [`Gates::connection_scaling`]).
     pub fn connections_per_subchannel_cap(mut self, cap: u32) -> Self {
         self.connections_per_subchannel_cap = cap.max(1);
         self

@@ -215,8 +215,8 @@ async fn a48_11_calls_that_wait_for_a_stream_are_in_flight() -> TestResult {
         let view = pool.channels().await.pop()?;
         let mut requests = None;
         view.tree.root?.walk(&mut |node| {
-            let counts = node.details.iter().filter(|detail| detail.kind == "in_flight");
-            requests = requests.or_else(|| counts.last()?.fields["requests"].as_u64());
+            let mut counts = node.details.iter().filter(|detail| detail.kind == "in_flight");
+            requests = requests.or_else(|| counts.next_back()?.fields["requests"].as_u64());
         });
         requests
     };

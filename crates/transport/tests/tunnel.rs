@@ -77,7 +77,7 @@ impl Proxy {
     async fn reason_after(&mut self, answer: &[u8]) -> String {
         let (mut end, attempt) = self.asked("192.0.2.1:80").await;
         end.write_all(answer).await.unwrap();
-        self.tunnel.reason(&attempt.await.unwrap().err().expect("no tunnel"))
+        self.tunnel.reason(&attempt.await.unwrap().expect_err("no tunnel"))
     }
 }
 
@@ -160,7 +160,7 @@ async fn a_proxy_that_hangs_up_is_named() {
         let (mut end, attempt) = proxy.asked("192.0.2.1:80").await;
         end.write_all(answer).await.unwrap();
         drop(end);
-        let reason = proxy.tunnel.reason(&attempt.await.unwrap().err().expect("no tunnel"));
+        let reason = proxy.tunnel.reason(&attempt.await.unwrap().expect_err("no tunnel"));
         let expected =
             "the proxy 192.0.2.9:3128 closed the connection before its response to CONNECT 192.0.2.1:80";
         assert_eq!(reason, expected);
@@ -171,21 +171,21 @@ async fn a_proxy_that_hangs_up_is_named() {
 async fn the_time_limit_holds_in_every_stage_and_the_error_names_it() {
     let begin = tokio::time::Instant::now();
     let dead = Arc::new(Tunnel::new(Arc::new(Dead(None)), proxy_address()));
-    let error = start(&dead, "192.0.2.1:80").await.unwrap().err().expect("no proxy");
+    let error = start(&dead, "192.0.2.1:80").await.unwrap().expect_err("no proxy");
     assert_eq!(dead.reason(&error), "no connection to the proxy 192.0.2.9:3128 within 20s");
     assert_eq!(begin.elapsed().as_secs(), 20);
 
     let mut proxy = Proxy::new();
     let (mut end, attempt) = proxy.asked("192.0.2.1:80").await;
     end.write_all(b"HTTP/1.1 200 OK\r\n").await.unwrap();
-    let error = attempt.await.unwrap().err().expect("no answer");
+    let error = attempt.await.unwrap().expect_err("no answer");
     let expected = "the proxy 192.0.2.9:3128 did not answer CONNECT 192.0.2.1:80 within 20s";
     assert_eq!(proxy.tunnel.reason(&error), expected);
     assert_eq!(begin.elapsed().as_secs(), 40);
 
     let (mut end, attempt) = proxy.asked("192.0.2.1:80").await;
     end.write_all(OK).await.unwrap();
-    let error = attempt.await.unwrap().err().expect("no SETTINGS");
+    let error = attempt.await.unwrap().expect_err("no SETTINGS");
     let reason = proxy.tunnel.reason(&error);
     assert!(
         reason.starts_with("through the proxy 192.0.2.9:3128: connected, but no HTTP/2 SETTINGS"),
@@ -197,7 +197,7 @@ async fn the_time_limit_holds_in_every_stage_and_the_error_names_it() {
 async fn an_unreachable_proxy_is_named() {
     let refused = Dead(Some(io::ErrorKind::ConnectionRefused));
     let tunnel = Arc::new(Tunnel::new(Arc::new(refused), proxy_address()));
-    let error = start(&tunnel, "192.0.2.1:80").await.unwrap().err().expect("no proxy");
+    let error = start(&tunnel, "192.0.2.1:80").await.unwrap().expect_err("no proxy");
     assert_eq!(tunnel.reason(&error), "connecting to the proxy 192.0.2.9:3128: connection refused");
 }
 

@@ -240,5 +240,5 @@ impl ClientStatusDiscoveryService for Services {
 
 fn status(plane: &Plane) -> ClientStatusResponse {
     let config = plane.clients().iter().map(super::clients::ClientView::csds).collect();
-    ClientStatusResponse { config, ..Default::default() }
+    ClientStatusResponse { config }
 }

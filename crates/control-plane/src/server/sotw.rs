@@ -75,7 +75,8 @@ impl Sotw {
         // A response of listeners or clusters is the complete list: absence means deletion.
         let is_listed = Subscription::is_listed(type_url);
         let sent = wanted.iter().map(|(name, entry)| ((*name).clone(), entry.hash)).collect();
-        if !any_new && !(gone && is_listed) {
+        let is_due = any_new || (gone && is_listed);
+        if !is_due {
             subscription.sent = sent;
             return None;
         }

@@ -35,7 +35,8 @@ async fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let flags = Flags::parse();
-    let unknown: Vec<_> = flags.test_case.iter().chain(&flags.skip).filter(|name| !known(name)).cloned().collect();
+    let unknown: Vec<_> =
+        flags.test_case.iter().chain(&flags.skip).filter(|name| !known(name)).cloned().collect();
     if !unknown.is_empty() {
         let names: Vec<_> = CASES.iter().map(|case| case.name).collect();
         eprintln!("interop-cases: unknown cases: {}; there are: {}", unknown.join(", "), names.join(", "));

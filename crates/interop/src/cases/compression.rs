@@ -9,7 +9,9 @@ use super::unary::{LARGE_RESPONSE, large_request};
 use super::{Client, Failure, expect, expect_code, expect_zeros, zeros};
 use crate::compression_flags::{CompressionFlags, WatchResponses};
 use crate::proto::test_service_client::TestServiceClient;
-use crate::proto::{BoolValue, ResponseParameters, SimpleRequest, StreamingInputCallRequest, StreamingOutputCallRequest};
+use crate::proto::{
+    BoolValue, ResponseParameters, SimpleRequest, StreamingInputCallRequest, StreamingOutputCallRequest,
+};
 
 pub(super) async fn client_compressed_unary(mut client: Client, _: XdsChannel) -> Result<(), Failure> {
     let request = |compressed| SimpleRequest { expect_compressed: flag(compressed), ..large_request() };
@@ -22,7 +24,10 @@ pub(super) async fn client_compressed_unary(mut client: Client, _: XdsChannel) -
 }
 
 pub(super) async fn client_compressed_streaming(mut client: Client, _: XdsChannel) -> Result<(), Failure> {
-    let request = |size, compressed| StreamingInputCallRequest { payload: zeros(size), expect_compressed: flag(compressed) };
+    let request = |size, compressed| StreamingInputCallRequest {
+        payload: zeros(size),
+        expect_compressed: flag(compressed),
+    };
     let probe = client.streaming_input_call(tokio_stream::iter([request(27_182, true)])).await;
     expect_code(probe, Code::InvalidArgument)?;
     // tonic compresses all messages of a stream or none, so the two of gRPC's case are streams of their own.
@@ -75,5 +80,7 @@ fn flag(value: bool) -> Option<BoolValue> {
 
 fn expect_flag(flags: &CompressionFlags, index: usize, compressed: bool) -> Result<(), Failure> {
     let seen = flags.nth(index);
-    expect(seen == Some(compressed), || format!("compressed: {seen:?} of response {index} instead of {compressed}"))
+    expect(seen == Some(compressed), || {
+        format!("compressed: {seen:?} of response {index} instead of {compressed}")
+    })
 }

@@ -17,7 +17,8 @@ pub(super) async fn custom_metadata(mut client: Client, _: XdsChannel) -> Result
     expect_initial(response.metadata())?;
     expect_trailing(response.metadata())?;
 
-    let mut response = client.full_duplex_call(with_metadata(tokio_stream::iter([streaming::ping(0)]))).await?;
+    let mut response =
+        client.full_duplex_call(with_metadata(tokio_stream::iter([streaming::ping(0)]))).await?;
     expect_initial(response.metadata())?;
     while response.get_mut().message().await?.is_some() {}
     let trailers = response.get_mut().trailers().await?.unwrap_or_default();

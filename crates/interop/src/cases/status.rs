@@ -43,7 +43,10 @@ pub(super) async fn unimplemented_service(_: Client, channel: XdsChannel) -> Res
 
 async fn expect_unimplemented(channel: XdsChannel, path: &'static str) -> Result<(), Failure> {
     let mut client = Grpc::new(channel);
-    client.ready().await.map_err(|error| Failure::Unexpected(format!("the channel is not ready: {error}")))?;
+    client
+        .ready()
+        .await
+        .map_err(|error| Failure::Unexpected(format!("the channel is not ready: {error}")))?;
     let codec = ProstCodec::<Empty, Empty>::default();
     let result = client.unary(Request::new(Empty {}), PathAndQuery::from_static(path), codec).await;
     expect_code(result, Code::Unimplemented)?;

@@ -11,7 +11,8 @@ pub(super) const REQUEST_SIZES: [usize; 4] = [27_182, 8, 1_828, 45_904];
 pub(super) const RESPONSE_SIZES: [usize; 4] = [31_415, 9, 2_653, 58_979];
 
 pub(super) async fn client_streaming(mut client: Client, _: XdsChannel) -> Result<(), Failure> {
-    let requests = REQUEST_SIZES.map(|size| StreamingInputCallRequest { payload: zeros(size), ..Default::default() });
+    let requests =
+        REQUEST_SIZES.map(|size| StreamingInputCallRequest { payload: zeros(size), ..Default::default() });
     let response = client.streaming_input_call(tokio_stream::iter(requests)).await?.into_inner();
     let total = response.aggregated_payload_size;
     expect(total == 74_922, || format!("the server received {total} bytes instead of 74922"))
@@ -67,5 +68,8 @@ pub(super) fn ping(index: usize) -> StreamingOutputCallRequest {
 }
 
 async fn send(sender: &mpsc::Sender<StreamingOutputCallRequest>, index: usize) -> Result<(), Failure> {
-    sender.send(ping(index)).await.map_err(|_| Failure::Unexpected("the stream of requests was dropped".to_owned()))
+    sender
+        .send(ping(index))
+        .await
+        .map_err(|_| Failure::Unexpected("the stream of requests was dropped".to_owned()))
 }

@@ -26,7 +26,10 @@ pub(super) async fn cancel_after_begin(mut client: Client, channel: XdsChannel) 
     super::unary::empty_unary(client, channel).await
 }
 
-pub(super) async fn cancel_after_first_response(mut client: Client, channel: XdsChannel) -> Result<(), Failure> {
+pub(super) async fn cancel_after_first_response(
+    mut client: Client,
+    channel: XdsChannel,
+) -> Result<(), Failure> {
     let (sender, requests) = mpsc::channel(1);
     let first = sender.send(streaming::ping(0));
     let (_, response) = tokio::join!(first, client.full_duplex_call(ReceiverStream::new(requests)));

@@ -20,5 +20,9 @@ pub(super) async fn large_unary(mut client: Client, _: XdsChannel) -> Result<(),
 
 /// The request of `large_unary`, and of others that build on it.
 pub(super) fn large_request() -> SimpleRequest {
-    SimpleRequest { response_size: LARGE_RESPONSE as i32, payload: zeros(LARGE_REQUEST), ..Default::default() }
+    SimpleRequest {
+        response_size: LARGE_RESPONSE as i32,
+        payload: zeros(LARGE_REQUEST),
+        ..Default::default()
+    }
 }

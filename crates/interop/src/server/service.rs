@@ -12,8 +12,9 @@ use super::behavior;
 use crate::compression_flags::CompressionFlags;
 use crate::proto::test_service_server::TestService;
 use crate::proto::{
-    BoolValue, EchoStatus, Empty, Payload, ResponseParameters, SimpleRequest, SimpleResponse, StreamingInputCallRequest,
-    StreamingInputCallResponse, StreamingOutputCallRequest, StreamingOutputCallResponse,
+    BoolValue, EchoStatus, Empty, Payload, ResponseParameters, SimpleRequest, SimpleResponse,
+    StreamingInputCallRequest, StreamingInputCallResponse, StreamingOutputCallRequest,
+    StreamingOutputCallResponse,
 };
 
 type Answers = Pin<Box<dyn Stream<Item = Result<StreamingOutputCallResponse, Status>> + Send>>;
@@ -116,14 +117,20 @@ impl TestService for TestServer {
 }
 
 /// Checks that a message of the request is compressed, or is not, as the message itself says.
-fn check_compressed(extensions: &Extensions, index: usize, expected: Option<BoolValue>) -> Result<(), Status> {
+fn check_compressed(
+    extensions: &Extensions,
+    index: usize,
+    expected: Option<BoolValue>,
+) -> Result<(), Status> {
     let Some(expected) = expected else { return Ok(()) };
     let compressed = extensions.get::<CompressionFlags>().and_then(|flags| flags.nth(index));
     if compressed == Some(expected.value) {
         return Ok(());
     }
     let expected = expected.value;
-    Err(Status::invalid_argument(format!("message {index}: compressed: {compressed:?}, expected: {expected}")))
+    Err(Status::invalid_argument(format!(
+        "message {index}: compressed: {compressed:?}, expected: {expected}"
+    )))
 }
 
 /// The requested responses, each after its interval, followed by the status.

@@ -41,7 +41,7 @@ impl Keys {
         // A thread of its own: reading blocks, and would keep the runtime from ending.
         std::thread::spawn(move || {
             if keys {
-                for byte in stdin().bytes().map_while(Result::ok) {
+                for byte in stdin().lock().bytes().map_while(Result::ok) {
                     if sender.send(Input::Key(char::from(byte))).is_err() {
                         return;
                     }
