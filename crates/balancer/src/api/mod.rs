@@ -16,6 +16,7 @@ mod connection_limit;
 mod connection_slot;
 mod context;
 mod counts;
+pub(crate) mod creator_cx;
 mod deferred;
 mod describe;
 mod detail;
