@@ -3,6 +3,7 @@
 //! Built once per configuration, then shared with the data path: selecting takes no lock and does not allocate, unless
 //! a request has several values of a header.
 
+mod active_faults;
 mod destinations;
 mod entry;
 mod explain;
@@ -21,6 +22,7 @@ use proxyless_balancer::api::{Code, PickError};
 use proxyless_sans_io::Rng;
 use proxyless_xds::resource::{CookieSession, HttpFilter, MILLION, PathMatcher, Route, VirtualHost};
 
+pub use self::active_faults::ActiveFaults;
 use self::destinations::{Claims, Destination, Destinations, FilterSource};
 pub use self::entry::RouteEntry;
 pub use self::explain::RouteVerdict;

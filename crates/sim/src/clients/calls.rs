@@ -3,18 +3,22 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
 use proxyless_balancer::api::{
-    CallAttributes, CallTicket, Code, HostWait, Pick, PickArgs, PickError, PickResult, PickTarget,
+    BackendMetrics, CallAttributes, CallTicket, Code, HostWait, Pick, PickArgs, PickError, PickResult,
+    PickTarget, WaitingCall,
 };
 use proxyless_balancer::tree::SubchannelId;
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_mesh::cluster_claim::ClusterClaim;
+use proxyless_mesh::route_table::Fault;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::lrs::LoadStore;
 
 use crate::clients::sessions::Wait;
+use crate::laws::faults::Injection;
 use crate::laws::ledger::{Ledger, LoadKey};
 use crate::script::CallSpec;
 
@@ -99,7 +103,8 @@ impl Flight {
 
     /// The call ended by itself.
     pub(crate) fn finish(self, code: Code, ledger: &mut Ledger) {
-        self.ticket.finish(code);
+        let metrics = self.ticket.wants_metrics().then(|| metrics_of(self.ticket.target().address));
+        self.ticket.finish_with(code, metrics);
         if let Some(key) = self.key {
             if code == Code::Ok { ledger.succeeded(&key) } else { ledger.failed(&key) }
         }
@@ -122,6 +127,14 @@ impl Flight {
     }
 }
 
+/// The load that a backend reports with its calls.
+fn metrics_of(backend: SocketAddr) -> BackendMetrics {
+    let SocketAddr::V4(address) = backend else { return BackendMetrics::default() };
+    let [.., n] = address.ip().octets();
+    let application_utilization = 0.1 * f64::from(1 + n % 9);
+    BackendMetrics { rps: 100.0, application_utilization, ..Default::default() }
+}
+
 /// Chooses the cluster of an RPC, unless it was chosen before: the choice is final (gRFC A31).
 ///
 /// # Errors
@@ -132,14 +145,24 @@ pub(crate) fn route(
     path: &str,
     rng: &mut Rng,
 ) -> Result<Arc<ClusterClaim>, String> {
-    if let Some(chosen) = chosen {
-        return Ok(chosen);
-    }
+    chosen.map_or_else(|| route_with_fault(plane, path, rng).map(|(cluster, _)| cluster), Ok)
+}
+
+/// Chooses the cluster of an RPC, and its fault (gRFC A33).
+///
+/// # Errors
+/// If no route matches.
+pub(crate) fn route_with_fault(
+    plane: &DataPlane,
+    path: &str,
+    rng: &mut Rng,
+) -> Result<(Arc<ClusterClaim>, Option<Fault>), String> {
     let table = plane.routes.as_ref().map_err(|error| error.message.clone())?;
-    match table.select(path, &HeaderMap::new(), rng) {
-        Ok(selection) => Ok(Arc::clone(selection.cluster)),
-        Err(error) => Err(PickError::from(error).message),
-    }
+    let headers = HeaderMap::new();
+    let selection = table.select(path, &headers, rng).map_err(|error| PickError::from(error).message)?;
+    // Listeners have at most one of these filters.
+    let fault = selection.faults.iter().find_map(|filter| filter.decide(&headers, rng));
+    Ok((Arc::clone(selection.cluster), fault))
 }
 
 /// Calls the picker; the returned attributes include those that it wrote.
@@ -186,6 +209,8 @@ pub struct Calls {
     begun: u64,
     /// Calls that waited for a stream.
     pub turns: u64,
+    /// Calls that an injected fault delayed or aborted.
+    pub faults: u64,
     /// Calls that succeeded.
     pub succeeded: u64,
     /// Calls that failed.
@@ -213,6 +238,8 @@ pub(crate) struct Call {
     pub(crate) wait: Option<Wait>,
     /// Whether there is a snapshot that it has not seen yet.
     pub(crate) woken: bool,
+    /// Its fault, while that is active.
+    pub(crate) injection: Option<Injection>,
     /// The subchannel on which it waits for a stream.
     pub(crate) held: Option<Held>,
     /// The connection on which it runs.
@@ -221,6 +248,8 @@ pub(crate) struct Call {
     pub(crate) sent: u32,
     /// The start of its current or last wait.
     pub(crate) waits_since: Time,
+    /// The part of its deadline that passed before that wait, in an injected delay.
+    pub(crate) delayed: Duration,
     /// Whether its last pick failed and it is wait-for-ready.
     pub(crate) out_of_luck: bool,
 }
@@ -233,6 +262,8 @@ pub(crate) struct Held {
     pub(crate) address: SocketAddr,
     /// The stores of the channel since the pick.
     pub(crate) loads: Vec<Arc<LoadStore>>,
+    /// Counts it in policies.
+    _waiting: WaitingCall,
     /// Its position in the queue.
     turn: u64,
 }
@@ -271,10 +302,12 @@ impl Calls {
             waiting: None,
             wait: None,
             woken: false,
+            injection: None,
             held: None,
             running: None,
             sent: 0,
             waits_since: now,
+            delayed: Duration::ZERO,
             out_of_luck: false,
         };
         self.live.insert(self.begun, call);
@@ -299,7 +332,10 @@ impl Calls {
     /// The waiting calls of a channel.
     pub(crate) fn waiting(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
         let waiting = self.live.iter().map(|(&id, call)| (id, call));
-        waiting.filter(move |(_, call)| call.epoch == epoch && call.running.is_none() && call.held.is_none())
+        waiting.filter(move |(_, call)| {
+            let waits = call.running.is_none() && call.held.is_none() && call.injection.is_none();
+            call.epoch == epoch && waits
+        })
     }
 
     /// The calls of a channel on a connection.
@@ -318,7 +354,8 @@ impl Calls {
     ) {
         self.turns += 1;
         if let Some(call) = self.live.get_mut(&id) {
-            call.held = Some(Held { pick, subchannel, address, loads, turn: self.turns });
+            let waiting = WaitingCall::start(&pick.target);
+            call.held = Some(Held { pick, subchannel, address, loads, _waiting: waiting, turn: self.turns });
         }
     }
 
@@ -356,6 +393,11 @@ impl Calls {
     #[must_use]
     pub fn running(&self) -> usize {
         self.live.values().filter(|call| call.running.is_some() || call.held.is_some()).count()
+    }
+
+    /// The number of calls with an active fault.
+    pub(crate) fn injections(&self) -> usize {
+        self.live.values().filter(|call| call.injection.is_some()).count()
     }
 
     /// Whether there are none.
@@ -402,7 +444,7 @@ impl Calls {
     pub(crate) fn withdraw(&mut self, id: u64, now: Time) {
         let Some(call) = self.live.get_mut(&id) else { return };
         if let Some(running) = call.running.take() {
-            call.waits_since = now;
+            (call.waits_since, call.delayed) = (now, Duration::ZERO);
             call.out_of_luck = false;
             (call.waiting, call.wait) = (None, None);
             running.flight.withdraw(&mut self.ledger);

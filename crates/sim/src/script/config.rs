@@ -37,6 +37,21 @@ pub enum Listener {
     Socket,
     /// The other kind without the session filter.
     WithoutSessions(Box<Listener>),
+    /// The other kind with a fault filter.
+    WithFaults(Faults, Box<Listener>),
+}
+
+/// A fault filter (gRFC A33).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// The delay of RPCs.
+    pub delay: Duration,
+    /// The percentage of RPCs that are delayed.
+    pub delayed: u32,
+    /// The percentage of RPCs that are aborted.
+    pub aborted: u32,
+    /// The maximum number of active faults.
+    pub max_active: Option<u32>,
 }
 
 /// A route.
@@ -104,8 +119,12 @@ pub enum Policy {
     LeastRequest,
     /// Weighted localities, weighted round robin with out-of-band reports within each.
     WeightedRoundRobin,
+    /// Weighted localities, weighted round robin with the reports of calls within each.
+    WeightedByCalls,
     /// Weighted localities for a random subset of the endpoints that contains all of them.
     Subset,
+    /// Weighted localities for a random subset of [`SMALL_SUBSET`] endpoints.
+    SmallSubset,
     /// Pick first.
     PickFirst,
 }
@@ -201,11 +220,20 @@ impl Mesh {
 }
 
 impl Listener {
-    /// Its kind, ignoring the session filter.
+    /// Its kind, ignoring the filters.
     pub(crate) fn kind(&self) -> &Self {
         match self {
-            Self::WithoutSessions(listener) => listener.kind(),
+            Self::WithoutSessions(listener) | Self::WithFaults(_, listener) => listener.kind(),
             kind => kind,
+        }
+    }
+
+    /// Its fault filter.
+    pub(crate) fn faults(&self) -> Option<&Faults> {
+        match self {
+            Self::WithFaults(faults, _) => Some(faults),
+            Self::WithoutSessions(listener) => listener.faults(),
+            _ => None,
         }
     }
 
@@ -299,6 +327,9 @@ pub fn route(prefix: &str, cluster: &str) -> Route {
 pub fn backend(n: u8) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 0, 0, n), PORT))
 }
+
+/// The size of a random subset that does not contain all endpoints of most clusters.
+pub(crate) const SMALL_SUBSET: u32 = 2;
 
 /// The port of every endpoint.
 pub(crate) const PORT: u16 = 80;

@@ -9,9 +9,10 @@ use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_sans_io::Rng;
 
 use super::World;
-use crate::clients::calls::{self, End, Picked, Running};
+use crate::clients::calls::{self, Call, End, Picked, Running};
 use crate::clients::endpoints::Phase;
 use crate::clients::sessions;
+use crate::laws::faults::Injection;
 use crate::laws::in_use;
 use crate::laws::invariants::Violation;
 use crate::laws::ledger::{self, Counted};
@@ -103,6 +104,49 @@ impl World {
         self.try_call(id)
     }
 
+    /// Routes a new call, and begins its fault if it has one (A33-01: before anything is sent). Returns whether it waits
+    /// for the end of the fault.
+    fn inject(&mut self, id: u64) -> Result<bool, Violation> {
+        let Some(call) = self.calls.get(id).filter(|call| call.cluster.is_none()) else { return Ok(false) };
+        let channel = self.channels.iter().flatten().find(|channel| channel.epoch == call.epoch);
+        let Some(plane) = channel.and_then(|channel| channel.plane.as_ref()) else { return Ok(false) };
+        let path = call.spec.path.clone();
+        let Ok((cluster, fault)) = calls::route_with_fault(plane, &path, &mut self.rng) else {
+            return Ok(false);
+        };
+        let begun = fault.and_then(|fault| Injection::begin(fault, &self.active_faults, self.now));
+        let Some(call) = self.calls.get_mut(id) else { return Ok(false) };
+        call.cluster = Some(cluster);
+        let Some(injection) = begun else { return Ok(false) };
+        self.log.line(self.now, format_args!("call {id}: {:?}", injection.fault));
+        self.queue.push(injection.until, Event::FaultEnds(id));
+        injection.check_limit(self.calls.injections() + 1)?;
+        self.calls.faults += 1;
+        if let Some(call) = self.calls.get_mut(id) {
+            call.injection = Some(injection);
+        }
+        Ok(true)
+    }
+
+    /// The delay of a call ends: it is aborted, or goes on.
+    pub(super) fn fault_ends(&mut self, id: u64) -> Result<(), Violation> {
+        let deadline = self.deadline();
+        let Some(call) = self.calls.get_mut(id) else { return Ok(()) };
+        let Some(injection) = call.injection.take() else { return Ok(()) };
+        let (begun, sent) = (call.waits_since, call.sent);
+        (call.waits_since, call.delayed) = (self.now, self.now.since(begun));
+        // A33-01: the delay counts into the deadline.
+        Violation::unless(self.now <= begun + deadline, "an injected delay ends with the deadline", || {
+            format!("call {id}: {:?}", injection.fault)
+        })?;
+        let Some(code) = injection.fault.abort else { return self.try_call(id) };
+        // A33-02.
+        Violation::unless(sent == 0, "a call is not both aborted and sent", || format!("call {id}"))?;
+        self.log.line(self.now, format_args!("call {id}: aborted with {code:?}"));
+        self.calls.end(id, End::Badly("aborted by a fault filter".into()));
+        Ok(())
+    }
+
     /// The deadline of calls in this world.
     fn deadline(&self) -> Duration {
         if self.settings.mood == Mood::Gentle { GENTLE_DEADLINE } else { DEADLINE }
@@ -116,7 +160,8 @@ impl World {
     pub(super) fn time_out(&mut self, id: u64) -> Result<(), Violation> {
         let (now, deadline) = (self.now, self.deadline());
         let Some(call) = self.calls.get(id).filter(|call| call.running.is_none()) else { return Ok(()) };
-        if call.waits_since + deadline > now {
+        // A33-01: an injected delay counts.
+        if call.waits_since + deadline > now + call.delayed {
             return Ok(());
         }
         let epoch = call.epoch;
@@ -170,7 +215,9 @@ impl World {
 
     /// A call sees the snapshot that it was woken for, or a newer one.
     pub(super) fn call_wakes(&mut self, id: u64) -> Result<(), Violation> {
-        match self.calls.get_mut(id).filter(|call| call.running.is_none() && call.held.is_none()) {
+        let waits =
+            |call: &&mut Call| call.running.is_none() && call.held.is_none() && call.injection.is_none();
+        match self.calls.get_mut(id).filter(waits) {
             Some(call) => {
                 call.woken = false;
                 self.try_call(id)
@@ -180,6 +227,9 @@ impl World {
     }
 
     fn try_call(&mut self, id: u64) -> Result<(), Violation> {
+        if self.inject(id)? {
+            return Ok(());
+        }
         let Some(call) = self.calls.get_mut(id) else { return Ok(()) };
         let (epoch, spec, had, waiting) =
             (call.epoch, call.spec.clone(), call.cookie.clone(), call.waiting.take());

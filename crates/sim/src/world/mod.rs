@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_mesh::route_table::ActiveFaults;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::bootstrap::ServerFeatures;
 use proxyless_xds::client::{
@@ -68,6 +70,7 @@ pub struct World {
     pub(crate) sessions: Sessions,
     pub(crate) limits: Limits,
     pub(crate) stream_limits: StreamLimits,
+    active_faults: Arc<ActiveFaults>,
     pub(crate) loads: LoadReports,
     pub(crate) log: Log,
     pub(crate) background: Background,
@@ -145,6 +148,7 @@ impl World {
             sessions: Sessions::default(),
             limits: Limits::default(),
             stream_limits: StreamLimits::default(),
+            active_faults: Arc::default(),
             loads: LoadReports::new(seed),
             log: Log::default(),
             background: Background::Silent,
@@ -391,6 +395,7 @@ impl World {
                 Ok(())
             }
             Event::CallWakes(id) => self.call_wakes(id),
+            Event::FaultEnds(id) => self.fault_ends(id),
             Event::CallTimesOut(id) => self.time_out(id),
         }
     }

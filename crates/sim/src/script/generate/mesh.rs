@@ -99,6 +99,8 @@ impl Maker {
             5 => Policy::LeastRequest,
             6 => Policy::WeightedRoundRobin,
             7 => Policy::Subset,
+            8 => Policy::SmallSubset,
+            9 => Policy::WeightedByCalls,
             _ => Policy::RoundRobin,
         };
         let max_requests = (!self.gentle && self.one_in(5)).then(|| 1 + self.rng.below(3) as u32);
