@@ -182,6 +182,8 @@ async fn a105_07_connections_are_added_up_to_the_limit_and_then_rpcs_wait() -> T
         .collect();
     assert_eq!(sockets, [(2, Some(STREAMS)); 3], "A105-22: channelz shows the connections");
     assert_eq!((view.max_connections, view.calls.in_flight()), (3, 6));
+    let tree = channel.tree().await.ok_or("no tree")?.to_string();
+    assert!(tree.contains("connections=3") && tree.contains("maxConnectionsPerSubchannel=3"), "{tree}");
 
     // Each RPC that ends makes room for one that waits.
     finish_all(&mut first, &server, 5).await?;

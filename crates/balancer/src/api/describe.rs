@@ -110,6 +110,9 @@ pub struct EndpointView {
     /// The id of the subchannel that is connected, among those of the channel.
     #[serde(rename = "connection", skip_serializing_if = "Option::is_none")]
     pub subchannel: Option<u64>,
+    /// The number of connections, if it has several (gRFC A105).
+    #[serde(rename = "connection_count", skip_serializing_if = "Option::is_none")]
+    pub connections: Option<usize>,
     /// The calls that ended on its connections.
     pub calls: CallCounts,
 }

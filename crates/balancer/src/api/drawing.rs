@@ -139,6 +139,9 @@ impl fmt::Display for EndpointView {
         if self.weight != 1 {
             write!(f, " weight={}", self.weight)?;
         }
+        if let Some(connections) = self.connections {
+            write!(f, " connections={connections}")?;
+        }
         if let Some(proxy) = self.proxy {
             write!(f, " through {proxy}")?;
         }

@@ -50,14 +50,16 @@ impl ChannelDriver {
         for node in nodes {
             let key = (node.address, node.security, node.proxy.as_deref().copied());
             let view = connection(&self.connections, node, ids, clock::wall_time(now));
-            by_key.insert(key, (view.id, view.sockets.first().and_then(|socket| socket.tls.clone())));
+            let tls = view.sockets.first().and_then(|socket| socket.tls.clone());
+            by_key.insert(key, (view.id, tls, view.sockets.len()));
             connections.push(view);
         }
         let mut tree = self.core.describe(now);
         if let Some(root) = &mut tree.root {
             root.walk_endpoints_mut(&mut |endpoint| {
                 let key = endpoint.connected.map(|address| (address, endpoint.security_id, endpoint.proxy));
-                let Some((id, tls)) = key.and_then(|key| by_key.get(&key)) else { return };
+                let Some((id, tls, sockets)) = key.and_then(|key| by_key.get(&key)) else { return };
+                endpoint.connections = Some(*sockets).filter(|&sockets| sockets > 1);
                 endpoint.subchannel = Some(*id);
                 endpoint.security = tls.as_ref().map(|tls| tls.summary(clock::wall_time(now)));
             });

@@ -294,6 +294,11 @@ impl World {
     /// If an invariant breaks.
     pub fn run_for(&mut self, span: Duration) -> Result<(), Violation> {
         let end = self.now + span;
+        // For calls that began outside of a step.
+        self.report_demand();
+        if self.channels().any(|channel| !channel.demands.is_empty()) {
+            self.wake_channels();
+        }
         while self.step(end)? {}
         self.now = self.now.max(end);
         Ok(())
