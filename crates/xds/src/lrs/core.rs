@@ -201,6 +201,7 @@ impl LrsCore {
             let server = &self.config.server_uri;
             tracing::info!(target: targets::XDS_CLIENT, %server, "the last load report could not be sent");
             self.clusters.clear();
+            self.unused_since = None;
         }
     }
 

@@ -77,7 +77,7 @@ impl Policy for PickFirst {
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
         if matches!(self.phase, Phase::Idle { .. }) {
-            self.search(Vec::new(), cx);
+            self.search(Vec::new(), None, cx);
         }
     }
 
@@ -123,7 +123,7 @@ impl PickFirst {
                     }
                     ConnectivityState::Idle => self.lost(cx),
                     // A105-19: it attempts another connection, or is in backoff after such an attempt.
-                    state => self.search_again(state, cx),
+                    state => self.search_again(state, event.error.clone(), cx),
                 }
             }
             Phase::Empty | Phase::Idle { .. } | Phase::Selected { .. } => {}
@@ -141,13 +141,14 @@ impl PickFirst {
         match std::mem::take(&mut self.phase) {
             idle @ Phase::Idle { .. } => self.phase = idle,
             Phase::Selected { subchannel, health } => self.reselect(subchannel, health, cx),
-            Phase::Searching(attempt) => self.search(attempt.into_candidates(), cx),
-            Phase::Empty => self.search(Vec::new(), cx),
+            Phase::Searching(attempt) => self.search(attempt.into_candidates(), None, cx),
+            Phase::Empty => self.search(Vec::new(), None, cx),
         }
     }
 
-    /// Searches for a connection among the addresses, reusing subchannels of the previous search.
-    fn search(&mut self, old: Vec<Candidate>, cx: &mut dyn Cx) {
+    /// Searches for a connection among the addresses, reusing subchannels of the previous search. `error` is that of the
+    /// one that has failed, if any.
+    fn search(&mut self, old: Vec<Candidate>, error: Option<Arc<PickError>>, cx: &mut dyn Cx) {
         let mut candidates = self.candidates(old, cx);
         if let Some(at) = candidates.iter().position(|c| c.subchannel.target().slot.is_connected()) {
             self.select(candidates.swap_remove(at).subchannel, ConnectivityState::Ready, None, cx);
@@ -161,7 +162,7 @@ impl PickFirst {
             cx.publish(ConnectivityState::Connecting, picker);
         }
         // A61: every new address list gets its own first pass.
-        let mut attempt = Attempt::new(candidates);
+        let mut attempt = Attempt::new(candidates, error);
         let progress = attempt.step(self.config.attempt_delay(), cx);
         self.phase = Phase::Searching(attempt);
         self.progress(progress, cx);
@@ -244,10 +245,10 @@ impl PickFirst {
     }
 
     /// The selected subchannel has left READY for this state: starts a new pass over all addresses.
-    fn search_again(&mut self, state: ConnectivityState, cx: &mut dyn Cx) {
+    fn search_again(&mut self, state: ConnectivityState, error: Option<Arc<PickError>>, cx: &mut dyn Cx) {
         let Phase::Selected { subchannel, .. } = std::mem::take(&mut self.phase) else { return };
         cx.request_reresolution();
-        self.search(vec![Candidate::new(subchannel, state)], cx);
+        self.search(vec![Candidate::new(subchannel, state)], error, cx);
     }
 
     /// The selected connection was lost: waits for an RPC or the parent.
