@@ -299,6 +299,11 @@ impl Connections {
         }
     }
 
+    /// Whether a subchannel has a connection, or had one whose end the core has not been told of.
+    pub(crate) fn is_connected(&self, subchannel: SubchannelId) -> bool {
+        self.live.values().any(|found| found.id == subchannel && found.phase == Phase::Ready)
+    }
+
     /// The connections of a subchannel that take calls, the oldest first.
     pub(crate) fn open(&self, subchannel: SubchannelId) -> impl Iterator<Item = u64> {
         // Attempts follow one another, so they are in order of age.

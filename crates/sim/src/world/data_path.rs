@@ -135,8 +135,9 @@ impl World {
         let Some(injection) = call.injection.take() else { return Ok(()) };
         let (begun, sent) = (call.waits_since, call.sent);
         (call.waits_since, call.delayed) = (self.now, self.now.since(begun));
-        // A33-01: the delay counts into the deadline.
-        Violation::unless(self.now <= begun + deadline, "an injected delay ends with the deadline", || {
+        // A33-01: the delay counts into the deadline. After a suspension both are over, in the order of their times.
+        let in_time = injection.until <= begun + deadline;
+        Violation::unless(in_time, "an injected delay ends with the deadline", || {
             format!("call {id}: {:?}", injection.fault)
         })?;
         let Some(code) = injection.fault.abort else { return self.try_call(id) };

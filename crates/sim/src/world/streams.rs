@@ -146,7 +146,7 @@ impl World {
         for &(id, epoch, subchannel, address) in &held {
             let full = self.free_connection(epoch, subchannel, address).is_none();
             let channel = self.channels.iter().flatten().find(|channel| channel.epoch == epoch);
-            let there = channel.is_some_and(|channel| channel.connections.open(subchannel).next().is_some());
+            let there = channel.is_some_and(|channel| channel.connections.is_connected(subchannel));
             Violation::unless(full && there, "calls wait for a stream only while none is free", || {
                 format!("call {id}, {address}, full: {full}, connected: {there}")
             })?;
