@@ -193,7 +193,12 @@ async fn a_drop() -> TestResult {
 async fn the_circuit_breaker() -> TestResult {
     let backend = Backend::start("a").await?;
     let plane = mesh(backend.address()).await?;
-    plane.set(eds_cluster("shop-cluster").max_requests(1));
+    // A name of its own: RPCs are counted per cluster name in a process (A32), and the other tests run beside this one.
+    plane.set_all([
+        simple_route_config("shop-routes", "breaking").into(),
+        eds_cluster("breaking").max_requests(1).into(),
+        assignment("breaking", [locality("zone", [backend.address()])]).into(),
+    ]);
     let channel = channel(&plane);
     assert_eq!(call_within(&channel, PATIENCE).await?, "a");
     backend.hang();

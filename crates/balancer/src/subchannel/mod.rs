@@ -46,6 +46,8 @@ pub(crate) enum Attempt {
         charge: u32,
         /// The counter of its calls, if there were other connections when it began.
         calls: Option<Arc<CallCounter>>,
+        /// The backoff that an early loss of another connection has caused meanwhile.
+        after: Option<(Time, Arc<PickError>)>,
     },
     Backoff {
         retry_at: Time,
@@ -170,7 +172,7 @@ impl SubchannelCore {
         let delay = self.backoff.delay_after(self.failures, rng);
         let calls = self.is_ready().then(Arc::<CallCounter>::default);
         let started = Started { timeout: delay.max(at_least), calls: calls.clone() };
-        self.enter(Attempt::Connecting { attempt, retry_at: now + delay, charge: 1, calls });
+        self.enter(Attempt::Connecting { attempt, retry_at: now + delay, charge: 1, calls, after: None });
         started
     }
 
@@ -184,10 +186,13 @@ impl SubchannelCore {
             | ConnectionEvent::GoAway(why)
             | ConnectionEvent::TooManyPings(why)
             | ConnectionEvent::Closed(why) => match self.attempt {
-                Attempt::Connecting { attempt: current, retry_at, charge, .. } if current == attempt => {
+                Attempt::Connecting { attempt: current, retry_at, charge, ref after, .. }
+                    if current == attempt =>
+                {
+                    let after = after.as_ref().map_or(now, |&(until, _)| until);
                     self.failures = self.failures.saturating_add(charge);
                     let error = PickError::unavailable(format!("{}: {why}", uri(self.address)));
-                    self.enter(Attempt::Backoff { retry_at: retry_at.max(now), error });
+                    self.enter(Attempt::Backoff { retry_at: retry_at.max(after).max(now), error });
                     Effect::Changed
                 }
                 _ => self.on_lost(now, attempt, &why),
@@ -197,12 +202,15 @@ impl SubchannelCore {
 
     fn on_ready(&mut self, now: Time, attempt: AttemptId, connection: LiveConnection) -> Effect {
         match &mut self.attempt {
-            Attempt::Connecting { attempt: current, retry_at, charge, calls } if *current == attempt => {
+            Attempt::Connecting { attempt: current, retry_at, charge, calls, after }
+                if *current == attempt =>
+            {
                 let (retry_at, charge, calls) = (*retry_at, *charge, calls.take());
+                let after = after.take().filter(|&(until, _)| until > now);
                 let live = Live::new(attempt, now, retry_at, (charge, self.failures), calls);
                 self.live.push(live, self.slot.calls().counts());
                 self.slot.add(connection);
-                self.enter(NONE);
+                self.enter(after.map_or(NONE, |(retry_at, error)| Attempt::Backoff { retry_at, error }));
                 Effect::Changed
             }
             _ if self.live.iter().any(|live| live.attempt == attempt) => Effect::Ignored,
@@ -230,19 +238,27 @@ impl SubchannelCore {
         if !lost.stable {
             self.failures = self.failures.saturating_add(lost.charge);
         }
-        // A105-15, A105-16: with another attempt in flight or in its backoff, that decides the state.
-        if !matches!(self.attempt, Attempt::None { .. }) {
-            return;
-        }
         let retry_at = lost.retry_at;
-        self.enter(if lost.stable || self.failures <= 1 || retry_at <= now {
-            Attempt::None { remember_until: if self.failures == 0 { Time::ZERO } else { retry_at } }
-        } else {
+        let at_once = lost.stable || self.failures <= 1 || retry_at <= now;
+        let backoff = (!at_once).then(|| {
             let address = uri(self.address);
-            let error =
-                PickError::unavailable(format!("{address}: the connection was lost soon after READY: {why}"));
-            Attempt::Backoff { retry_at, error }
+            PickError::unavailable(format!("{address}: the connection was lost soon after READY: {why}"))
         });
+        match (&mut self.attempt, backoff) {
+            (Attempt::None { .. }, Some(error)) => self.enter(Attempt::Backoff { retry_at, error }),
+            (Attempt::None { .. }, None) => {
+                let remember_until = if self.failures == 0 { Time::ZERO } else { retry_at };
+                self.enter(Attempt::None { remember_until });
+            }
+            // A105-15, A105-16: another attempt in flight or in its backoff decides the state; the next one waits for
+            // both backoffs.
+            (Attempt::Connecting { after, .. }, Some(error)) => {
+                let until = after.as_ref().map_or(retry_at, |&(until, _)| until.max(retry_at));
+                *after = Some((until, error));
+            }
+            (Attempt::Backoff { retry_at: until, .. }, Some(_)) => *until = retry_at.max(*until),
+            (Attempt::Connecting { .. } | Attempt::Backoff { .. }, None) => {}
+        }
     }
 
     /// Resets the backoff of the attempts before connections that have become stable since the last call.
@@ -288,8 +304,8 @@ impl SubchannelCore {
     pub(crate) fn reset_backoff(&mut self, now: Time) -> bool {
         self.failures = 0;
         self.live.forgive(now);
-        if let Attempt::Connecting { retry_at, charge, .. } = &mut self.attempt {
-            (*retry_at, *charge) = (now, 0);
+        if let Attempt::Connecting { retry_at, charge, after, .. } = &mut self.attempt {
+            (*retry_at, *charge, *after) = (now, 0, None);
         }
         self.end_backoff()
     }

@@ -104,6 +104,21 @@ fn many_connections_at_once_do_not_lengthen_the_backoff() {
     assert!(backoff(&mut core, &mut rng, Time::ZERO, 10) <= Duration::from_millis(1200));
 }
 
+/// A server that ends all connections while another attempt is in flight.
+#[test]
+fn a105_11_an_early_loss_beside_an_attempt_delays_the_next_one() {
+    let (mut core, mut rng) = with_connections(3);
+    core.start(Time::ZERO, AttemptId(4), MIN, &mut rng);
+    for lost in [1, 2, 3] {
+        core.answer(Time::ZERO, AttemptId(lost), closed());
+    }
+    assert_eq!(core.state(), ConnectivityState::Connecting);
+    core.answer(Time::ZERO, AttemptId(4), ConnectionEvent::Ready(Arc::new(4u64)));
+    assert_eq!(core.state(), ConnectivityState::Ready);
+    assert!(!core.can_scale(4), "in backoff");
+    assert!(core.backoff_until() > Some(Time::ZERO) && core.end_backoff() && core.can_scale(4));
+}
+
 #[test]
 fn a_server_that_hangs_up_on_further_connections_gets_one_per_backoff() {
     let (mut core, mut rng) = with_connections(1);
