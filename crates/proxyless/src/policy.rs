@@ -2,7 +2,7 @@
 //!
 //! # The three parts
 //! 1. **A configuration**: a type that the control plane's JSON is parsed into, with the macro
-//!    [`policy_config`](crate::policy::policy_config), which says the policy's name and how to build it.
+//!    [`policy_config`], which says the policy's name and how to build it.
 //! 2. **A policy**: decides which connections to hold. Most implement one of two helpers instead of [`Policy`] itself:
 //!    * [`Layer`]: a policy with one child, such as one that filters endpoints and leaves the picking to round_robin.
 //!    * [`Balance`]: a policy that connects to all its endpoints and chooses one of the READY ones for each RPC.
@@ -125,7 +125,7 @@
 //!   ([`Children::at`]); [`Layer`] and [`Balance`] do this themselves.
 //! - A picker has no way to its policy but a [`Signal`], which it raises, for example to leave IDLE.
 //! - [`Policy::describe`] shows children, endpoints and counters in the tree view of the channel; the configuration is
-//!   shown by the optional fourth argument of [`policy_config`](crate::policy::policy_config). [`PolicyEvent::Noted`] adds
+//!   shown by the optional fourth argument of [`policy_config`]. [`PolicyEvent::Noted`] adds
 //!   a decision to the channel's events.
 //! - A picker that panics fails its RPC with INTERNAL; any other panic of a policy restarts the task of its channel,
 //!   after a pause that grows from a second to a minute, and RPCs fail meanwhile.

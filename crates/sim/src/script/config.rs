@@ -123,7 +123,7 @@ pub enum Policy {
     WeightedByCalls,
     /// Weighted localities for a random subset of the endpoints that contains all of them.
     Subset,
-    /// Weighted localities for a random subset of [`SMALL_SUBSET`] endpoints.
+    /// Weighted localities for a random subset of `SMALL_SUBSET` endpoints.
     SmallSubset,
     /// Pick first.
     PickFirst,
