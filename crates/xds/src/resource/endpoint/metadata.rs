@@ -33,6 +33,11 @@ impl<'a> Metadata<'a> {
         registered.map(|(&key, &value)| (key, value))
     }
 
+    /// Whether `typed_filter_metadata` has no value of a registered type.
+    pub(super) fn is_without_addresses(&self) -> bool {
+        self.registered.is_none()
+    }
+
     /// `filter_metadata["envoy.lb"]["hash_key"]`, if it is a string.
     pub(super) fn hash_key(&self) -> Option<&'a str> {
         self.hash_key

@@ -149,6 +149,10 @@ impl Localities<'_> {
 
     /// The proxy that metadata names.
     fn proxy(&mut self, at: &Field<'_>, metadata: &Metadata<'_>) -> Option<Arc<SocketAddr>> {
+        // Hardly any metadata has one.
+        if metadata.is_without_addresses() {
+            return None;
+        }
         let proxy = proxy_address(at, metadata)?;
         if self.proxy.as_deref() != Some(&proxy) {
             self.proxy = Some(Arc::new(proxy));
