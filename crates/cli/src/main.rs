@@ -1,10 +1,10 @@
 //! The command line of proxyless.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod call;
 mod check;
 mod demo;
+mod output;
 mod serve;
 mod status;
 mod text;
@@ -62,6 +62,8 @@ async fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
+        // They would be printed on the standard error that cannot be written.
+        .log_internal_errors(false)
         .init();
     let done = match Cli::parse().command {
         Command::Call(flags) => call::run(flags).await,
@@ -72,8 +74,9 @@ async fn main() -> ExitCode {
     };
     match done {
         Ok(code) => code,
+        Err(error) if error.is::<output::Closed>() => ExitCode::from(output::CLOSED),
         Err(error) => {
-            eprintln!("proxyless: {}", text::safe(&error.to_string()));
+            output::note(&format!("proxyless: {}\n", text::safe(&error.to_string())));
             ExitCode::FAILURE
         }
     }

@@ -235,6 +235,23 @@ async fn bad_input_is_explained() -> TestResult {
     );
     let ended = rig.call(&["xds:///greeter", UNARY, "--bootstrap", "none.json"], "").await?;
     assert_eq!(ended.err, "proxyless: bootstrap file none.json: No such file or directory (os error 2)\n");
+    std::fs::write(rig.folder.path().join("prose.json"), "hello")?;
+    let ended = rig.call(&["xds:///greeter", UNARY, "--bootstrap", "prose.json"], "").await?;
+    assert_eq!(
+        ended.err,
+        "proxyless: bootstrap file prose.json: not JSON: expected value at line 1 column 1\n"
+    );
+    let ended = rig.call(&["xds:///greeter", UNARY], "").await?;
+    assert_eq!(
+        ended.err,
+        "proxyless: xDS bootstrap from environment: none given: set GRPC_XDS_BOOTSTRAP to a file's path, or \
+         GRPC_XDS_BOOTSTRAP_CONFIG to its content, or pass --bootstrap FILE\n"
+    );
+    let ended = rig.ask(UNARY, &typed("{")).await?;
+    assert_eq!(ended.err, "proxyless: -d: not JSON: EOF while parsing an object at line 1 column 1\n");
+    let unknown = ["xds:///unknown", UNARY, "--bootstrap", "bootstrap.json", "--deadline", "500ms"];
+    let ended = rig.call(&unknown, "").await?;
+    assert!(ended.err.contains("DEADLINE_EXCEEDED") && ended.err.contains("Listener unknown"), "{ended:?}");
     Ok(())
 }
 

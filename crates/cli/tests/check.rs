@@ -6,6 +6,9 @@ use std::error::Error;
 use std::path::Path;
 use std::process::Output;
 
+use envoy_types::pb::envoy::service::status::v3::ClientStatusRequest;
+use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_client::ClientStatusDiscoveryServiceClient;
+use prost::Message as _;
 use proxyless::{Bootstrap, ClientPool, XdsChannel};
 use proxyless_admin::Admin;
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
@@ -85,12 +88,14 @@ async fn every_violation_and_warning_is_listed_with_its_place() -> TestResult {
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     std::fs::write(path("dubious.yaml"), DUBIOUS)?;
     std::fs::write(path("bad.yaml"), snapshot::BAD_MESH)?;
+    std::fs::write(path("prose.txt"), "hello\n")?;
+    std::fs::write(path("dump.json"), "{\"config\": [{ \"generic_xds_configs\": [{ \"nam\": \"x\" }] }]}\n")?;
     std::fs::write(path("broken.yaml"), "services:\n  a: [127.0.0.1:1\n  b: c\n")?;
     std::fs::write(path("broken.json"), "{\n  \"services\": {\n    \"a\" 1\n  }\n}\n")?;
     std::fs::write(path("bootstrap.json"), BOOTSTRAP)?;
     std::fs::write(path("good.yaml"), "services: { a: [127.0.0.1:1] }\n")?;
     std::fs::write(path("evil.yaml"), "services:\n  \"\\e[2Jx\": { cluster: \"\\e]0;y\\a\" }\n")?;
-    let cases: [(&str, Vec<String>); 10] = [
+    let cases: [(&str, Vec<String>); 13] = [
         ("check-dubious", vec![path("dubious.yaml")]),
         ("check-dubious-json", vec!["--json".into(), path("dubious.yaml")]),
         ("check-bad-mesh", vec![path("bad.yaml")]),
@@ -99,6 +104,9 @@ async fn every_violation_and_warning_is_listed_with_its_place() -> TestResult {
         ("check-good", vec![path("good.yaml")]),
         ("check-evil", vec![path("evil.yaml")]),
         ("check-missing", vec![path("nothing.yaml")]),
+        ("check-not-an-address", vec!["localhost".into()]),
+        ("check-prose", vec![path("prose.txt")]),
+        ("check-bad-dump", vec![path("dump.json")]),
         ("check-usage", vec![]),
         ("check-denied", vec!["--deny-warnings".into(), path("good.yaml"), path("evil.yaml")]),
     ];
@@ -158,6 +166,20 @@ async fn control_planes_clients_and_their_dumps_are_checked() -> TestResult {
     std::fs::write(&file, dump.stdout)?;
     let output = check(&[&file.to_string_lossy()]).await?;
     assert_eq!(text(&output), of_client);
+
+    // And from a binary one, which a program wrote that called CSDS itself.
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{admin_address}"))?;
+    let mut csds = ClientStatusDiscoveryServiceClient::new(endpoint.connect().await?);
+    let response = csds.fetch_client_status(ClientStatusRequest::default()).await?.into_inner();
+    let file = folder.path().join("dump.bin");
+    std::fs::write(&file, response.encode_to_vec())?;
+    let output = check(&[&file.to_string_lossy()]).await?;
+    assert_eq!(text(&output), of_client);
+    std::fs::write(&file, [0xff, 0xfe, 0x00])?;
+    let output = check(&[&file.to_string_lossy()]).await?;
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    assert!(said.contains("dump.bin: is neither text nor a binary dump of CSDS"), "{said}");
 
     let dead = proxyless_testkit::dead_address()?.address().to_string();
     let output = check(&[&dead]).await?;

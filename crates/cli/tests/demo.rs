@@ -1,5 +1,8 @@
 //! The demo as a program.
 
+#[allow(dead_code, reason = "each test is its own program")]
+mod snapshot;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
 
@@ -198,4 +201,24 @@ fn bad_flags_are_refused() {
     ] {
         assert_eq!(demo(bad).0, Some(2), "{bad:?}");
     }
+    let output = Command::new(env!("CARGO_BIN_EXE_proxyless")).args(["demo", "--fast"]).output().unwrap();
+    snapshot::assert("demo-unknown-flag", &output, std::path::Path::new("no folder")).unwrap();
+}
+
+/// As `proxyless demo | head -1` does it.
+#[test]
+fn a_demo_ends_quietly_with_its_reader() {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_proxyless"))
+        .args(["demo", "--duration=3600"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(demo.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("live page: "), "{first}");
+    let output = demo.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    // What a shell reports of a program that SIGPIPE ended.
+    assert_eq!((output.status.code(), said.as_str()), (Some(141), ""));
 }

@@ -190,6 +190,59 @@ async fn tls_secures_the_streams_and_the_bootstrap_trusts_the_certificate() -> T
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rotated_certificates_are_used_and_wrong_ones_are_not() -> TestResult {
+    use proxyless_testkit::tls::{Authority, Leaf};
+    let a = Backend::start("a").await?;
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("mesh.yaml"), format!("services:\n  greeter: [{}]\n", a.address()))?;
+    let (old, new) = (Authority::new("old CA"), Authority::new("new CA"));
+    let leaf = || Leaf::new("serve").ip([127, 0, 0, 1]);
+    let (first, second) = (old.issue(leaf()), new.issue(leaf()));
+    std::fs::write(path("server.pem"), first.chain_pem())?;
+    std::fs::write(path("server.key"), first.key_pem())?;
+    let (certificate, key) = (path("server.pem"), path("server.key"));
+    let (certificate, key) = (certificate.to_string_lossy(), key.to_string_lossy());
+    let mut serve =
+        Serve::start(&path("mesh.yaml"), &["--tls-cert", &certificate, "--tls-key", &key]).await?;
+
+    // The certificate without its key, as it is in the middle of a rotation.
+    std::fs::write(path("server.pem"), second.chain_pem())?;
+    let line = serve.line("certificates not reloaded").await?;
+    assert!(line.contains("server.key: the key does not belong to the certificate in "), "{line}");
+    std::fs::write(path("server.key"), second.key_pem())?;
+    serve.line("certificates reloaded: for new connections").await?;
+
+    // A client that trusts only the new authority.
+    std::fs::write(path("ca.pem"), new.pem())?;
+    let mut bootstrap: serde_json::Value = serde_json::from_str(&serve.bootstrap)?;
+    bootstrap["xds_servers"][0]["channel_creds"][0]["config"]["ca_certificate_file"] =
+        path("ca.pem").to_string_lossy().into();
+    serve.bootstrap = bootstrap.to_string();
+    assert_eq!(backend_of(&mut serve.channel("xds:///greeter")?).await?, "a");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dangling_references_and_empty_files_are_served_with_a_word() -> TestResult {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("mesh.yaml");
+    std::fs::write(
+        &file,
+        "services:\n  greeter: { cluster: greter }\nclusters:\n  greeter: [127.0.0.1:1]\n",
+    )?;
+    let mut serve = Serve::start(&file, &[]).await?;
+    let line = serve.line("there is no Cluster").await?;
+    assert!(
+        line.ends_with("mesh.yaml:2:3: warning: RouteConfiguration greeter: virtual_hosts: there is no Cluster \"greter\"; did you mean \"greeter\"?"),
+        "{line}"
+    );
+    std::fs::write(&file, "")?;
+    serve.line("reloaded").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_inputs_have_good_errors() -> TestResult {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
@@ -198,10 +251,16 @@ async fn wrong_inputs_have_good_errors() -> TestResult {
     std::fs::write(path("bad.yaml"), snapshot::BAD_MESH)?;
     std::fs::create_dir(path("folder"))?;
     let certificate = path("empty-key.pem");
-    let cases: [(&str, Vec<String>); 5] = [
+    std::fs::write(path("syntax.yaml"), "services:\n  a: [127.0.0.1:1\n  b: c\n")?;
+    std::fs::write(path("binary.yaml"), [0xff, 0xfe, 0x00])?;
+    let cases: [(&str, Vec<String>); 9] = [
         ("serve-missing-file", vec![path("missing.yaml")]),
         ("serve-empty-folder", vec![path("folder")]),
         ("serve-bad-mesh", vec![path("bad.yaml")]),
+        ("serve-bad-syntax", vec![path("syntax.yaml")]),
+        ("serve-binary", vec![path("binary.yaml")]),
+        ("serve-usage", vec![]),
+        ("serve-no-key", vec!["--tls-cert".into(), certificate.clone(), path("good.yaml")]),
         ("serve-bad-address", vec!["--listen".into(), "nowhere".into(), path("good.yaml")]),
         (
             "serve-bad-certificate",

@@ -38,8 +38,10 @@ impl Files {
                 return Err(format!("{}: the folder has no .yaml, .yml or .json file", path.display()));
             }
             for file in found {
-                let text =
-                    std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+                let text = std::fs::read_to_string(&file).map_err(|error| match error.kind() {
+                    io::ErrorKind::InvalidData => format!("{}: is not a text file (UTF-8)", file.display()),
+                    _ => format!("{}: {error}", file.display()),
+                })?;
                 sources.push(Source::new(file.display().to_string(), text));
             }
         }

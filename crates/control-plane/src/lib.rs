@@ -19,4 +19,4 @@ pub use file::problem::{Location, Position, Problem};
 pub use files::{Files, Fingerprint};
 pub use mesh::{Mesh, MeshError, MeshResource, Source, short_type};
 pub use messages::Messages;
-pub use server::{Changes, ClientView, Event, LoadView, Plane, Serving, Tls, TypeChanges, TypeView};
+pub use server::{Changes, ClientView, Event, LoadView, Plane, Serving, TlsFiles, TypeChanges, TypeView};

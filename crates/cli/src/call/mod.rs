@@ -10,19 +10,20 @@ mod method;
 mod reflection;
 
 use std::error::Error;
-use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use proxyless::bootstrap::BootstrapProblem;
 use proxyless::inspect::Explanation;
 use proxyless::{Bootstrap, XdsChannel};
 use serde_json::{Value, json};
 
 use self::exchange::{Answer, exchange};
 use self::method::MethodName;
+use crate::output::{note, print};
 use crate::text::{safe, safe_json};
 
 /// The exit code of an RPC that ended with a status other than OK.
@@ -89,11 +90,11 @@ pub(crate) async fn run(flags: CallFlags) -> Result<ExitCode, Box<dyn Error>> {
         false => None,
     };
     if let (Some(explanation), false) = (&explanation, flags.json) {
-        eprint!("{}", lines(explanation));
+        note(&lines(explanation));
     }
     let shown = if flags.json { Shown::AtTheEnd } else { Shown::AtOnce };
     let answer = exchange(&channel, &method, requests, headers, flags.deadline, |response| match shown {
-        Shown::AtOnce => print(&pretty(response)?),
+        Shown::AtOnce => Ok(print(&pretty(response)?)?.or_end()?),
         Shown::AtTheEnd => Ok(()),
     })
     .await?;
@@ -114,11 +115,20 @@ fn channel(flags: &CallFlags) -> Result<XdsChannel, Box<dyn Error>> {
         let shown = path.display();
         let text =
             std::fs::read_to_string(path).map_err(|error| format!("bootstrap file {shown}: {error}"))?;
-        let parsed =
-            Bootstrap::from_json(&text).map_err(|error| format!("bootstrap file {shown}: {error}"))?;
+        let parsed = Bootstrap::from_json(&text).map_err(|error| {
+            let of = |one: &BootstrapProblem| match one.path.as_str() {
+                "" => one.reason.clone(),
+                path => format!("{path}: {}", one.reason),
+            };
+            let problems: Vec<String> = error.problems().iter().map(of).collect();
+            format!("bootstrap file {shown}: {}", problems.join("; "))
+        })?;
         builder = builder.bootstrap(parsed);
     }
-    Ok(builder.build()?)
+    builder.build().map_err(|error| match error.to_string() {
+        text if text.contains("none given") => format!("{text}, or pass --bootstrap FILE").into(),
+        _ => error.into(),
+    })
 }
 
 /// Prints the end of the call.
@@ -137,12 +147,13 @@ fn report(answer: &Answer, explanation: Option<&Explanation>, shown: Shown) -> R
         if let (Some(explanation), Some(fields)) = (explanation, document.as_object_mut()) {
             fields.insert("explanation".to_owned(), serde_json::to_value(explanation)?);
         }
-        return print(&pretty(&document)?);
+        print(&pretty(&document)?)?;
+        return Ok(());
     }
     let peer = answer.peer.map(|peer| format!(" from {peer}")).unwrap_or_default();
     let time = answer.time.as_millis();
     let separator = if message.is_empty() { "" } else { ": " };
-    eprintln!("{code}{peer} after {time} ms{separator}{}", safe(message));
+    note(&format!("{code}{peer} after {time} ms{separator}{}\n", safe(message)));
     Ok(())
 }
 
@@ -153,14 +164,6 @@ fn lines(explanation: &Explanation) -> String {
 
 fn pretty(value: &Value) -> Result<String, Box<dyn Error>> {
     Ok(safe_json(&serde_json::to_string_pretty(value)?).into_owned() + "\n")
-}
-
-/// Like `print!`, for readers that may close the pipe.
-fn print(text: &str) -> Result<(), Box<dyn Error>> {
-    match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
-    }
 }
 
 fn parse_headers(list: &[String]) -> Result<HeaderMap, String> {

@@ -1,6 +1,7 @@
 //! `proxyless check`: what a gRPC client would do with a bootstrap or with resources.
 
 mod ads;
+mod binary;
 mod print;
 
 use std::collections::BTreeSet;
@@ -57,7 +58,21 @@ pub(crate) async fn run(flags: CheckFlags) -> Result<ExitCode, Box<dyn Error>> {
     let messages = Messages::new()?;
     let (files, addresses): (Vec<&String>, Vec<&String>) =
         flags.inputs.iter().partition(|input| Path::new(input).exists() || !is_address(input));
-    let files = Files::new(files.into_iter().map(PathBuf::from));
+    let (mut texts, mut dumped) = (Vec::new(), Vec::new());
+    for path in files.into_iter().map(PathBuf::from) {
+        if !path.exists() {
+            let shown = path.display();
+            return Err(format!(
+                "{shown}: there is no such file or folder; an address has a port, such as 127.0.0.1:18000"
+            )
+            .into());
+        }
+        match binary::clients(&path)? {
+            Some(clients) => dumped.extend(clients),
+            None => texts.push(path),
+        }
+    }
+    let files = Files::new(texts);
     let gates = match flags.all_gates {
         true => Gates::from_variables(|name| (!name.contains("BACKWARD_COMPAT")).then(|| "true".to_owned())),
         false => Gates::from_env(),
@@ -68,6 +83,7 @@ pub(crate) async fn run(flags: CheckFlags) -> Result<ExitCode, Box<dyn Error>> {
     // Which certificate providers there are is the bootstrap's matter: a cluster may name any.
     cx.certificate_providers = Some(Arc::new(provider_instances(&sources, &messages)));
     report.extend(check_sources(&sources, &cx, &messages));
+    report.extend(check_clients(&dumped, &cx, &messages));
     for address in addresses {
         report.extend(remote(address, &flags, &cx, &messages).await?);
     }
@@ -76,7 +92,7 @@ pub(crate) async fn run(flags: CheckFlags) -> Result<ExitCode, Box<dyn Error>> {
         false => Style::Plain,
     };
     let text = if flags.json { print::json(&report)? } else { print::text(&report, style) };
-    crate::status::print(&text)?;
+    crate::output::print(&text)?;
     let warned = report.findings(proxyless_control_plane::check::Severity::Warning) > 0;
     let failed = !report.is_accepted() || (flags.deny_warnings && warned);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

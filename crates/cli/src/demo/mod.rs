@@ -15,7 +15,6 @@ mod timeline;
 mod view;
 
 use std::error::Error;
-use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -30,6 +29,8 @@ use reports::Reports;
 use scenario::{Act, Phase, ScenarioName};
 use summary::{Played, Summary};
 use view::{Frame, View};
+
+use crate::output::print;
 
 /// The maximum time beyond the plan that a phase waits for its expected result.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -80,7 +81,9 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
         .build()?;
     let admin = proxyless_admin::serve(flags.admin_port).await?;
     if !flags.quiet {
-        println!("live page: http://{}   also: proxyless status --tree {0}\n", admin.address());
+        let address = admin.address();
+        let pages = format!("live page: http://{address}   also: proxyless status --tree {address}\n\n");
+        print(&pages)?.or_end()?;
     }
     let load = Load::start(channel.clone(), flags.rate);
     let commentary = Commentary::new(mesh.names());
@@ -95,7 +98,7 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
             break;
         }
     }
-    stage.view.end();
+    stage.view.end()?;
 
     let Stage { mesh, load, channel, .. } = stage;
     let samples = load.stop().await;
@@ -105,7 +108,7 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
     let summary = Summary::new(scenario.phases, &played, mesh.members(), &samples)
         .with_reports(reports)
         .with_handshakes(handshakes);
-    println!("{summary}");
+    print(&format!("{summary}\n"))?;
     Ok(if summary.problems().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -129,9 +132,9 @@ enum Ending {
 impl Stage {
     /// Plays a phase: applies its changes, shows the result for this long, and then continues until RPCs have settled
     /// where expected, or patience runs out.
-    async fn play(&mut self, phase: &Phase, length: Duration) -> io::Result<Ending> {
+    async fn play(&mut self, phase: &Phase, length: Duration) -> Result<Ending, Box<dyn Error>> {
         let begin = self.load.now();
-        self.view.begin(begin, phase.title);
+        self.view.begin(begin, phase.title)?;
         for act in phase.acts {
             match act {
                 Act::Mesh(change) => self.mesh.change(change).await?,
@@ -143,15 +146,16 @@ impl Stage {
             frames.tick().await;
             if self.view.is_shown() {
                 for sentence in self.commentary.listen(&self.channel).await {
-                    self.view.say(self.load.now(), &sentence);
+                    self.view.say(self.load.now(), &sentence)?;
                 }
             }
             let (members, view) = (self.mesh.members(), &mut self.view);
             let (state, plan) = (self.channel.state(), self.plan);
-            let (end, settled) = self.load.read(|samples, now| {
-                view.draw(&Frame { title: phase.title, state, members, samples, now, plan });
-                (now, load::settled_in(phase.expect, members, samples, begin, now))
+            let (end, drawn, settled) = self.load.read(|samples, now| {
+                let drawn = view.draw(&Frame { title: phase.title, state, members, samples, now, plan });
+                (now, drawn, load::settled_in(phase.expect, members, samples, begin, now))
             });
+            drawn?;
             let settled = self.mesh.renew_connections(phase.expect) && settled;
             if settled && end >= begin + length {
                 return Ok(Ending::Settled(Played { begin, end }));

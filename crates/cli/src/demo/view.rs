@@ -3,13 +3,15 @@
 mod frame;
 
 use std::collections::VecDeque;
-use std::io::{IsTerminal, Write as _, stdout};
+use std::error::Error;
+use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
 use super::DemoFlags;
 pub(super) use frame::Frame;
 use frame::Style;
 
+use crate::output::print;
 use crate::text::{safe, terminal_width, wrap};
 
 /// The number of sentences below the picture.
@@ -17,6 +19,9 @@ const SENTENCES: usize = 6;
 
 /// The time between two lines.
 const LINE_EVERY: Duration = Duration::from_millis(500);
+
+/// An error ends the demo: nobody sees it any longer.
+type Shown = Result<(), Box<dyn Error>>;
 
 pub(super) enum View {
     Picture {
@@ -46,14 +51,15 @@ impl View {
     }
 
     /// Shows the title of a phase of the scenario.
-    pub(super) fn begin(&mut self, at: Duration, title: &str) {
+    pub(super) fn begin(&mut self, at: Duration, title: &str) -> Shown {
         if let Self::Lines { next } = self {
-            println!("{:5.1} s  == {title} ==", at.as_secs_f64());
             *next = at + LINE_EVERY;
+            line(&format!("{:5.1} s  == {title} ==", at.as_secs_f64()))?;
         }
+        Ok(())
     }
 
-    pub(super) fn draw(&mut self, frame: &Frame<'_>) {
+    pub(super) fn draw(&mut self, frame: &Frame<'_>) -> Shown {
         match self {
             Self::Picture { style, drawn, said } => {
                 let width = terminal_width().unwrap_or(80);
@@ -61,16 +67,14 @@ impl View {
                 let picture = frame.picture(*style) + &said.collect::<String>();
                 // Moves to the first line of the last picture, and clears everything below.
                 let over = if *drawn > 0 { format!("\x1b[{drawn}F\x1b[J") } else { String::new() };
-                print!("{over}{picture}");
-                // There is no remedy for a terminal that is gone.
-                let _ = stdout().flush();
                 *drawn = picture.lines().count();
+                Ok(print(&format!("{over}{picture}"))?.or_end()?)
             }
             Self::Lines { next } if frame.now >= *next => {
-                println!("{}", frame.line());
                 *next = frame.now + LINE_EVERY;
+                line(&frame.line())
             }
-            Self::Lines { .. } | Self::Nothing => {}
+            Self::Lines { .. } | Self::Nothing => Ok(()),
         }
     }
 
@@ -80,24 +84,27 @@ impl View {
     }
 
     /// Adds a sentence to the commentary.
-    pub(super) fn say(&mut self, at: Duration, sentence: &str) {
-        let line = format!("{:5.1} s  · {}", at.as_secs_f64(), safe(sentence));
+    pub(super) fn say(&mut self, at: Duration, sentence: &str) -> Shown {
+        let text = format!("{:5.1} s  · {}", at.as_secs_f64(), safe(sentence));
         match self {
             Self::Picture { said, .. } => {
-                said.push_back(line);
+                said.push_back(text);
                 if said.len() > SENTENCES {
                     said.pop_front();
                 }
+                Ok(())
             }
-            Self::Lines { .. } => println!("{line}"),
-            Self::Nothing => {}
+            Self::Lines { .. } => line(&text),
+            Self::Nothing => Ok(()),
         }
     }
 
     /// Ends the output before the summary.
-    pub(super) fn end(&self) {
-        if !matches!(self, Self::Nothing) {
-            println!();
-        }
+    pub(super) fn end(&self) -> Shown {
+        if self.is_shown() { line("") } else { Ok(()) }
     }
+}
+
+fn line(text: &str) -> Shown {
+    Ok(print(&format!("{text}\n"))?.or_end()?)
 }

@@ -18,7 +18,10 @@ pub(super) fn text(flags: &ServeFlags, address: SocketAddr, mesh: &Mesh, style: 
     for one in &mesh.resources {
         *counts.entry(short_type(one.resource.type_url())).or_default() += 1;
     }
-    let counts: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let mut counts: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    if counts.is_empty() {
+        counts.push("no resources yet; it follows your edits".to_owned());
+    }
     let paths: Vec<String> = flags.paths.iter().map(|path| path.display().to_string()).collect();
     let mut text = String::new();
     // Writing to a string does not fail.

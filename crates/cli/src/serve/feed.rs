@@ -1,14 +1,14 @@
 //! What `serve` prints while it runs: reloads, answers of clients, loads; or a live list of the clients.
 
 use std::collections::VecDeque;
-use std::error::Error;
 use std::fmt::Write as _;
+use std::io;
 
 use proxyless_control_plane::{Changes, ClientView, Event, Plane, TypeView, short_type};
 
 use super::{count, describe};
+use crate::output::{Printed, print};
 use crate::status::table::Style;
-use crate::status::{Printed, print};
 use crate::text::safe;
 
 /// The number of lines below a live list.
@@ -38,7 +38,7 @@ impl Feed {
         Self { look, log: VecDeque::new(), muted: false, last_list: String::new() }
     }
 
-    pub(super) fn start(&mut self, plane: &Plane) -> Result<Printed, Box<dyn Error>> {
+    pub(super) fn start(&mut self, plane: &Plane) -> io::Result<Printed> {
         let banner = self.look.banner.clone();
         if self.look.in_place { self.show(&[], plane) } else { print(&banner) }
     }
@@ -53,7 +53,7 @@ impl Feed {
         changes: &Changes,
         advice: &[String],
         plane: &Plane,
-    ) -> Result<Printed, Box<dyn Error>> {
+    ) -> io::Result<Printed> {
         let mut lines = vec![match changes.0.is_empty() {
             true => "reloaded: nothing changed".to_owned(),
             false => self.look.style.bold("reloaded"),
@@ -62,7 +62,7 @@ impl Feed {
         self.show(&lines, plane)
     }
 
-    pub(super) fn broken(&mut self, problems: &[String], plane: &Plane) -> Result<Printed, Box<dyn Error>> {
+    pub(super) fn broken(&mut self, problems: &[String], plane: &Plane) -> io::Result<Printed> {
         let errors = count(problems.len(), "error");
         let not = self.look.style.state("NACK").replace("NACK", "not reloaded");
         let mut lines = vec![format!("{not}: {errors}; the state before stays")];
@@ -70,11 +70,23 @@ impl Feed {
         self.show(&lines, plane)
     }
 
-    pub(super) fn missed(&mut self, missed: u64, plane: &Plane) -> Result<Printed, Box<dyn Error>> {
+    /// The TLS files have changed.
+    pub(super) fn certificates(&mut self, result: Result<(), String>, plane: &Plane) -> io::Result<Printed> {
+        let line = match result {
+            Ok(()) => format!("{}: for new connections", self.look.style.bold("certificates reloaded")),
+            Err(why) => {
+                let not = self.look.style.state("NACK").replace("NACK", "certificates not reloaded");
+                format!("{not}: {}; the previous ones stay in use", safe(&why))
+            }
+        };
+        self.show(&[line], plane)
+    }
+
+    pub(super) fn missed(&mut self, missed: u64, plane: &Plane) -> io::Result<Printed> {
         self.show(&[format!("{missed} events were too many to print")], plane)
     }
 
-    pub(super) fn event(&mut self, event: &Event, plane: &Plane) -> Result<Printed, Box<dyn Error>> {
+    pub(super) fn event(&mut self, event: &Event, plane: &Plane) -> io::Result<Printed> {
         let line = match event {
             Event::Connected(client) => format!("connected: {}", who(client)),
             Event::Disconnected(client) => format!("disconnected: {}", who(client)),
@@ -101,7 +113,7 @@ impl Feed {
         self.show(&[line], plane)
     }
 
-    fn show(&mut self, lines: &[String], plane: &Plane) -> Result<Printed, Box<dyn Error>> {
+    fn show(&mut self, lines: &[String], plane: &Plane) -> io::Result<Printed> {
         if self.muted {
             return Ok(Printed::Yes);
         }

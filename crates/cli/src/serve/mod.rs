@@ -4,7 +4,7 @@ mod banner;
 mod feed;
 
 use std::error::Error;
-use std::io::{IsTerminal as _, stdout};
+use std::io::{self, IsTerminal as _, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use clap::Args;
 use proxyless_control_plane::check::{Severity, check, instances_of};
-use proxyless_control_plane::{Changes, Files, Fingerprint, Mesh, Messages, Plane, Serving, Tls};
+use proxyless_control_plane::{Changes, Files, Fingerprint, Mesh, Messages, Plane, Serving, TlsFiles};
 use proxyless_xds::Gates;
 use proxyless_xds::resource::DecodeContext;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
 
-use crate::status::Printed;
+use crate::output::{Printed, note};
 use crate::status::table::Style;
 use crate::text::safe;
 use feed::{Feed, Look};
@@ -74,13 +75,17 @@ pub(crate) async fn run(flags: ServeFlags) -> Result<ExitCode, Box<dyn Error>> {
     let mesh = match read(&files, &messages) {
         Ok(mesh) => mesh,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{}", safe(problem)));
+            problems.iter().for_each(|problem| note(&format!("{}\n", safe(problem))));
             return Err(format!("nothing to serve: {}", count(problems.len(), "error")).into());
         }
     };
     let plane = Plane::new(Duration::from_secs(1), Duration::from_secs(flags.load_interval));
     plane.apply(mesh.resources.iter().map(|one| &one.resource));
-    let serving = Serving::start(plane.clone(), flags.listen, tls(&flags)?)
+    let tls = tls(&flags);
+    let tls_paths: Vec<PathBuf> = tls.iter().flat_map(TlsFiles::paths).cloned().collect();
+    let tls_files = Files::new(tls_paths);
+    let tls_changes = changes(tls_files.clone(), tls_files.fingerprint());
+    let serving = Serving::start(plane.clone(), flags.listen, tls)
         .await
         .map_err(|error| format!("cannot serve at {}: {error}", flags.listen))?;
     let terminal = stdout().is_terminal();
@@ -92,44 +97,69 @@ pub(crate) async fn run(flags: ServeFlags) -> Result<ExitCode, Box<dyn Error>> {
     }
     let (list, loads) = (flags.watch_clients, flags.loads);
     let feed = Feed::new(Look { banner, style, list, loads, in_place: list && terminal });
-    serve(&files, &messages, &plane, seen, feed).await
+    let mesh_changes = changes(files.clone(), seen);
+    Server { files, messages, plane, serving, feed }.run(mesh_changes, tls_changes).await
 }
 
-/// Serves until interrupted.
-async fn serve(
-    files: &Files,
-    messages: &Messages,
-    plane: &Plane,
-    mut seen: Fingerprint,
-    mut feed: Feed,
-) -> Result<ExitCode, Box<dyn Error>> {
-    let mut events = plane.events();
-    if feed.start(plane)? == Printed::NobodyReads {
-        // A control plane goes on: only its output is not wanted.
-        feed.mute();
-    }
-    loop {
-        let printed = tokio::select! {
-            _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
-            now = files.changed(&seen) => {
-                seen = now;
-                match read(files, messages) {
-                    Ok(mesh) => {
-                        let changes = plane.apply(mesh.resources.iter().map(|one| &one.resource));
-                        feed.reloaded(&changes, &advice(&mesh, messages), plane)?
-                    }
-                    Err(problems) => feed.broken(&problems, plane)?,
+/// A message after each change of the files. A task of its own looks at them: events of clients do not interrupt it.
+fn changes(files: Files, mut seen: Fingerprint) -> mpsc::Receiver<()> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            seen = files.changed(&seen).await;
+            if sender.send(()).await.is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+struct Server {
+    files: Files,
+    messages: Messages,
+    plane: Plane,
+    serving: Serving,
+    feed: Feed,
+}
+
+impl Server {
+    /// Serves until interrupted.
+    async fn run(
+        mut self,
+        mut mesh_changes: mpsc::Receiver<()>,
+        mut tls_changes: mpsc::Receiver<()>,
+    ) -> Result<ExitCode, Box<dyn Error>> {
+        let mut events = self.plane.events();
+        let mut printed = self.feed.start(&self.plane)?;
+        loop {
+            if printed == Printed::NobodyReads {
+                // A control plane goes on: only its output is not wanted.
+                self.feed.mute();
+            }
+            printed = tokio::select! {
+                _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+                Some(()) = mesh_changes.recv() => self.reload()?,
+                Some(()) = tls_changes.recv() => {
+                    self.feed.certificates(self.serving.reload_tls(), &self.plane)?
                 }
+                event = events.recv() => match event {
+                    Ok(event) => self.feed.event(&event, &self.plane)?,
+                    Err(RecvError::Lagged(missed)) => self.feed.missed(missed, &self.plane)?,
+                    // The plane outlives this loop.
+                    Err(RecvError::Closed) => return Ok(ExitCode::FAILURE),
+                }
+            };
+        }
+    }
+
+    fn reload(&mut self) -> io::Result<Printed> {
+        match read(&self.files, &self.messages) {
+            Ok(mesh) => {
+                let changes = self.plane.apply(mesh.resources.iter().map(|one| &one.resource));
+                self.feed.reloaded(&changes, &advice(&mesh, &self.messages), &self.plane)
             }
-            event = events.recv() => match event {
-                Ok(event) => feed.event(&event, plane)?,
-                Err(RecvError::Lagged(missed)) => feed.missed(missed, plane)?,
-                // The plane outlives this loop.
-                Err(RecvError::Closed) => return Ok(ExitCode::FAILURE),
-            }
-        };
-        if printed == Printed::NobodyReads {
-            feed.mute();
+            Err(problems) => self.feed.broken(&problems, &self.plane),
         }
     }
 }
@@ -151,7 +181,7 @@ fn advice(mesh: &Mesh, messages: &Messages) -> Vec<String> {
     let mut lines = Vec::new();
     for subject in &report.subjects {
         for finding in &subject.findings {
-            let verb = if finding.severity == Severity::Error { "gRPC clients reject" } else { "check" };
+            let verb = if finding.severity == Severity::Error { "gRPC clients reject" } else { "warning:" };
             let place = finding.location.as_ref().map(|location| format!("{location}: ")).unwrap_or_default();
             let path = if finding.path.is_empty() { String::new() } else { format!("{}: ", finding.path) };
             let (kind, name) = (&subject.kind, &subject.name);
@@ -166,11 +196,9 @@ fn advice(mesh: &Mesh, messages: &Messages) -> Vec<String> {
     lines
 }
 
-fn tls(flags: &ServeFlags) -> Result<Option<Tls>, Box<dyn Error>> {
-    let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
-    let (Some(certificate), Some(key)) = (&flags.tls_cert, &flags.tls_key) else { return Ok(None) };
-    let client_ca = flags.client_ca.as_ref().map(read).transpose()?;
-    Ok(Some(Tls { certificate: read(certificate)?, key: read(key)?, client_ca }))
+fn tls(flags: &ServeFlags) -> Option<TlsFiles> {
+    let (certificate, key) = (flags.tls_cert.clone()?, flags.tls_key.clone()?);
+    Some(TlsFiles { certificate, key, client_ca: flags.client_ca.clone() })
 }
 
 /// `1 error`, `2 errors`.

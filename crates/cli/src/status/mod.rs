@@ -5,7 +5,7 @@ pub(crate) mod table;
 mod tree;
 
 use std::error::Error;
-use std::io::{IsTerminal as _, Write as _, stdout};
+use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use port::Port;
 use table::{Style, Table};
 
+use crate::output::{Printed, note, print};
 use crate::text::{safe, safe_json, terminal_width};
 
 /// The refresh interval of `--watch`.
@@ -65,7 +66,7 @@ pub(crate) async fn run(flags: StatusFlags) -> Result<ExitCode, Box<dyn Error>> 
             // A port that is gone may come back.
             Err(error) if terminal => print(&format!("{before}{}\n", safe(&error.to_string())))?,
             Err(error) => {
-                eprintln!("proxyless: {}", safe(&error.to_string()));
+                note(&format!("proxyless: {}\n", safe(&error.to_string())));
                 Printed::Yes
             }
         };
@@ -76,20 +77,6 @@ pub(crate) async fn run(flags: StatusFlags) -> Result<ExitCode, Box<dyn Error>> 
             () = tokio::time::sleep(REFRESH) => {}
             _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
         }
-    }
-}
-
-#[derive(PartialEq, Eq)]
-pub(crate) enum Printed {
-    Yes,
-    NobodyReads,
-}
-
-/// Like `print!`, for readers that may close the pipe (`| head`).
-pub(crate) fn print(text: &str) -> Result<Printed, Box<dyn Error>> {
-    match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Printed::NobodyReads),
-        result => Ok(result.map(|()| Printed::Yes)?),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
@@ -26,11 +27,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tokio_stream::{Stream, StreamExt as _};
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
+use tonic::transport::server::Router;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::delta::Delta;
 use super::plane::Plane;
+use super::secured::{Secured, TlsFiles};
 use super::sotw::Sotw;
 use super::streams::{Protocol, run};
 
@@ -39,29 +42,12 @@ const SENDS_ALL: &str = "envoy.lrs.supports_send_all_clusters";
 /// The maximum size of a request: reports and subscriptions of large meshes.
 const MAX_REQUEST: usize = 64 << 20;
 
-/// TLS of the server: PEM texts.
-#[derive(Clone)]
-pub struct Tls {
-    /// The certificate chain, leaf first.
-    pub certificate: Vec<u8>,
-    /// The private key of the leaf.
-    pub key: Vec<u8>,
-    /// The roots of the certificates that clients must present, if they must.
-    pub client_ca: Option<Vec<u8>>,
-}
-
-/// Shows no key.
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls").field("client_ca", &self.client_ca.is_some()).finish_non_exhaustive()
-    }
-}
-
 /// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
     task: JoinHandle<()>,
+    secured: Option<Arc<Secured>>,
 }
 
 impl Serving {
@@ -69,39 +55,38 @@ impl Serving {
     ///
     /// # Errors
     /// If the address cannot be bound, or the certificates cannot be used.
-    pub async fn start(plane: Plane, address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
-        let mut server = Server::builder();
-        if let Some(tls) = tls {
-            let mut config = ServerTlsConfig::new().identity(Identity::from_pem(tls.certificate, tls.key));
-            if let Some(ca) = tls.client_ca {
-                config = config.client_ca_root(Certificate::from_pem(ca));
-            }
-            server = server.tls_config(config).map_err(|error| io::Error::other(causes(&error)))?;
-        }
+    pub async fn start(plane: Plane, address: SocketAddr, tls: Option<TlsFiles>) -> io::Result<Self> {
+        let secured = tls.map(Secured::new).transpose().map_err(io::Error::other)?.map(Arc::new);
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let services = Services { plane };
-        let router = server
-            .add_service(
-                AggregatedDiscoveryServiceServer::new(services.clone())
-                    .max_decoding_message_size(MAX_REQUEST)
-                    .max_encoding_message_size(usize::MAX),
-            )
-            .add_service(
-                LoadReportingServiceServer::new(services.clone()).max_decoding_message_size(MAX_REQUEST),
-            )
-            .add_service(
-                ClientStatusDiscoveryServiceServer::new(services).max_encoding_message_size(usize::MAX),
-            );
-        // Small responses do not wait for the ACK of the one before; a socket that refuses is about to end anyway.
-        let incoming = TcpListenerStream::new(listener)
-            .map(|stream| stream.inspect(|stream| drop(stream.set_nodelay(true))));
-        let task = tokio::spawn(async move {
-            if let Err(error) = router.serve_with_incoming(incoming).await {
-                tracing::error!(%error, "the control plane ended");
+        let router = router(plane);
+        let task = match &secured {
+            None => {
+                // Small responses do not wait for the ACK of the one before; a socket that refuses is about to end anyway.
+                let incoming = TcpListenerStream::new(listener)
+                    .map(|stream| stream.inspect(|stream| drop(stream.set_nodelay(true))));
+                tokio::spawn(async move { ended(router.serve_with_incoming(incoming).await) })
             }
-        });
-        Ok(Self { address, task })
+            Some(secured) => {
+                let (sender, connections) = mpsc::channel(1);
+                let accept = Arc::clone(secured).accept(listener, sender);
+                tokio::spawn(async move {
+                    tokio::select! {
+                        result = router.serve_with_incoming(ReceiverStream::new(connections)) => ended(result),
+                        () = accept => {}
+                    }
+                })
+            }
+        };
+        Ok(Self { address, task, secured })
+    }
+
+    /// Reads the TLS files again, for the connections from now on.
+    ///
+    /// # Errors
+    /// If the files cannot be used; the previous content stays in use then. The message names the file.
+    pub fn reload_tls(&self) -> Result<(), String> {
+        self.secured.as_ref().map_or(Ok(()), |secured| secured.reload())
     }
 
     /// The address that it listens on.
@@ -117,15 +102,22 @@ impl Drop for Serving {
     }
 }
 
-/// An error with its causes.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
+fn router(plane: Plane) -> Router {
+    let services = Services { plane };
+    Server::builder()
+        .add_service(
+            AggregatedDiscoveryServiceServer::new(services.clone())
+                .max_decoding_message_size(MAX_REQUEST)
+                .max_encoding_message_size(usize::MAX),
+        )
+        .add_service(LoadReportingServiceServer::new(services.clone()).max_decoding_message_size(MAX_REQUEST))
+        .add_service(ClientStatusDiscoveryServiceServer::new(services).max_encoding_message_size(usize::MAX))
+}
+
+fn ended(result: Result<(), tonic::transport::Error>) {
+    if let Err(error) = result {
+        tracing::error!(%error, "the control plane ended");
     }
-    text
 }
 
 #[derive(Clone, Debug)]

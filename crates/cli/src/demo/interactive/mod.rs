@@ -20,6 +20,7 @@ use super::commentary::Commentary;
 use super::load::Load;
 use super::view::{Frame, View};
 use super::{DemoFlags, FRAME};
+use crate::output::print;
 
 /// The span of the timeline, unless --duration sets another; the demo ends when the user ends it.
 const SPAN: Duration = Duration::from_secs(60);
@@ -34,8 +35,8 @@ pub(super) async fn run(flags: &DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
     let buttons = Arc::new(Buttons { rows: Mutex::new(world.rows()), commands });
     let admin =
         Admin::default().controls(Arc::clone(&buttons) as Arc<dyn Controls>).serve(flags.admin_port).await?;
-    println!("live page with buttons: http://{}\n", admin.address());
-    println!("{}\n", keys::HELP);
+    let help = format!("live page with buttons: http://{}\n\n{}\n\n", admin.address(), keys::HELP);
+    print(&help)?.or_end()?;
     let load = Load::start(channel.clone(), flags.rate);
     let mut view = View::new(flags);
     let mut commentary = Commentary::new(world.names());
@@ -57,24 +58,24 @@ pub(super) async fn run(flags: &DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
         };
         match command {
             Some(Ok(command)) => {
-                view.say(load.now(), &format!("you: {command}"));
+                view.say(load.now(), &format!("you: {command}"))?;
                 world.apply(&command).await?;
                 buttons.show(world.rows());
             }
-            Some(Err(why)) => view.say(load.now(), &why),
+            Some(Err(why)) => view.say(load.now(), &why)?,
             None => {}
         }
         for sentence in commentary.listen(&channel).await {
-            view.say(load.now(), &sentence);
+            view.say(load.now(), &sentence)?;
         }
         let (title, members, state) = (keys.prompt(world.members()), world.members(), channel.state());
-        load.read(|samples, now| view.draw(&Frame { title: &title, state, members, samples, now, plan }));
+        load.read(|samples, now| view.draw(&Frame { title: &title, state, members, samples, now, plan }))?;
     }
-    view.end();
+    view.end()?;
     drop(keys);
     let samples = load.stop().await;
     let failed = samples.iter().filter(|sample| sample.is_failure()).count();
-    println!("{} RPCs, {failed} failed", samples.len());
+    print(&format!("{} RPCs, {failed} failed\n", samples.len()))?;
     Ok(ExitCode::SUCCESS)
 }
 
