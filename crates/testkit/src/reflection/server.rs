@@ -30,14 +30,14 @@ pub struct ReflectionV1(Files);
 pub struct ReflectionV1Alpha(Files);
 
 impl ReflectionV1 {
-    /// Describes the services of these files, which import nothing.
+    /// Describes the services of these files. What they import must be among them.
     pub fn new(files: impl IntoIterator<Item = FileDescriptorProto>) -> Self {
         Self(Files(files.into_iter().collect()))
     }
 }
 
 impl ReflectionV1Alpha {
-    /// Describes the services of these files, which import nothing.
+    /// Describes the services of these files. What they import must be among them.
     pub fn new(files: impl IntoIterator<Item = FileDescriptorProto>) -> Self {
         Self(Files(files.into_iter().collect()))
     }
