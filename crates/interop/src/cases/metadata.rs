@@ -6,7 +6,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 
 use super::unary::large_request;
 use super::{Client, Failure, expect, streaming};
-use crate::proto::Empty;
+use crate::proto::SimpleRequest;
 
 const INITIAL: (&str, &str) = ("x-grpc-test-echo-initial", "test_initial_metadata_value");
 const TRAILING: (&str, &[u8]) = ("x-grpc-test-echo-trailing-bin", &[0xab, 0xab, 0xab]);
@@ -28,10 +28,10 @@ pub(super) async fn custom_metadata(mut client: Client, _: XdsChannel) -> Result
 /// Not one of gRPC's cases by name: metadata of 6 KiB in one value, within the 8 KiB that every implementation accepts.
 pub(super) async fn large_metadata(mut client: Client, _: XdsChannel) -> Result<(), Failure> {
     let value = "v".repeat(6 * 1024);
-    let mut request = Request::new(Empty {});
+    let mut request = Request::new(SimpleRequest::default());
     let parsed = value.parse().map_err(|error| Failure::Unexpected(format!("invalid metadata: {error}")))?;
     request.metadata_mut().insert(INITIAL.0, parsed);
-    let response = client.empty_call(request).await?;
+    let response = client.unary_call(request).await?;
     let echoed = response.metadata().get(INITIAL.0).and_then(|value| value.to_str().ok());
     expect(echoed == Some(&value), || format!("{} bytes of metadata were echoed", echoed.map_or(0, str::len)))
 }
