@@ -12,6 +12,10 @@ _HTTP2 = {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
     "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
     "explicit_http_config": {"http2_protocol_options": {}}}}
 
+# The lists of a config dump, and the field of their entries that has the resource.
+_DYNAMIC = {"dynamic_active_clusters": "cluster", "dynamic_route_configs": "route_config",
+            "dynamic_endpoint_configs": "endpoint_config"}
+
 
 class Envoy:
     """`host` and `port` are where its listener is, so that it can be an endpoint."""
@@ -26,7 +30,8 @@ class Envoy:
 
     def start(self):
         self._process = subprocess.Popen(
-            [BINARY, "-c", str(self._config), "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"],
+            [BINARY, "-c", str(self._config), "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning",
+             "--drain-strategy", "immediate", "--drain-time-s", "2"],
             stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -49,10 +54,27 @@ class Envoy:
         self._log.close()
 
     def drain(self):
-        """Makes the listener refuse new connections and end the old ones gracefully (GOAWAY)."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.admin_port}/drain_listeners?graceful&skip_exit", method="POST")
-        urllib.request.urlopen(request, timeout=5).read()
+        """Ends the connections of the listener gracefully (GOAWAY), and closes its port after two seconds."""
+        self._admin("drain_listeners?graceful", method="POST")
+
+    def counter(self, name):
+        return self._admin(f"stats?filter=^{name}$&format=json")["stats"][0]["value"]
+
+    def resources(self):
+        """{(type URL, name): (version, message as JSON)} of what it has from the management server."""
+        found = {}
+        for section in self._admin("config_dump?include_eds")["configs"]:
+            for key, field in _DYNAMIC.items():
+                for entry in section.get(key, []):
+                    resource = {k: v for k, v in entry[field].items() if k != "@type"}
+                    name = resource.get("name") or resource["cluster_name"]
+                    found[entry[field]["@type"], name] = entry.get("version_info", ""), resource
+        return found
+
+    def _admin(self, path, method="GET"):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.admin_port}/{path}", method=method)
+        body = urllib.request.urlopen(request, timeout=5).read()
+        return json.loads(body) if body.startswith(b"{") else body
 
 
 def _config(plane, route, node, port, admin_port):

@@ -1,11 +1,13 @@
 """Envoy beside our client on one control plane, and Envoy between our client and its backends."""
 
 import pathlib
+import socket
 import sys
 
 import grpc
 import interop_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
+from google.protobuf import json_format
 
 from conformance import resources as r
 from conformance import rpc
@@ -45,6 +47,14 @@ def through(envoy):
             except grpc.RpcError:
                 peers.add(None)
         return peers
+
+
+def listens(envoy):
+    try:
+        socket.create_connection((envoy.host, envoy.port), 0.5).close()
+        return True
+    except OSError:
+        return False
 
 
 def wait_both(client, envoy, *names):
@@ -92,8 +102,9 @@ def weights(t):
 def fronted(t):
     """A client whose only endpoint is an Envoy in front of the backends a and b."""
     a, b = t.backends("a", "b")
+    # Envoy takes all clusters, and waits 15 seconds for endpoints that do not come: the front has none until Envoy listens.
     plane = mesh(t, r.listener(SERVICE, "to-front"), r.simple_route_config("to-front", "front"), r.eds_cluster("front"),
-                 r.simple_route_config("route", "one"), http2(r.eds_cluster("one")), r.assignment("one", r.locality(a, b)))
+                 r.assignment("front"), r.simple_route_config("route", "one"), http2(r.eds_cluster("one")), r.assignment("one", r.locality(a, b)))
     envoy = t.own(Envoy(t, plane, "route")).start()
     plane.set(r.assignment("front", r.locality(envoy)))
     return a, b, plane, envoy
@@ -118,11 +129,52 @@ def drained(t):
     a, b, plane, first = fronted(t)
     client = t.client(bootstrap=t.bootstrap(plane), qps=100)
     client.wait_peers("a", "b")
+    before = client.statuses()  # with failures, if the client has seen the front without endpoints
     second = t.own(Envoy(t, plane, "route", node="second")).start()
     plane.set(r.assignment("front", r.locality(first, second)))
     client.wait_peers("a", "b")
     first.drain()
+    eventually(lambda: first.counter("http.in.downstream_cx_drain_close") > 0, "Envoy to send GOAWAY")
+    eventually(lambda: not listens(first), "Envoy to close its port")
     client.wait_peers("a", "b", count=100)
     plane.set(r.assignment("front", r.locality(second)))
     client.wait_peers("a", "b", count=100)
-    assert set(client.statuses()) == {"OK"}, dict(client.statuses())
+    since = client.statuses() - before
+    assert set(since) == {"OK"}, dict(since)
+
+
+@scenario("envoy/config-dump", "Envoy's config dump and CSDS of our client show the same clusters, routes and endpoints, with the "
+          "same versions and contents.", "CSDS; Envoy")
+def config_dump(t):
+    a, b = t.backends("a", "b")
+    top = r.aggregate_cluster("top", "one", "two")
+    top.lb_policy = r.cluster_pb2.Cluster.CLUSTER_PROVIDED
+    plane = mesh(t, r.listener(SERVICE, "route"), r.simple_route_config("route", "top"), top,
+                 http2(r.eds_cluster("one")), r.assignment("one", r.locality(a)),
+                 http2(r.eds_cluster("two")), r.assignment("two", r.locality(b)))
+    client = t.client(bootstrap=t.bootstrap(plane))
+    envoy = t.own(Envoy(t, plane, "route")).start()
+    wait_both(client, envoy, "a")
+    plane.set(r.assignment("one", r.locality(b)))
+    wait_both(client, envoy, "b")
+    ours = {key: entry for key, entry in client.configs().items() if key[0] != r.LDS}
+    # Envoy shows an empty assignment for the aggregate itself.
+    theirs = {key: entry for key, entry in envoy.resources().items() if key != (r.EDS, "top")}
+    assert set(ours) == set(theirs), (sorted(ours), sorted(theirs))
+    for key, (version, body) in theirs.items():
+        kind = {r.RDS: r.route_pb2.RouteConfiguration, r.CDS: r.cluster_pb2.Cluster,
+                r.EDS: r.endpoint_pb2.ClusterLoadAssignment}[key[0]]
+        mine = kind.FromString(ours[key].xds_config.value)
+        if key[0] != r.EDS:
+            assert ours[key].version_info == version, (key, ours[key].version_info, version)
+            assert mine == json_format.ParseDict(body, kind(), ignore_unknown_fields=True), (key, mine, body)
+        else:
+            # Envoy shows the endpoints that it uses: with its own defaults, and without the version.
+            shown = json_format.ParseDict(body, kind(), ignore_unknown_fields=True)
+            assert addresses(mine) == addresses(shown), (key, mine, shown)
+
+
+def addresses(assignment):
+    """Each endpoint of an assignment, by priority and locality."""
+    return {(group.priority, group.locality.zone, endpoint.endpoint.address.socket_address.port_value)
+            for group in assignment.endpoints for endpoint in group.lb_endpoints}
