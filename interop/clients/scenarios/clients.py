@@ -79,6 +79,7 @@ def csds(t, peer):
     theirs.wait_peers("a", timeout=20)
     ours.wait_peers("a")
     names = {r.LDS: SERVICE, r.RDS: "route", r.CDS: "cluster", r.EDS: "cluster"}
+    eventually(lambda: set(ours.configs()) == set(theirs.configs()) == set(names.items()), "CSDS of both to have the same resources")
     for type_url, name in names.items():
         for client in (ours, theirs):
             eventually(lambda: client.resource_status(type_url, name) == "ACKED", f"CSDS to show {name} as ACKED")
