@@ -163,8 +163,7 @@ impl Walk<'_> {
         }
         match endpoint.state {
             ConnectivityState::TransientFailure => match &endpoint.error {
-                // The address is shown already.
-                Some(error) => format!("failed: {}", error.replacen(&format!("{name}: "), "", 1)),
+                Some(error) => format!("failed: {}", without_address(error, name)),
                 None => "failed".to_owned(),
             },
             ConnectivityState::Connecting => "still connecting".to_owned(),
@@ -321,6 +320,12 @@ fn is_same(list: &str, endpoint: &EndpointView) -> bool {
     listed == own
 }
 
+/// An error without the address at its beginning, which is shown beside it.
+fn without_address<'a>(error: &'a str, address: &str) -> &'a str {
+    let rest = error.strip_prefix("ipv4:").or_else(|| error.strip_prefix("ipv6:")).unwrap_or(error);
+    rest.strip_prefix(address).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(error)
+}
+
 /// The name of a policy without its suffix.
 fn plain(policy: &str) -> &str {
     policy.strip_suffix("_experimental").unwrap_or(policy)
@@ -330,4 +335,17 @@ fn plain(policy: &str) -> &str {
 pub(crate) fn share(weight: u64, total: u64) -> String {
     let percent = if total == 0 { 0.0 } else { weight as f64 * 100.0 / total as f64 };
     format!("{} %", (percent * 10.0).round() / 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_loses_the_address_that_is_shown_beside_it() {
+        assert_eq!(without_address("ipv4:1.2.3.4:5: refused", "1.2.3.4:5"), "refused");
+        assert_eq!(without_address("ipv6:[::1]:5: refused", "[::1]:5"), "refused");
+        assert_eq!(without_address("1.2.3.4:5: refused", "1.2.3.4:5"), "refused");
+        assert_eq!(without_address("ipv4:1.2.3.4:6: refused", "1.2.3.4:5"), "ipv4:1.2.3.4:6: refused");
+    }
 }
