@@ -93,8 +93,8 @@ impl World {
         features.resource_timer_is_transient_error = mode & 8 != 0;
         let trusted_xds_server = features.trusted_xds_server;
         config.nack_mode = if mode & 16 != 0 { NackMode::WholeResponse } else { NackMode::PerResource };
-        let cx =
-            DecodeContext { gates, trusted_xds_server, limits: config.limits, certificate_providers: None };
+        let limits = config.limits;
+        let cx = DecodeContext { gates, trusted_xds_server, limits, ..DecodeContext::default() };
         Self {
             core: XdsCore::new(config),
             now: Time::ZERO,
@@ -283,6 +283,7 @@ impl World {
                 let closed = self.stream.take().expect("closes a stream that is open");
                 assert_eq!(closed.id, stream);
             }
+            Effect::Disconnect { .. } => assert!(self.stream.is_none(), "disconnects under a stream"),
             Effect::Send { stream, bytes } => {
                 let open = self.open(stream);
                 assert!(!std::mem::replace(&mut open.sending, true), "two requests at once");

@@ -155,7 +155,9 @@ impl World {
                     self.attempts.remove(&(connection, attempt));
                 }
                 ChannelEffect::Connection(
-                    TreeEffect::OpenLoadStream { .. } | TreeEffect::CloseLoadStream { .. },
+                    TreeEffect::OpenLoadStream { .. }
+                    | TreeEffect::CloseLoadStream { .. }
+                    | TreeEffect::ReportDemand { .. },
                 ) => {}
                 ChannelEffect::EnterIdle => self.plane = None,
                 ChannelEffect::Publish(plane) => {

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::address::Address as AddressKind;
 use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
-use envoy_types::pb::envoy::config::core::v3::{Address, HealthStatus};
+use envoy_types::pb::envoy::config::core::v3::{Address, HealthStatus, Metadata};
 use envoy_types::pb::envoy::config::endpoint::v3 as wire;
 use envoy_types::pb::envoy::r#type::v3::fractional_percent::DenominatorType;
+use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::google::protobuf::value::Kind;
+use prost::Message;
 use proxyless_xds::Gates;
 use proxyless_xds::resource::{
     ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,
@@ -33,10 +35,13 @@ pub(crate) fn validated(
         if priority.iter().any(|known| *known.locality == locality) {
             return None;
         }
+        let proxy = proxy(proto.metadata.as_ref(), gates)?;
         let mut endpoints = Vec::new();
         for proto in &proto.lb_endpoints {
             if let Some(health) = health(proto) {
-                endpoints.push(endpoint(proto, health, gates, &mut addresses)?);
+                let mut endpoint = endpoint(proto, health, gates, &mut addresses)?;
+                endpoint.proxy = endpoint.proxy.or(proxy.clone());
+                endpoints.push(endpoint);
             }
         }
         sum(endpoints.iter().map(|endpoint| endpoint.weight))?;
@@ -79,7 +84,12 @@ fn endpoint(
     let addresses = std::iter::once(host.address.as_ref()).chain(others).map(socket_address);
     let addresses = addresses.collect::<Option<Vec<_>>>()?;
     let unique = addresses.iter().all(|address| known.insert(*address));
-    let metadata = proto.metadata.as_ref().and_then(|metadata| metadata.filter_metadata.get("envoy.lb"));
+    let proxy = proxy(proto.metadata.as_ref(), gates)?;
+    // A86-09: an address hides the untyped value with the same key.
+    let typed = proto.metadata.as_ref().and_then(|metadata| metadata.typed_filter_metadata.get("envoy.lb"));
+    let hidden = gates.http_connect && typed.is_some_and(is_address);
+    let metadata = proto.metadata.as_ref().filter(|_| !hidden);
+    let metadata = metadata.and_then(|metadata| metadata.filter_metadata.get("envoy.lb"));
     let hash_key = match metadata.and_then(|fields| fields.fields.get("hash_key")?.kind.as_ref()) {
         Some(Kind::StringValue(key)) if !key.is_empty() && !gates.endpoint_hash_key_backward_compat => {
             Some(key.as_str().into())
@@ -87,8 +97,28 @@ fn endpoint(
         _ => None,
     };
     let hostname = (!host.hostname.is_empty()).then(|| host.hostname.as_str().into());
-    let endpoint = LbEndpoint { addresses: addresses.into(), weight, health, hostname, hash_key };
+    let endpoint = LbEndpoint { addresses: addresses.into(), weight, health, hostname, hash_key, proxy };
     (weight > 0 && unique).then_some(endpoint)
+}
+
+/// A86: the proxy of metadata, if it has one; `None` outside if any address in it is invalid.
+fn proxy(metadata: Option<&Metadata>, gates: Gates) -> Option<Option<Arc<SocketAddr>>> {
+    let mut proxy = None;
+    for (key, any) in
+        metadata.filter(|_| gates.http_connect).into_iter().flat_map(|m| &m.typed_filter_metadata)
+    {
+        if is_address(any) {
+            let address = socket_address(Some(&Address::decode(&*any.value).ok()?))?;
+            if key == "envoy.http11_proxy_transport_socket.proxy_address" {
+                proxy = Some(Arc::new(address));
+            }
+        }
+    }
+    Some(proxy)
+}
+
+fn is_address(any: &Any) -> bool {
+    any.type_url.rsplit('/').next() == Some("envoy.config.core.v3.Address")
 }
 
 fn socket_address(proto: Option<&Address>) -> Option<SocketAddr> {

@@ -17,6 +17,7 @@ pub mod metadata;
 pub mod resources;
 pub mod text;
 pub mod tls;
+pub mod tunnel;
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +37,7 @@ impl Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     Target::new("listener", Some("resources.dict"), resources::listener),
     Target::new("route_configuration", Some("resources.dict"), resources::route_configuration),
     Target::new("cluster", Some("resources.dict"), resources::cluster),
@@ -58,4 +59,5 @@ pub const TARGETS: [Target; 21] = [
     Target::new("dns", Some("dns.dict"), dns::dns),
     Target::new("certificate", None, tls::certificate),
     Target::new("trust_bundle_map", Some("trust_bundle_map.dict"), tls::trust_bundle_map),
+    Target::new("connect_response", Some("connect_response.dict"), tunnel::connect_response),
 ];

@@ -253,6 +253,7 @@ impl World {
                 let closed = self.stream.take().expect("closes a stream that is open");
                 assert_eq!(closed.id, stream);
             }
+            Effect::Disconnect => assert!(self.stream.is_none(), "disconnects under a stream"),
             Effect::Send { stream, bytes } => {
                 let open = self.open(stream);
                 open.requests += 1;

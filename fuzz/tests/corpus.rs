@@ -169,6 +169,8 @@ fn resources() -> Vec<Seed> {
         ],
     )
     .drops("throttle", 5000);
+    let own = endpoint(address(1)).proxy(address(8));
+    let proxied = assignment("a", [locality("x", [own, endpoint(address(2))]).proxy(address(9))]);
     let children = aggregate_resource("a", ["b", "c"]);
     let inner = Wrapper::decode(children.value().value.as_slice()).unwrap().resource.unwrap();
     let wrap = |kind: u8, resource: Resource| {
@@ -188,9 +190,15 @@ fn resources() -> Vec<Seed> {
         ("cluster", "aggregate_resource", aggregate_resource_cluster("a", "b").encode_to_vec()),
         ("cluster", "full", full.encode_to_vec()),
         ("cluster", "tls", tls_cluster()),
+        (
+            "cluster",
+            "http_connect",
+            eds_cluster("a").tls(upstream_tls("certs")).http_connect().encode_to_vec(),
+        ),
         ("endpoints", "priorities", assignment_of_two()),
         ("endpoints", "full", endpoints.encode_to_vec()),
         ("endpoints", "rare", rare_endpoints()),
+        ("endpoints", "proxies", proxied.encode_to_vec()),
         ("aggregate_cluster", "two", inner.value),
         ("wrapped", "listener", wrap(0, listener("a", "a").into())),
         ("wrapped", "endpoints", wrap(3, endpoints.into())),
@@ -308,6 +316,12 @@ fn texts() -> Vec<Seed> {
         ("target_uri", "authority", "xds://authority/a".into()),
         ("grpc_status", "message", "14\ngone%20away %E2%82%AC".into()),
         ("grpc_status", "ok", "0".into()),
+        (
+            "connect_response",
+            "established",
+            "HTTP/1.1 200 Connection established\r\nVia: a\r\n\r\nrest".into(),
+        ),
+        ("connect_response", "interim", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 407 \r\n\r\n".into()),
     ]
 }
 

@@ -101,4 +101,5 @@ tests! {
     dns,
     certificate,
     trust_bundle_map,
+    connect_response,
 }

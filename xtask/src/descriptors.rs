@@ -1,4 +1,4 @@
-//! The descriptor set that `proxyless status` uses to print any xDS resource as JSON.
+//! The descriptor set that the command line uses to print and read any xDS resource as JSON.
 //!
 //! Input: the `.proto` files of the package envoy-types, compiled without protoc. Output: a compressed
 //! `FileDescriptorSet`, checked in beside the command that includes it.
@@ -41,7 +41,7 @@ pub(crate) fn write() -> Result<String, Box<dyn Error>> {
 }
 
 fn checked_in() -> PathBuf {
-    workspace().join("crates/cli/descriptors.bin.gz")
+    workspace().join("crates/control-plane/descriptors.bin.gz")
 }
 
 fn workspace() -> &'static Path {
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn checked_in_descriptor_set_is_up_to_date() {
         let mut checked_in_bytes = Vec::new();
-        let file = File::open(checked_in()).expect("crates/cli/descriptors.bin.gz is checked in");
+        let file = File::open(checked_in()).expect("crates/control-plane/descriptors.bin.gz is checked in");
         flate2::read::GzDecoder::new(file).read_to_end(&mut checked_in_bytes).expect("a gzip file");
         let fresh = descriptor_set().expect("envoy-types compiles").encode_to_vec();
         assert!(checked_in_bytes == fresh, "out of date: run `cargo xtask descriptors`");

@@ -1,7 +1,7 @@
 //! `cargo xtask`: writes the generated files in the repository, so that no build script needs more than its own
 //! package.
 //!
-//! - `cargo xtask descriptors` writes `crates/cli/descriptors.bin.gz`. A test fails while that file is out of date.
+//! - `cargo xtask descriptors` writes `crates/control-plane/descriptors.bin.gz`. A test fails while that file is out of date.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line")]
 

@@ -18,8 +18,17 @@ struct Line {
 }
 
 pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
+    measure(round, &["pick", "update", "memory"]).await
+}
+
+/// The cost of a pick of each policy.
+pub(super) async fn picks(round: &mut Round<'_>) -> Result<(), BoxError> {
+    measure(round, &["policies"]).await
+}
+
+async fn measure(round: &mut Round<'_>, commands: &[&str]) -> Result<(), BoxError> {
     let inner = round.tools.inner().await?;
-    for what in ["pick", "update", "memory"] {
+    for what in commands {
         let output = Command::new(&inner)
             .args([what, "--json"])
             .stdin(Stdio::null())

@@ -23,6 +23,8 @@ pub(crate) enum Group {
     Tls,
     /// Picks, updates and memory from inside the process.
     Inner,
+    /// A pick of each policy, from inside the process.
+    Picks,
     /// The CPU time of a configuration update, from outside.
     Updates,
     /// Memory per endpoint, cluster, channel and connection.
@@ -50,6 +52,7 @@ impl Group {
             Self::Calls => calls::run(round).await,
             Self::Tls => tls::run(round).await,
             Self::Inner => inner::run(round).await,
+            Self::Picks => inner::picks(round).await,
             Self::Updates => updates::run(round).await,
             Self::Memory => memory::run(round).await,
             Self::Startup => startup::run(round).await,

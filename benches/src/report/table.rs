@@ -120,6 +120,7 @@ impl Table {
 fn inner(results: &Results, out: &mut String) {
     for (title, prefix) in [
         ("Picks, from inside", "inner/pick/"),
+        ("Picks of each policy, from inside", "inner/policies/"),
         ("Updates, from inside", "inner/update/"),
         ("1,000 clusters, from inside", "inner/clusters/"),
         ("Coming connections, from inside", "inner/connect/"),

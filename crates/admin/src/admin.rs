@@ -1,7 +1,8 @@
 //! All admin services combined (gRFC A38).
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::{fmt, io};
 
 use axum::Router;
 use proxyless::ClientPool;
@@ -15,8 +16,9 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 use crate::channelz::Channelz;
+use crate::controls::Controls;
 use crate::csds::Csds;
-use crate::{guard, page};
+use crate::{controls, guard, page};
 
 /// Serves the admin services of the process on a loopback port; 0 chooses a free one.
 ///
@@ -33,11 +35,21 @@ pub fn add_to(routes: Routes) -> Routes {
 }
 
 /// The admin services, with options.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use]
 pub struct Admin {
     clients: ClientPool,
     health: Health,
+    controls: Option<Arc<dyn Controls>>,
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("clients", &self.clients)
+            .field("health", &self.health)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +61,7 @@ enum Health {
 impl Default for Admin {
     /// Covers all clients and channels of the process.
     fn default() -> Self {
-        Self { clients: ClientPool::global(), health: Health::Served }
+        Self { clients: ClientPool::global(), health: Health::Served, controls: None }
     }
 }
 
@@ -63,6 +75,13 @@ impl Admin {
     /// Omits the health service, for servers that have their own.
     pub fn without_health(mut self) -> Self {
         self.health = Health::LeftOut;
+        self
+    }
+
+    /// Adds buttons to the page, for demos. Whoever can reach the port can press them.
+    #[doc(hidden)]
+    pub fn controls(mut self, controls: Arc<dyn Controls>) -> Self {
+        self.controls = Some(controls);
         self
     }
 
@@ -115,6 +134,9 @@ impl Admin {
         router = route(router, Channelz::new(self.clients).into_service());
         if self.health == Health::Served {
             router = route(router, tonic_health::server::health_reporter().1);
+        }
+        if let Some(controls) = self.controls {
+            router = router.merge(controls::router(controls));
         }
         // Only our own routes, not those of the server that they are added to.
         router.route_layer(axum::middleware::from_fn(guard::local_only))

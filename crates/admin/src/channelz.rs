@@ -103,8 +103,8 @@ impl channelz_server::Channelz for Channelz {
     ) -> Result<Response<GetSocketResponse>, Status> {
         let id = request.into_inner().socket_id;
         let find = |_: &ChannelView, view: &SubchannelView| {
-            let live = view.socket.as_ref().filter(|live| number(live.id) == id)?;
-            Some(socket(view.address, live))
+            let live = view.sockets.iter().find(|live| number(live.id) == id)?;
+            Some(socket(view, live))
         };
         let found = self.find_subchannel("socket", id, find).await?;
         Ok(Response::new(GetSocketResponse { socket: Some(found) }))
@@ -155,30 +155,32 @@ fn subchannel(channel: &ChannelView, view: &SubchannelView) -> Subchannel {
         creation_timestamp: events.first().and_then(|event| event.timestamp),
         events,
     };
-    let sockets = view.socket.iter();
+    let sockets = view.sockets.iter();
     Subchannel {
         r#ref: Some(subchannel_ref(view)),
         data: Some(data(view.state, view.address.to_string(), view.calls, trace)),
-        socket_ref: sockets.map(|live| socket_ref(view.address, live.id)).collect(),
+        socket_ref: sockets.map(|live| socket_ref(view, live.id)).collect(),
     }
 }
 
-fn socket(address: SocketAddr, live: &SocketView) -> Socket {
+fn socket(view: &SubchannelView, live: &SocketView) -> Socket {
     let SocketView { id, calls, tls, .. } = live;
-    let ip_address = match address.ip() {
+    // A86: the peer of the socket is the proxy, and the name is that of the endpoint.
+    let remote = view.proxy.unwrap_or(view.address);
+    let ip_address = match remote.ip() {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     };
-    let tcp = TcpIpAddress { ip_address, port: address.port().into() };
+    let tcp = TcpIpAddress { ip_address, port: remote.port().into() };
     Socket {
-        r#ref: Some(socket_ref(address, *id)),
+        r#ref: Some(socket_ref(view, *id)),
         data: Some(SocketData {
             streams_started: number(calls.started),
             streams_succeeded: number(calls.succeeded),
             streams_failed: number(calls.failed),
         }),
         remote: Some(Address { address: Some(address::Address::TcpipAddress(tcp)) }),
-        remote_name: address.to_string(),
+        remote_name: view.address.to_string(),
         security: tls.as_ref().map(security),
     }
 }
@@ -251,11 +253,19 @@ fn detail_event(detail: &Detail) -> ChannelTraceEvent {
 }
 
 fn subchannel_ref(view: &SubchannelView) -> SubchannelRef {
-    SubchannelRef { subchannel_id: number(view.id), name: view.address.to_string() }
+    SubchannelRef { subchannel_id: number(view.id), name: name(view) }
 }
 
-fn socket_ref(address: SocketAddr, id: u64) -> SocketRef {
-    SocketRef { socket_id: number(id), name: address.to_string() }
+fn socket_ref(view: &SubchannelView, id: u64) -> SocketRef {
+    SocketRef { socket_id: number(id), name: name(view) }
+}
+
+/// The address, and the proxy if there is one: subchannels of an address may differ in it.
+fn name(view: &SubchannelView) -> String {
+    match view.proxy {
+        Some(proxy) => format!("{} through {proxy}", view.address),
+        None => view.address.to_string(),
+    }
 }
 
 fn number(value: u64) -> i64 {

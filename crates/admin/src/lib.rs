@@ -16,7 +16,9 @@
 //! * channelz (gRFC A14): channels, subchannels, sockets, calls and traces;
 //! * gRPC health;
 //! * `/proxyless/`: a live page of all this, and its data as JSON: `/proxyless/channels.json` (calls, routes, policy
-//!   trees, connections, events), `/proxyless/resources.json` and `/proxyless/process.json`.
+//!   trees, connections, events), `/proxyless/resources.json` and `/proxyless/process.json`. The page also explains calls:
+//!   `/proxyless/explain.json?channel=ID&path=/package.Service/Method&header=name:value` says where one would go, and
+//!   why.
 //!
 //! Standard tools (grpcdebug, `proxyless status`) and browsers can read them. RPCs pay nothing for it.
 //! There is no authentication: keep the port on the loopback interface.
@@ -24,7 +26,9 @@
 
 mod admin;
 mod channelz;
+mod controls;
 mod csds;
+mod explain;
 mod guard;
 mod page;
 mod resources;
@@ -32,6 +36,8 @@ mod timestamp;
 
 pub use admin::{Admin, AdminServer, add_to, serve};
 pub use channelz::Channelz;
+#[doc(hidden)]
+pub use controls::{ControlRow, Controls};
 pub use csds::Csds;
 pub use resources::{ClientResources, ResourceFault, ResourceLine, UpdateLine};
 

@@ -12,6 +12,7 @@ use proxyless::ClientPool;
 use proxyless::inspect::ProcessView;
 use serde::Serialize;
 
+use crate::explain;
 use crate::resources::{ClientResources, unix_seconds};
 
 const PAGE: &str = include_str!("page.html");
@@ -26,6 +27,7 @@ pub(crate) fn router(clients: &ClientPool) -> Router {
         .route("/proxyless/channels.json", get(channels))
         .route("/proxyless/resources.json", get(resources))
         .route("/proxyless/process.json", get(process))
+        .route("/proxyless/explain.json", get(explain::explain))
         .with_state(clients.clone())
 }
 
@@ -56,7 +58,7 @@ async fn process() -> impl IntoResponse {
     json(&ProcessView::current())
 }
 
-fn json<T: Serialize>(value: &T) -> impl IntoResponse + use<T> {
+pub(crate) fn json<T: Serialize>(value: &T) -> impl IntoResponse + use<T> {
     let headers = [
         (CONTENT_TYPE, "application/json"),
         (CACHE_CONTROL, "no-store"),

@@ -4,10 +4,11 @@ mod common;
 
 use common::*;
 use http_body_util::BodyExt as _;
-use proxyless::inspect::{ChannelView, ProcessView};
-use proxyless_admin::{Admin, ClientResources};
+use proxyless::Gates;
+use proxyless::inspect::{ChannelView, Explanation, ProcessView};
+use proxyless_admin::{Admin, ClientResources, ControlRow, Controls};
 use proxyless_testkit::resources::*;
-use proxyless_testkit::{Backend, CDS, EDS, RDS};
+use proxyless_testkit::{Backend, CDS, EDS, Proxy, RDS};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::service::Routes;
@@ -127,6 +128,37 @@ async fn a14_channels_subchannels_sockets_calls_and_traces() -> TestResult {
 }
 
 #[tokio::test]
+async fn a14_a86_a_socket_shows_the_proxy_and_the_endpoint() -> TestResult {
+    let (rig, proxy) = (Rig::start().await, Proxy::start().await?);
+    rig.plane.set_all([
+        eds_cluster("cluster").http_connect().into(),
+        priorities("cluster", [[endpoint(&rig.backend).proxy(proxy.address())]]).into(),
+    ]);
+    let mut gates = Gates::default();
+    gates.http_connect = true;
+    let channel = rig.builder(&format!("xds:///{SERVICE}")).gates(gates).build()?;
+    assert_eq!(ask(&channel).await?, "a");
+    let through = format!("{} through {}", rig.backend.address(), proxy.address());
+    let mut client = channelz_client::ChannelzClient::new(rig.admin_channel());
+    let top = client.get_top_channels(GetTopChannelsRequest::default()).await?.into_inner();
+    let reference = &top.channel[0].subchannel_ref[0];
+    assert_eq!(reference.name, through);
+    let subchannel_id = reference.subchannel_id;
+    let subchannel = client.get_subchannel(GetSubchannelRequest { subchannel_id }).await?.into_inner();
+    let socket_id = subchannel.subchannel.ok_or("no subchannel")?.socket_ref[0].socket_id;
+    let socket = client.get_socket(GetSocketRequest { socket_id, summary: false }).await?.into_inner();
+    let socket = socket.socket.ok_or("no socket")?;
+    assert_eq!(socket.remote_name, rig.backend.address().to_string());
+    let Some(address::Address::TcpipAddress(remote)) = socket.remote.and_then(|remote| remote.address) else {
+        panic!("no remote address")
+    };
+    assert_eq!(remote.port, i32::from(proxy.address().port()));
+    let view = channels(&rig).await;
+    assert_eq!(view[0].subchannels[0].proxy, Some(proxy.address()));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a14_channels_come_in_pages() -> TestResult {
     let rig = Rig::start().await;
     let channels: Vec<_> = (0..3).map(|_| rig.channel()).collect();
@@ -179,6 +211,72 @@ async fn the_process_is_there_as_json() -> TestResult {
 }
 
 #[tokio::test]
+async fn a_call_is_explained_as_json() -> TestResult {
+    let rig = Rig::start().await;
+    let _channel = rig.connected().await;
+    let id = channels(&rig).await[0].id;
+    let (status, answer) =
+        get(&rig, &format!("/proxyless/explain.json?channel={id}&path=/s/m&header=a:b")).await?;
+    assert_eq!(status, 200, "{answer}");
+    let explanation: Explanation = serde_json::from_str(&answer)?;
+    assert!(explanation.endpoint().is_some(), "{explanation}");
+    let (status, answer) = get(&rig, "/proxyless/explain.json?channel=x").await?;
+    assert_eq!((status, &*answer), (400, "channel: \"x\" is not an id; path: missing"));
+    let (status, answer) = get(&rig, "/proxyless/explain.json?channel=999999&path=/s/m").await?;
+    assert_eq!((status, &*answer), (404, "there is no channel 999999, or it does not answer"));
+    Ok(())
+}
+
+struct OneButton(std::sync::Mutex<Vec<String>>);
+
+impl Controls for OneButton {
+    fn rows(&self) -> Vec<ControlRow> {
+        let buttons = vec![("kill".to_owned(), "kill a".to_owned())];
+        vec![ControlRow { label: "a".to_owned(), state: "up".to_owned(), buttons }]
+    }
+
+    fn act(&self, command: &str) -> Result<(), String> {
+        self.0.lock().unwrap().push(command.to_owned());
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn buttons_are_pressed_by_their_own_page_only() -> TestResult {
+    let mut rig = Rig::start().await;
+    let own = format!("host: {}\r\n", rig.admin.address());
+    // The answer of a gRPC server to an unknown path.
+    let none = http1(&rig, "/proxyless/controls.json", &own).await?;
+    assert!(none.contains("grpc-status: 12") && !none.contains("kill"), "only demos have buttons: {none}");
+    let buttons = std::sync::Arc::new(OneButton(std::sync::Mutex::default()));
+    rig.admin = Admin::default().client_pool(rig.pool.clone()).controls(buttons.clone()).serve(0).await?;
+    let own = format!("host: {}\r\n", rig.admin.address());
+    assert!(http1(&rig, "/proxyless/controls.json", &own).await?.contains(r#"["kill","kill a"]"#));
+    let press = async |headers: &str| -> Result<String, Box<dyn std::error::Error>> {
+        let mut stream = TcpStream::connect(rig.admin.address()).await?;
+        let request = format!(
+            "POST /proxyless/controls.json HTTP/1.1\r\n{headers}content-length: 6\r\nconnection: close\r\n\r\nkill a"
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    for headers in [
+        "host: evil.example\r\n".to_owned(),
+        format!("{own}origin: http://evil.example\r\n"),
+        format!("{own}sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\n"),
+    ] {
+        assert!(press(&headers).await?.starts_with("HTTP/1.1 403"), "{headers}");
+    }
+    assert!(buttons.0.lock().unwrap().is_empty());
+    let origin = format!("{own}origin: http://{}\r\n", rig.admin.address());
+    assert!(press(&origin).await?.starts_with("HTTP/1.1 204"));
+    assert_eq!(*buttons.0.lock().unwrap(), ["kill a"]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn browsers_get_the_page_and_only_their_own() -> TestResult {
     let rig = Rig::start().await;
     let own = format!("host: {}\r\n", rig.admin.address());
@@ -203,6 +301,7 @@ async fn browsers_get_the_page_and_only_their_own() -> TestResult {
         for path in [
             "/proxyless/",
             "/proxyless/channels.json",
+            "/proxyless/explain.json?channel=1&path=/s/m",
             "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus",
         ] {
             let answer = http1(&rig, path, &headers).await?;

@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
@@ -13,10 +11,10 @@ use proxyless::bootstrap::{
 };
 use proxyless::inspect::{ChannelView, Expiry};
 use proxyless::{Bootstrap, XdsChannel};
+use proxyless_testkit::LogText;
 use proxyless_testkit::resources::*;
 use proxyless_testkit::tls::{Authority, CertificateFolder, Leaf, ServerTls};
 use tower::{Service as _, ServiceExt as _};
-use tracing_subscriber::fmt::MakeWriter;
 
 mod channelz {
     #![allow(unreachable_pub, unused_qualifications, missing_docs, dead_code, clippy::enum_variant_names)]
@@ -30,29 +28,6 @@ const ID: &str = "spiffe://mesh.example/ns/prod/sa/greeter";
 /// `{"alg":"ES256"}`, `{"exp":9999999999}`, and a signature.
 const TOKEN: &str = "eyJhbGciOiJFUzI1NiJ9.eyJleHAiOjk5OTk5OTk5OTl9.dGhlLXNlY3JldC1vZi10aGUtdG9rZW4";
 
-/// Collects log lines.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
 async fn get(rig: &Rig, path: &str) -> Result<String, Box<dyn std::error::Error>> {
     let uri = format!("http://{}{path}", rig.admin.address());
     let request = http::Request::get(uri).body(tonic::body::Body::empty())?;
@@ -62,8 +37,9 @@ async fn get(rig: &Rig, path: &str) -> Result<String, Box<dyn std::error::Error>
 
 #[tokio::test]
 async fn views_show_tls_and_neither_views_nor_logs_have_secrets() -> TestResult {
-    let log = Log::default();
-    tracing_subscriber::fmt().with_env_filter("proxyless=trace,cds_lb=trace,channel=trace,dns_resolver=trace,outlier_detection_lb=trace,priority_lb=trace,stateful_session=trace,subchannel=trace,weighted_target_lb=trace,xds_client=trace,xds_cluster_impl_lb=trace,xds_cluster_manager_lb=trace,xds_override_host_lb=trace,xds_resolver=trace,xds_wrr_locality_lb=trace").with_writer(log.clone()).init();
+    let log = LogText::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt().with_env_filter("proxyless=trace,cds_lb=trace,channel=trace,dns_resolver=trace,outlier_detection_lb=trace,priority_lb=trace,stateful_session=trace,subchannel=trace,weighted_target_lb=trace,xds_client=trace,xds_cluster_impl_lb=trace,xds_cluster_manager_lb=trace,xds_override_host_lb=trace,xds_resolver=trace,xds_wrr_locality_lb=trace").with_writer(move || writer.clone()).init();
     let mut rig = Rig::start().await;
     let ca = Authority::new("ca");
     let server = ca.issue(Leaf::new("server").uri(ID).valid(-3600, 60));
@@ -102,7 +78,7 @@ async fn views_show_tls_and_neither_views_nor_logs_have_secrets() -> TestResult 
     // The views have what they should.
     let json = get(&rig, "/proxyless/channels.json").await?;
     let channels: Vec<ChannelView> = serde_json::from_str(&json)?;
-    let socket = channels[0].subchannels[0].socket.as_ref().unwrap();
+    let socket = channels[0].subchannels[0].sockets.first().unwrap();
     let view = socket.tls.as_ref().unwrap();
     let (remote, local) = (view.remote.as_ref().unwrap(), view.local.as_ref().unwrap());
     assert_eq!((view.version.as_str(), remote.subject.as_str()), ("TLSv1.3", "CN=server"));
@@ -128,7 +104,7 @@ async fn views_show_tls_and_neither_views_nor_logs_have_secrets() -> TestResult 
     for path in ["/proxyless/", "/proxyless/resources.json", "/proxyless/process.json"] {
         shown += &get(&rig, path).await?;
     }
-    let logged = String::from_utf8(log.0.lock().unwrap().clone())?;
+    let logged = log.text();
     assert!(logged.contains("connected"), "there are logs: {logged}");
     shown += &json;
     shown += &tree;

@@ -11,25 +11,34 @@ use std::time::Duration;
 
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
+use self::demand::Demands;
 use self::load_streams::{Ended, LoadStreams};
+use self::scaling::Owner;
 use crate::address::CompactAddress;
 use crate::api::{
-    BackendMetrics, CallCounter, CallCounts, ConnectionSlot, HandleId, Security, SubchannelEvent,
+    BackendMetrics, CallCounter, CallCounts, ConnectionLimit, ConnectionSlot, ConnectivityState, HandleId,
+    Security, SubchannelEvent, Wake,
 };
-use crate::subchannel::{Effect, Phase, SubchannelCore};
+use crate::subchannel::{Attempt, Effect, Started, SubchannelCore};
 use crate::targets;
 use crate::tree::{
-    AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId, SubchannelNode, TreeConfig, TreeEffect,
+    AttemptId, ConnectionCalls, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId, SubchannelNode,
+    TreeConfig, TreeEffect,
 };
 
+mod demand;
 mod load_streams;
+mod scaling;
+
+pub use self::demand::StreamDemand;
 
 /// The identity of a shared connection. Weight, locality, health and priority are not part of it, so changing them
-/// never reconnects.
+/// never reconnects. Nor is the number of connections (A105-02).
 #[derive(Clone, Debug)]
 pub(crate) struct PoolKey {
     pub(crate) address: SocketAddr,
     pub(crate) security: Option<Arc<Security>>,
+    pub(crate) proxy: Option<Arc<SocketAddr>>,
 }
 
 /// A compact [`PoolKey`].
@@ -38,11 +47,13 @@ struct CompactKey {
     address: CompactAddress,
     /// The id of the security settings; 0 if there are none.
     security: u64,
+    proxy: Option<Arc<SocketAddr>>,
 }
 
 impl CompactKey {
-    fn new(address: SocketAddr, security: Option<&Security>) -> Self {
-        Self { address: address.into(), security: security.map_or(0, Security::id) }
+    fn new(address: SocketAddr, security: Option<&Security>, proxy: Option<&Arc<SocketAddr>>) -> Self {
+        let security = security.map_or(0, Security::id);
+        Self { address: address.into(), security, proxy: proxy.cloned() }
     }
 }
 
@@ -50,7 +61,6 @@ impl CompactKey {
 /// tolerate a PING every five minutes unless configured otherwise.
 const MAX_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-#[derive(Default)]
 pub(crate) struct Pool {
     config: TreeConfig,
     backoff: Arc<BackoffConfig>,
@@ -58,12 +68,16 @@ pub(crate) struct Pool {
     keepalive_interval: Option<Duration>,
     /// Boxed, because the leaves of the map are half empty.
     entries: BTreeMap<SubchannelId, Box<PoolEntry>>,
-    /// Connections are shared by address. Weight, locality, health and priority are not part of the key, so changing
-    /// them never reconnects.
+    /// Connections are shared by address, security and proxy. Weight, locality, health and priority are not part of
+    /// the key, so changing them never reconnects.
     by_key: BTreeMap<CompactKey, SubchannelId>,
     deadlines: BTreeSet<(Time, SubchannelId)>,
     /// Entries that lost their last owner during this input.
     orphans: BTreeSet<SubchannelId>,
+    /// Entries that may need another connection, to be looked at when the input ends (gRFC A105).
+    scaling: BTreeSet<SubchannelId>,
+    /// The reports of calls that wait for a stream.
+    demands: Demands,
     /// Attempts requested during this input, in order.
     starting: BTreeMap<AttemptId, Start>,
     next_subchannel: u64,
@@ -83,56 +97,82 @@ pub(crate) struct Pool {
 struct PoolEntry {
     core: SubchannelCore,
     security: Option<Arc<Security>>,
-    owners: Vec<HandleId>,
+    proxy: Option<Arc<SocketAddr>>,
+    owners: Vec<Owner>,
     deadline: Option<Time>,
+    /// Present if it may ever have had several connections.
+    demand: Option<Arc<StreamDemand>>,
 }
 
 struct Start {
     subchannel: SubchannelId,
-    timeout: Duration,
+    started: Started,
 }
 
 impl Pool {
-    pub(crate) fn new(config: TreeConfig) -> Self {
+    pub(crate) fn new(config: TreeConfig, wake: Arc<dyn Wake>) -> Self {
         Self {
             config,
             backoff: Arc::new(config.backoff),
             keepalive_interval: config.keepalive_interval,
-            ..Self::default()
+            entries: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            orphans: BTreeSet::new(),
+            scaling: BTreeSet::new(),
+            demands: Demands::new(wake),
+            starting: BTreeMap::new(),
+            next_subchannel: 0,
+            next_attempt: 0,
+            events: VecDeque::new(),
+            effects: VecDeque::new(),
+            lost: false,
+            load_streams: LoadStreams::default(),
+            reports: VecDeque::new(),
+            past_calls: Arc::default(),
+            draining: Vec::new(),
         }
     }
 
     /// Adds `owner` to the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
-    pub(crate) fn acquire(&mut self, key: PoolKey, owner: HandleId) -> (SubchannelId, Arc<ConnectionSlot>) {
-        let PoolKey { address, security } = key;
+    pub(crate) fn acquire(
+        &mut self,
+        key: PoolKey,
+        owner: HandleId,
+        connection_limit: Option<ConnectionLimit>,
+    ) -> (SubchannelId, Arc<ConnectionSlot>) {
+        let PoolKey { address, security, proxy } = key;
         let next = &mut self.next_subchannel;
-        let subchannel =
-            *self.by_key.entry(CompactKey::new(address, security.as_deref())).or_insert_with(|| {
-                *next += 1;
-                SubchannelId(*next - 1)
-            });
+        let key = CompactKey::new(address, security.as_deref(), proxy.as_ref());
+        let subchannel = *self.by_key.entry(key).or_insert_with(|| {
+            *next += 1;
+            SubchannelId(*next - 1)
+        });
         let entry = self.entries.entry(subchannel).or_insert_with(|| {
             let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
             let core = SubchannelCore::new(address, Arc::clone(&self.backoff), slot);
             // Usually there is one owner.
-            Box::new(PoolEntry { core, security, owners: Vec::with_capacity(1), deadline: None })
+            let owners = Vec::with_capacity(1);
+            Box::new(PoolEntry { core, security, proxy, owners, deadline: None, demand: None })
         });
-        entry.owners.push(owner);
-        if !matches!(entry.core.phase(), Phase::Idle { .. }) {
+        let limited = connection_limit.as_ref().is_some_and(|limit| limit.value() > 1);
+        entry.owners.push(Owner { id: owner, connection_limit });
+        if entry.core.state() != ConnectivityState::Idle {
             self.events.push_back(event(&entry.core, owner));
         }
-        let slot = Arc::clone(entry.core.slot());
-        if matches!(entry.core.phase(), Phase::Ready { .. } | Phase::Idle { .. }) {
-            // The entry may have been lingering.
-            self.set_deadline(subchannel, None);
+        let (slot, backoff) = (Arc::clone(entry.core.slot()), entry.core.backoff_until());
+        if limited || entry.demand.is_some() {
+            self.scaling.insert(subchannel);
         }
+        // The entry may have been lingering.
+        self.set_deadline(subchannel, backoff);
         (subchannel, slot)
     }
 
     /// Removes an owner.
     pub(crate) fn release(&mut self, subchannel: SubchannelId, owner: HandleId) {
         let Some(entry) = self.entries.get_mut(&subchannel) else { return };
-        entry.owners.retain(|&id| id != owner);
+        entry.owners.retain(|of| of.id != owner);
         self.load_streams.request(subchannel, owner, None, None);
         if entry.owners.is_empty() {
             self.orphans.insert(subchannel);
@@ -146,7 +186,7 @@ impl Pool {
         owner: HandleId,
         interval: Option<Duration>,
     ) {
-        let connection = self.entries.get(&subchannel).and_then(|entry| connection(&entry.core));
+        let connection = self.entries.get(&subchannel).and_then(|entry| oldest(&entry.core));
         self.load_streams.request(subchannel, owner, interval, connection);
     }
 
@@ -184,9 +224,9 @@ impl Pool {
     pub(crate) fn connect(&mut self, now: Time, subchannel: SubchannelId, rng: &mut Rng) {
         let Some(entry) = self.entries.get_mut(&subchannel) else { return };
         let attempt = AttemptId(self.next_attempt);
-        if let Some(timeout) = entry.core.connect(now, attempt, self.config.connect_timeout, rng) {
+        if let Some(started) = entry.core.connect(now, attempt, self.config.connect_timeout, rng) {
             self.next_attempt += 1;
-            self.starting.insert(attempt, Start { subchannel, timeout });
+            self.starting.insert(attempt, Start { subchannel, started });
             self.tell_owners(subchannel);
         }
     }
@@ -200,22 +240,22 @@ impl Pool {
         event: ConnectionEvent,
     ) {
         let too_many_pings = matches!(event, ConnectionEvent::TooManyPings(_));
-        let effect = match self.entries.get_mut(&subchannel) {
-            Some(entry) => entry.core.answer(now, attempt, event),
-            None if matches!(event, ConnectionEvent::Ready(_)) => Effect::Unwanted,
-            None => Effect::Ignored,
+        let (before, effect) = match self.entries.get_mut(&subchannel) {
+            Some(entry) => (entry.core.state(), entry.core.answer(now, attempt, event)),
+            None if matches!(event, ConnectionEvent::Ready(_)) => (ConnectivityState::Idle, Effect::Unwanted),
+            None => (ConnectivityState::Idle, Effect::Ignored),
         };
         match effect {
             Effect::Ignored => {}
             // The cancellation crossed with the success.
             Effect::Unwanted => self.effects.push_back(TreeEffect::CloseGracefully { subchannel, attempt }),
-            Effect::Changed => self.changed(subchannel),
+            Effect::Changed => self.changed(subchannel, before),
             Effect::Lost => {
                 self.lost = true;
                 if too_many_pings {
                     self.double_keepalive_interval();
                 }
-                self.changed(subchannel);
+                self.changed(subchannel, before);
             }
         }
     }
@@ -246,8 +286,12 @@ impl Pool {
         }
         self.set_deadline(subchannel, None);
         let Some(entry) = self.entries.get_mut(&subchannel) else { return };
-        if entry.core.end_backoff() {
-            self.changed(subchannel);
+        let before = entry.core.state();
+        if entry.core.is_ready() && entry.owners.is_empty() {
+            // It has lingered.
+            self.close(subchannel);
+        } else if entry.core.end_backoff() {
+            self.changed(subchannel, before);
         } else if entry.owners.is_empty() {
             self.close(subchannel);
         }
@@ -257,16 +301,16 @@ impl Pool {
     pub(crate) fn reset_backoff(&mut self, now: Time) {
         let subchannels: Vec<_> = self.entries.keys().copied().collect();
         for subchannel in subchannels {
-            let changed =
-                self.entries.get_mut(&subchannel).is_some_and(|entry| entry.core.reset_backoff(now));
-            if changed {
-                self.changed(subchannel);
+            let Some(entry) = self.entries.get_mut(&subchannel) else { continue };
+            let before = entry.core.state();
+            if entry.core.reset_backoff(now) {
+                self.changed(subchannel, before);
             }
         }
     }
 
-    /// Ends the input: closes entries without owners, and starts the requested attempts.
-    pub(crate) fn finish(&mut self, now: Time) {
+    /// Ends the input: closes entries without owners, and starts the attempts that were requested or are needed.
+    pub(crate) fn finish(&mut self, now: Time, rng: &mut Rng) {
         for subchannel in std::mem::take(&mut self.orphans) {
             let Some(entry) = self.entries.get_mut(&subchannel) else { continue };
             if !entry.owners.is_empty() {
@@ -275,9 +319,7 @@ impl Pool {
             // Addresses of an endpoint that fail alternately cancel each other's attempts: none of them must begin
             // again without its backoff.
             if let Some((attempt, remember_until)) = entry.core.give_up() {
-                if self.starting.remove(&attempt).is_none() {
-                    self.effects.push_back(TreeEffect::CancelConnect { subchannel, attempt });
-                }
+                self.cancel(subchannel, attempt);
                 if remember_until > now {
                     self.set_deadline(subchannel, Some(remember_until));
                 } else {
@@ -285,30 +327,42 @@ impl Pool {
                 }
                 continue;
             }
-            match *entry.core.phase() {
-                Phase::Ready { .. } if !self.config.linger.is_zero() => {
+            // Calls that still wait for a stream have those of the lingering connections.
+            if let Some(attempt) = entry.core.give_up_scaling() {
+                self.cancel(subchannel, attempt);
+            }
+            let Some(entry) = self.entries.get(&subchannel) else { continue };
+            match *entry.core.attempt() {
+                _ if entry.core.is_ready() && !self.config.linger.is_zero() => {
                     self.set_deadline(subchannel, Some(now + self.config.linger));
                 }
+                _ if entry.core.is_ready() => self.close(subchannel),
                 // Both stay until the backoff ends, so that a new owner does not hammer a dead host.
-                Phase::TransientFailure { .. } => {}
-                Phase::Idle { remember_until } if remember_until > now => {
+                Attempt::Backoff { .. } => {}
+                Attempt::None { remember_until } if remember_until > now => {
                     self.set_deadline(subchannel, Some(remember_until));
                 }
                 _ => self.close(subchannel),
             }
         }
+        for subchannel in std::mem::take(&mut self.scaling) {
+            self.scale(now, subchannel, rng);
+        }
         self.load_streams.finish(now, &mut self.effects);
-        for (attempt, Start { subchannel, timeout }) in std::mem::take(&mut self.starting) {
+        for (attempt, Start { subchannel, started }) in std::mem::take(&mut self.starting) {
             if let Some(entry) = self.entries.get(&subchannel) {
                 let (address, keepalive_interval) = (entry.core.address(), self.keepalive_interval);
-                let security = entry.security.clone();
+                let (security, proxy) = (entry.security.clone(), entry.proxy.clone());
                 self.effects.push_back(TreeEffect::Connect {
                     subchannel,
                     attempt,
                     address,
                     security,
-                    timeout,
+                    proxy,
+                    timeout: started.timeout,
                     keepalive_interval,
+                    demand: entry.demand.clone(),
+                    calls: started.calls.map(ConnectionCalls),
                 });
             }
         }
@@ -324,6 +378,7 @@ impl Pool {
         self.events.clear();
         self.reports.clear();
         self.orphans.clear();
+        self.scaling.clear();
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<SubchannelEvent> {
@@ -341,18 +396,17 @@ impl Pool {
 
     /// Describes all entries.
     pub(crate) fn describe(&self) -> Vec<SubchannelNode> {
-        let node = |subchannel: SubchannelId, PoolEntry { core, security, .. }: &PoolEntry| SubchannelNode {
+        let cap = self.config.connections_per_subchannel_cap;
+        let node = |subchannel: SubchannelId, entry: &PoolEntry| SubchannelNode {
             subchannel,
-            attempt: match *core.phase() {
-                Phase::Ready { attempt, .. } => Some(attempt),
-                _ => None,
-            },
-            address: core.address(),
-            security: security.as_deref().map_or(0, Security::id),
-            state: core.state(),
-            error: core.error().map(|error| error.message.clone()),
-            calls: core.slot().calls().counts(),
-            calls_since_ready: core.calls_since_ready(),
+            connections: entry.core.describe(),
+            max_connections: entry.max_connections(cap),
+            address: entry.core.address(),
+            security: entry.security.as_deref().map_or(0, Security::id),
+            proxy: entry.proxy.clone(),
+            state: entry.core.state(),
+            error: entry.core.error().map(|error| error.message.clone()),
+            calls: entry.core.slot().calls().counts(),
         };
         self.entries.iter().map(|(&subchannel, entry)| node(subchannel, entry)).collect()
     }
@@ -368,16 +422,30 @@ impl Pool {
         self.entries.len()
     }
 
-    /// The state of an entry changed: notifies the owners and sets the deadline of the new state.
-    fn changed(&mut self, subchannel: SubchannelId) {
+    /// An attempt of an entry ended or a connection was lost: notifies the owners if the state changed, and sets the
+    /// deadline.
+    fn changed(&mut self, subchannel: SubchannelId, before: ConnectivityState) {
         let Some(entry) = self.entries.get(&subchannel) else { return };
-        self.load_streams.connection(subchannel, connection(&entry.core));
-        let deadline = match *entry.core.phase() {
-            Phase::TransientFailure { retry_at, .. } => Some(retry_at),
-            _ => None,
-        };
+        self.load_streams.connection(subchannel, oldest(&entry.core));
+        let (deadline, changed) = (entry.core.backoff_until(), entry.core.state() != before);
+        if entry.owners.is_empty() {
+            self.orphans.insert(subchannel);
+        }
+        if entry.demand.is_some() {
+            self.scaling.insert(subchannel);
+        }
         self.set_deadline(subchannel, deadline);
-        self.tell_owners(subchannel);
+        if changed {
+            self.tell_owners(subchannel);
+        }
+    }
+
+    /// Cancels an attempt.
+    fn cancel(&mut self, subchannel: SubchannelId, attempt: AttemptId) {
+        // An attempt that was not passed to the driver need not be cancelled.
+        if self.starting.remove(&attempt).is_none() {
+            self.effects.push_back(TreeEffect::CancelConnect { subchannel, attempt });
+        }
     }
 
     fn tell_owners(&mut self, subchannel: SubchannelId) {
@@ -385,7 +453,7 @@ impl Pool {
         if entry.owners.is_empty() {
             self.orphans.insert(subchannel);
         }
-        self.events.extend(entry.owners.iter().map(|&owner| event(&entry.core, owner)));
+        self.events.extend(entry.owners.iter().map(|owner| event(&entry.core, owner.id)));
     }
 
     fn set_deadline(&mut self, subchannel: SubchannelId, deadline: Option<Time>) {
@@ -398,37 +466,30 @@ impl Pool {
         }
     }
 
-    /// Removes an entry and closes its connection or attempt.
+    /// Removes an entry and closes its connections and its attempt.
     fn close(&mut self, subchannel: SubchannelId) {
         self.set_deadline(subchannel, None);
         let Some(entry) = self.entries.remove(&subchannel) else { return };
         self.load_streams.connection(subchannel, None);
-        self.by_key.remove(&CompactKey::new(entry.core.address(), entry.security.as_deref()));
+        let key = CompactKey::new(entry.core.address(), entry.security.as_deref(), entry.proxy.as_ref());
+        self.by_key.remove(&key);
         self.draining.retain(|slot| slot.strong_count() > 0);
         self.draining.push(Arc::downgrade(entry.core.slot()));
-        match *entry.core.phase() {
-            Phase::Connecting { attempt, .. } => {
-                // An attempt that was not passed to the driver need not be cancelled.
-                if self.starting.remove(&attempt).is_none() {
-                    self.effects.push_back(TreeEffect::CancelConnect { subchannel, attempt });
-                }
-            }
-            Phase::Ready { attempt, .. } => {
-                entry.core.slot().store(None);
-                self.lost = true;
-                self.effects.push_back(TreeEffect::CloseGracefully { subchannel, attempt });
-            }
-            Phase::Idle { .. } | Phase::TransientFailure { .. } => {}
+        if let Attempt::Connecting { attempt, .. } = *entry.core.attempt() {
+            self.cancel(subchannel, attempt);
         }
+        if entry.core.is_ready() {
+            entry.core.slot().store(None);
+            self.lost = true;
+        }
+        let close = |attempt| TreeEffect::CloseGracefully { subchannel, attempt };
+        self.effects.extend(entry.core.connections().map(close));
     }
 }
 
-/// The attempt that established the connection, if there is one.
-fn connection(core: &SubchannelCore) -> Option<AttemptId> {
-    match *core.phase() {
-        Phase::Ready { attempt, .. } => Some(attempt),
-        _ => None,
-    }
+/// The attempt that established the oldest connection, if there is one.
+fn oldest(core: &SubchannelCore) -> Option<AttemptId> {
+    core.connections().next()
 }
 
 /// Pops from a queue, and releases its memory when it becomes empty.
@@ -445,5 +506,7 @@ fn event(core: &SubchannelCore, owner: HandleId) -> SubchannelEvent {
     SubchannelEvent { subchannel: owner, state, health: state, error: core.error().cloned() }
 }
 
+#[cfg(test)]
+mod scaling_tests;
 #[cfg(test)]
 mod tests;

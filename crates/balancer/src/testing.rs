@@ -25,7 +25,9 @@ use crate::api::{
     ActualHost, CallAttributes, ConfigError, ConnectivityState, Endpoint, Endpoints, OverrideHost, PickArgs,
     PickResult, PolicyConfig, Update, Wake,
 };
-use crate::tree::{AttemptId, ConnectionEvent, Publication, SubchannelId, Tree, TreeConfig, TreeEffect};
+use crate::tree::{
+    AttemptId, ConnectionEvent, Publication, StreamDemand, SubchannelId, Tree, TreeConfig, TreeEffect,
+};
 
 /// The `n`th test address: 10.0.0.0 plus `n`, port 80.
 #[must_use]
@@ -70,7 +72,8 @@ pub struct Bench {
     now: Time,
     rng: Rng,
     effects: Vec<TreeEffect>,
-    connections: BTreeMap<SubchannelId, Connection>,
+    connections: BTreeMap<(SubchannelId, AttemptId), Connection>,
+    demands: BTreeMap<SocketAddr, Arc<StreamDemand>>,
     reresolutions: usize,
     published: Vec<(Publication, ConnectivityState)>,
 }
@@ -122,6 +125,7 @@ impl Bench {
             rng: Rng::new(seed),
             effects: Vec::new(),
             connections: BTreeMap::new(),
+            demands: BTreeMap::new(),
             reresolutions: 0,
             published: Vec::new(),
         }
@@ -158,7 +162,7 @@ impl Bench {
     #[track_caller]
     pub fn ready(&mut self, address: SocketAddr) {
         let (id, connection) = self.attempt(address);
-        self.connections.insert(id, Connection { ready: true, ..connection });
+        self.connections.insert((id, connection.attempt), Connection { ready: true, ..connection });
         self.answer(id, connection.attempt, ConnectionEvent::Ready(Arc::new(address)));
     }
 
@@ -172,7 +176,7 @@ impl Bench {
     #[track_caller]
     pub fn fail_with(&mut self, address: SocketAddr, why: &str) {
         let (id, connection) = self.attempt(address);
-        self.connections.remove(&id);
+        self.connections.remove(&(id, connection.attempt));
         self.answer(id, connection.attempt, ConnectionEvent::Failed(why.into()));
     }
 
@@ -332,6 +336,15 @@ impl Bench {
         self.picks(n).into_iter().collect()
     }
 
+    /// So many calls wait for a stream of the connections to an address. No effect if the tree does not want to know.
+    pub fn set_queued(&mut self, address: SocketAddr, count: usize) {
+        if let Some(demand) = self.demands.get(&address) {
+            demand.set_queued(count);
+        }
+        self.tree.on_signals(self.now);
+        self.drain();
+    }
+
     /// The effects since the last call.
     pub fn take_effects(&mut self) -> Vec<TreeEffect> {
         std::mem::take(&mut self.effects)
@@ -369,7 +382,7 @@ impl Bench {
         let (id, connection) = self
             .find(address, |connection| connection.ready)
             .unwrap_or_else(|| panic!("no connection to {address}; there are: {:?}", self.connected()));
-        self.connections.remove(&id);
+        self.connections.remove(&(id, connection.attempt));
         self.answer(id, connection.attempt, event);
     }
 
@@ -379,7 +392,7 @@ impl Bench {
         test: impl Fn(&Connection) -> bool,
     ) -> Option<(SubchannelId, Connection)> {
         let mut all = self.connections.iter();
-        all.find(|(_, found)| found.address == address && test(found)).map(|(&id, &found)| (id, found))
+        all.find(|(_, found)| found.address == address && test(found)).map(|(&(id, _), &found)| (id, found))
     }
 
     fn answer(&mut self, id: SubchannelId, attempt: AttemptId, event: ConnectionEvent) {
@@ -391,12 +404,18 @@ impl Bench {
         while let Some(effect) = self.tree.poll_effect() {
             self.effects.push(effect.clone());
             match effect {
-                TreeEffect::Connect { subchannel, attempt, address, .. } => {
-                    self.connections.insert(subchannel, Connection { attempt, address, ready: false });
+                TreeEffect::Connect { subchannel, attempt, address, demand, .. } => {
+                    let connection = Connection { attempt, address, ready: false };
+                    self.connections.insert((subchannel, attempt), connection);
+                    self.demands.extend(demand.map(|demand| (address, demand)));
                 }
-                TreeEffect::CancelConnect { subchannel, .. }
-                | TreeEffect::CloseGracefully { subchannel, .. } => {
-                    self.connections.remove(&subchannel);
+                TreeEffect::ReportDemand { subchannel, demand } => {
+                    let found = self.connections.iter().find(|((id, _), _)| *id == subchannel);
+                    self.demands.extend(found.map(|(_, connection)| (connection.address, demand)));
+                }
+                TreeEffect::CancelConnect { subchannel, attempt }
+                | TreeEffect::CloseGracefully { subchannel, attempt } => {
+                    self.connections.remove(&(subchannel, attempt));
                 }
                 TreeEffect::OpenLoadStream { .. } | TreeEffect::CloseLoadStream { .. } => {}
             }

@@ -1,6 +1,9 @@
 //! The demo as a program.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+#[allow(dead_code, reason = "each test is its own program")]
+mod snapshot;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 fn demo(arguments: &[&str]) -> (Option<i32>, String) {
@@ -19,6 +22,11 @@ fn a37_01_a99_12_the_demo_falls_to_dns_and_back_and_follows_a_new_order() {
     let (code, text) = demo(&["--duration=1", "--rate=100"]);
     assert_eq!(code, Some(0), "{text}");
     assert_contains(&text, &["== us dies too ==", "READY", "(down)", "RPCs moved as they should"]);
+    // The commentary has the reasons of the channel.
+    assert_contains(
+        &text,
+        &["· eu-1", "cannot connect: ", "· RPCs failed over from shop-eu to shop-us", "shop-eu: failed: "],
+    );
     // Where RPCs were, one after the other; us may answer before eu is back.
     let row = text.lines().find(|line| line.starts_with("timeline")).unwrap();
     let mut letters: Vec<char> = row.chars().skip("timeline     ".len()).take(60).collect();
@@ -147,9 +155,70 @@ fn longest_gap(row: &str) -> (usize, usize) {
     gaps.max_by_key(|(gap, back)| back - gap).unwrap_or_default()
 }
 
+/// Lines of a pipe are commands; each is answered before the next is sent.
+#[test]
+fn an_interactive_demo_obeys_and_comments() {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_proxyless"))
+        .args(["demo", "--interactive", "--plain", "--rate=100"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = demo.stdin.take().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let mut text = String::new();
+    let mut until = |part: &str| {
+        for line in lines.by_ref() {
+            let line = line.unwrap();
+            text.push_str(&line);
+            text.push('\n');
+            if line.contains(part) {
+                return;
+            }
+        }
+        panic!("{part:?} is missing in:\n{text}");
+    };
+    until("READY");
+    input.write_all(b"burn berlin-1\ndrain berlin-1\nweight paris 3\nslow berlin-2\n").unwrap();
+    until("\"burn berlin-1\" is not a command");
+    until("ClusterLoadAssignment shop-eu: sent by the control plane, and in use");
+    until("(draining)");
+    input.write_all(b"kill berlin-1\nkill berlin-2\nkill paris-1\nkill paris-2\n").unwrap();
+    until("RPCs failed over from shop-eu to shop-us");
+    input.write_all(b"order\nquit\n").unwrap();
+    until("you: order");
+    until(" RPCs, ");
+    assert_eq!(demo.wait().unwrap().code(), Some(0), "{text}");
+}
+
 #[test]
 fn bad_flags_are_refused() {
-    for bad in [&["--duration=0"][..], &["--quiet", "--plain"], &["--scenario=unheard-of"]] {
+    for bad in [
+        &["--duration=0"][..],
+        &["--quiet", "--plain"],
+        &["--scenario=unheard-of"],
+        &["--interactive", "--quiet"],
+    ] {
         assert_eq!(demo(bad).0, Some(2), "{bad:?}");
     }
+    let output = Command::new(env!("CARGO_BIN_EXE_proxyless")).args(["demo", "--fast"]).output().unwrap();
+    snapshot::assert("demo-unknown-flag", &output, std::path::Path::new("no folder")).unwrap();
+}
+
+/// As `proxyless demo | head -1` does it.
+#[test]
+fn a_demo_ends_quietly_with_its_reader() {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_proxyless"))
+        .args(["demo", "--duration=3600"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(demo.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("live page: "), "{first}");
+    let output = demo.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    // What a shell reports of a program that SIGPIPE ended.
+    assert_eq!((output.status.code(), said.as_str()), (Some(141), ""));
 }

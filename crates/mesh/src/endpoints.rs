@@ -5,6 +5,7 @@
 //! xds_override_host needs them, and removes them before it passes the rest to the policies that pick (A75-20).
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{Endpoint, Endpoints, Group, Locality};
@@ -20,6 +21,23 @@ pub enum Grouping {
     Localities,
     /// A single list, for policies that pick locality and endpoint in one step (gRFC A42).
     Flat,
+}
+
+impl Grouping {
+    /// Whether there is a group per locality.
+    #[must_use]
+    pub fn is_by_locality(self) -> bool {
+        self == Self::Localities
+    }
+}
+
+/// How the endpoints of a cluster are connected to.
+#[derive(Clone, Copy)]
+pub struct ConnectionSettings<'a> {
+    /// The TLS settings.
+    pub security: &'a ClusterSecurity,
+    /// Whether endpoints with a proxy are connected to through it (gRFC A86).
+    pub http_connect: bool,
 }
 
 /// Builds [`Endpoints`], and keeps the last ones for reuse.
@@ -41,9 +59,9 @@ impl EndpointTable {
         assignment: &ClusterLoadAssignment,
         names: &[Arc<str>],
         grouping: Grouping,
-        security: &ClusterSecurity,
+        settings: ConnectionSettings<'_>,
     ) -> Endpoints {
-        let known = Known::new(&self.last, security);
+        let known = Known::new(&self.last, settings);
         let priorities = names.iter().zip(&assignment.priorities).map(|(name, localities)| {
             let endpoints = match grouping {
                 Grouping::Localities => known.by_locality(localities),
@@ -63,13 +81,13 @@ impl EndpointTable {
 struct Known<'a> {
     priorities: BTreeMap<&'a str, &'a Group>,
     localities: BTreeMap<&'a str, Vec<&'a Group>>,
-    /// That of the new endpoints.
-    security: &'a ClusterSecurity,
+    /// Those of the new endpoints.
+    settings: ConnectionSettings<'a>,
 }
 
 impl<'a> Known<'a> {
-    fn new(last: &'a Endpoints, security: &'a ClusterSecurity) -> Self {
-        let mut known = Self { priorities: BTreeMap::new(), localities: BTreeMap::new(), security };
+    fn new(last: &'a Endpoints, settings: ConnectionSettings<'a>) -> Self {
+        let mut known = Self { priorities: BTreeMap::new(), localities: BTreeMap::new(), settings };
         for priority in last.groups() {
             known.priorities.insert(&priority.name, priority);
             for locality in priority.endpoints.groups() {
@@ -154,7 +172,8 @@ impl<'a> Known<'a> {
             && known.health == endpoint.health
             && known.hostname == endpoint.hostname
             && known.hash_key == endpoint.hash_key
-            && known.security == self.security.of(endpoint.hostname.as_ref())
+            && known.security == self.settings.security.of(endpoint.hostname.as_ref())
+            && known.proxy.as_ref() == self.proxy(endpoint)
     }
 
     fn convert(&self, endpoint: &LbEndpoint, weight: u32, locality: &Arc<Locality>) -> Endpoint {
@@ -165,8 +184,14 @@ impl<'a> Known<'a> {
             hostname: endpoint.hostname.clone(),
             hash_key: endpoint.hash_key.clone(),
             locality: Some(Arc::clone(locality)),
-            security: self.security.of(endpoint.hostname.as_ref()),
+            security: self.settings.security.of(endpoint.hostname.as_ref()),
+            proxy: self.proxy(endpoint).cloned(),
         }
+    }
+
+    /// A86-12, A86-13: the proxy of an endpoint, if the cluster enables proxies.
+    fn proxy<'e>(&self, endpoint: &'e LbEndpoint) -> Option<&'e Arc<SocketAddr>> {
+        endpoint.proxy.as_ref().filter(|_| self.settings.http_connect)
     }
 }
 

@@ -29,4 +29,5 @@ pub mod route_table;
 pub mod security;
 mod targets;
 pub mod virtual_host;
+mod words;
 pub mod xds_config;

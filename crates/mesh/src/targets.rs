@@ -1,6 +1,7 @@
 //! The `tracing` targets of this crate: gRPC's tracer names.
 
 pub(crate) const CDS_LB: &str = "cds_lb";
+pub(crate) const XDS_CLIENT: &str = "xds_client";
 pub(crate) const XDS_CLUSTER_IMPL_LB: &str = "xds_cluster_impl_lb";
 pub(crate) const XDS_CLUSTER_MANAGER_LB: &str = "xds_cluster_manager_lb";
 pub(crate) const XDS_OVERRIDE_HOST_LB: &str = "xds_override_host_lb";

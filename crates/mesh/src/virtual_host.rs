@@ -15,13 +15,49 @@ pub fn find_virtual_host<'a>(
 ) -> Option<&'a Arc<VirtualHost>> {
     let mut best: Option<(Specificity, &Arc<VirtualHost>)> = None;
     for host in &routes.virtual_hosts {
-        for specificity in host.domains.iter().filter_map(|domain| match_domain(domain, authority)) {
-            if best.is_none_or(|(so_far, _)| specificity > so_far) {
-                best = Some((specificity, host));
-            }
+        if let Some((specificity, _)) = best_domain(host, authority)
+            && best.is_none_or(|(so_far, _)| specificity > so_far)
+        {
+            best = Some((specificity, host));
         }
     }
     best.map(|(_, host)| host)
+}
+
+/// The most specific domain of `host` that matches `authority`; of equal ones the first.
+fn best_domain<'a>(host: &'a VirtualHost, authority: &str) -> Option<(Specificity, &'a str)> {
+    let matching =
+        host.domains.iter().filter_map(|domain| Some((match_domain(domain, authority)?, &**domain)));
+    matching.reduce(|best, next| if next.0 > best.0 { next } else { best })
+}
+
+/// A virtual host that matches an authority, for inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchingHost {
+    /// Its name.
+    pub name: String,
+    /// Its most specific domain that matches.
+    pub domain: String,
+    /// The kind of the match.
+    pub kind: &'static str,
+    /// Whether it is the one in use.
+    pub chosen: bool,
+}
+
+/// The virtual hosts that match `authority`, in order.
+#[must_use]
+pub fn matching_hosts(routes: &RouteConfiguration, authority: &str) -> Vec<MatchingHost> {
+    let chosen = find_virtual_host(routes, authority);
+    let matching = routes.virtual_hosts.iter().filter_map(|host| {
+        let (specificity, domain) = best_domain(host, authority)?;
+        Some(MatchingHost {
+            name: host.name.clone(),
+            domain: domain.to_owned(),
+            kind: specificity.kind(),
+            chosen: chosen.is_some_and(|chosen| Arc::ptr_eq(chosen, host)),
+        })
+    });
+    matching.collect()
 }
 
 /// The specificity of a match; later variants and longer patterns are more specific.
@@ -31,6 +67,17 @@ enum Specificity {
     Prefix(usize),
     Suffix(usize),
     Exact,
+}
+
+impl Specificity {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Universe => "any authority",
+            Self::Prefix(_) => "a prefix of the authority",
+            Self::Suffix(_) => "a suffix of the authority",
+            Self::Exact => "exactly the authority",
+        }
+    }
 }
 
 fn match_domain(pattern: &str, authority: &str) -> Option<Specificity> {
@@ -86,6 +133,27 @@ mod tests {
         assert!(chose(&all[..3], "a.b.c", "suffix"));
         assert!(chose(&all[..2], "a.b.c", "prefix"));
         assert!(chose(&all[..1], "a.b.c", "any"));
+    }
+
+    #[test]
+    fn a27_75_the_hosts_that_match_are_listed_with_their_best_domains() {
+        let host = |name: &str, domains: &[&str]| {
+            Arc::new(VirtualHost {
+                name: name.to_owned(),
+                domains: domains.iter().map(ToString::to_string).collect(),
+                routes: Vec::new(),
+                retry_policy: None,
+                filter_overrides: FilterOverrides::default(),
+            })
+        };
+        let hosts = vec![host("any", &["*"]), host("no", &["x"]), host("suffix", &["*", "*.c", "*.b.c"])];
+        let listed = matching_hosts(&RouteConfiguration { virtual_hosts: hosts }, "a.b.c");
+        let listed: Vec<_> =
+            listed.iter().map(|host| (&*host.name, &*host.domain, host.kind, host.chosen)).collect();
+        assert_eq!(
+            listed,
+            [("any", "*", "any authority", false), ("suffix", "*.b.c", "a suffix of the authority", true)]
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proxyless_xds::resource::{
     Cluster, ClusterLoadAssignment, HttpConnectionManager, HttpFilter, Listener, ListenerKind,
-    RouteConfiguration, VirtualHost,
+    RouteConfiguration, RouteSource, VirtualHost,
 };
 
 /// One consistent set of resources.
@@ -81,6 +81,15 @@ impl XdsConfig {
     /// The listener's limit on the duration of RPCs (gRFC A31).
     pub(crate) fn max_stream_duration(&self) -> Option<Duration> {
         self.connection_manager()?.max_stream_duration
+    }
+
+    /// The name of the RouteConfiguration; `None` if the routes are in the listener itself.
+    #[must_use]
+    pub fn route_config_name(&self) -> Option<&Arc<str>> {
+        match &self.connection_manager()?.routes {
+            RouteSource::Rds(name) => Some(name),
+            RouteSource::Inline(_) => None,
+        }
     }
 
     fn connection_manager(&self) -> Option<&HttpConnectionManager> {

@@ -114,6 +114,7 @@ fn cluster(kind: ClusterKind) -> Cluster {
         outlier_detection: None,
         override_host_status: OverrideHostStatus::default(),
         tls: None,
+        http_connect: false,
     }
 }
 
@@ -124,6 +125,7 @@ fn assignment() -> ClusterLoadAssignment {
         health: EndpointHealth::Healthy,
         hostname: Some(format!("host-{n}").into()),
         hash_key: None,
+        proxy: None,
     };
     let locality = |region: &str, numbers: std::ops::Range<u8>| LocalityEndpoints {
         locality: Arc::new(Locality { region: region.into(), ..Locality::default() }),

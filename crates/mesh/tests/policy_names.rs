@@ -13,9 +13,11 @@ use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::policies::weighted_round_robin::WeightedRoundRobinConfig;
 use proxyless_balancer::policies::weighted_target::WeightedTargetConfig;
 use proxyless_balancer::testing::Bench;
+use proxyless_mesh::endpoints::Grouping;
 use proxyless_mesh::policies::cds::{CdsConfig, CdsSettings};
 use proxyless_mesh::policies::cluster_impl::{CircuitRegistry, ClusterImplConfig, LoadRegistry};
 use proxyless_mesh::policies::cluster_manager::ClusterManagerConfig;
+use proxyless_mesh::policies::custom::Registry;
 use proxyless_mesh::policies::override_host::{OverrideHostConfig, Sessions};
 use proxyless_mesh::policies::wrr_locality::WrrLocalityConfig;
 use proxyless_xds::resource::OverrideHostStatus;
@@ -39,6 +41,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         cluster: "c".into(),
         eds_service_name: None,
         max_requests: 1024,
+        max_connections_per_subchannel: None,
         drops: Vec::new(),
         load_reporting: None,
         circuits: CircuitRegistry::default(),
@@ -61,7 +64,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
         (Arc::new(cluster_impl), "xds_cluster_impl_experimental"),
         (Arc::new(override_host), "xds_override_host_experimental"),
         (Arc::new(priority), "priority_experimental"),
-        (Arc::new(WrrLocalityConfig { child }), "xds_wrr_locality_experimental"),
+        (Arc::new(WrrLocalityConfig { child, grouping: Grouping::Flat }), "xds_wrr_locality_experimental"),
         (Arc::new(WeightedTargetConfig { targets: Default::default() }), "weighted_target_experimental"),
         (Arc::new(RingHashConfig::default()), "ring_hash_experimental"),
         (Arc::new(LeastRequestConfig::default()), "least_request_experimental"),
@@ -70,6 +73,9 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
     ];
     for (config, name) in policies {
         assert_eq!(config.policy_name(), name);
+        // A52-16: an application cannot take it.
+        let taken = Registry::new().register(name, |_| Ok(RoundRobinConfig)).check();
+        assert!(taken.is_err(), "{name}");
     }
     assert_eq!(RoundRobinConfig.policy_name(), "round_robin", "older than xDS");
 }

@@ -10,6 +10,7 @@ use proxyless_balancer::tree::TreeConfig;
 use proxyless_mesh::channel_core::ChannelConfig;
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_mesh::policies::custom::Registry;
 use proxyless_mesh::route_table::ChannelHash;
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
@@ -55,6 +56,7 @@ pub struct XdsChannelBuilder {
     nack_mode: NackMode,
     gates: Option<Gates>,
     limits: Limits,
+    policies: Registry,
     resource_timeout: Option<Duration>,
     failover_timeout: Duration,
     connect_timeout: Duration,
@@ -66,6 +68,7 @@ pub struct XdsChannelBuilder {
     resolver: Option<Arc<dyn Resolve>>,
     retries: RetryOptions,
     connection: ConnectOptions,
+    connections_per_subchannel_cap: u32,
 }
 
 impl XdsChannelBuilder {
@@ -78,6 +81,7 @@ impl XdsChannelBuilder {
             nack_mode: NackMode::default(),
             gates: None,
             limits: Limits::default(),
+            policies: Registry::new(),
             resource_timeout: None,
             failover_timeout: DEFAULT_FAILOVER_TIMEOUT,
             connect_timeout: TreeConfig::default().connect_timeout,
@@ -88,6 +92,7 @@ impl XdsChannelBuilder {
             resolver: None,
             retries: RetryOptions::default(),
             connection: ConnectOptions::default(),
+            connections_per_subchannel_cap: TreeConfig::default().connections_per_subchannel_cap,
         }
     }
 
@@ -139,6 +144,15 @@ impl XdsChannelBuilder {
     /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Sets the load balancing policies of the program, which clusters may name (gRFC A52); see [`policy`](crate::policy).
+    ///
+    /// Channels share an xDS client only if they have clones of the same registry: the client accepts and rejects
+    /// Clusters by it. Make one registry for the process.
+    pub fn policies(mut self, policies: Registry) -> Self {
+        self.policies = policies;
         self
     }
 
@@ -310,12 +324,21 @@ impl XdsChannelBuilder {
         self
     }
 
+    /// Sets the cap on the number of connections to one address, whatever the configuration says: 10 by default, and
+    /// never less than one. A channel opens more than one only if the Cluster resource allows it and a server's
+    /// MAX_CONCURRENT_STREAMS is used up (gRFC A105, behind [`Gates::connection_scaling`]).
+    pub fn connections_per_subchannel_cap(mut self, cap: u32) -> Self {
+        self.connections_per_subchannel_cap = cap.max(1);
+        self
+    }
+
     /// Builds the channel. It connects with its first RPC, or with [`XdsChannel::ready`].
     ///
     /// # Errors
     /// As [`XdsChannel::new`].
     pub fn build(self) -> Result<XdsChannel, BuildError> {
         let parsed = XdsTarget::parse(&self.target)?;
+        self.policies.check()?;
         let name = Arc::clone(parsed.name());
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let gates = self.gates.unwrap_or_else(Gates::from_env);
@@ -331,6 +354,7 @@ impl XdsChannelBuilder {
         let (server, node) = (Arc::from(server.uri.as_str()), Arc::from(bootstrap.node_id()));
         let clients = self.client_source(&target, bootstrap, gates);
         let security = self.connection_security(&name, &clients);
+        let hash = ChannelHash(clock::seed());
         let commands = spawn(
             Parts {
                 id: clock::next_id(),
@@ -341,6 +365,8 @@ impl XdsChannelBuilder {
                 security,
                 options: self.connection.clone(),
                 resolver: self.resolver.unwrap_or_else(default_resolver),
+                hash,
+                policy_retries: self.retries.policy_retries,
             },
             &runtime,
         );
@@ -350,7 +376,7 @@ impl XdsChannelBuilder {
             server,
             node,
             published,
-            hash: ChannelHash(clock::seed()),
+            hash,
             commands,
             calls: CallSettings::new(
                 runtime,
@@ -368,6 +394,7 @@ impl XdsChannelBuilder {
             tree: TreeConfig {
                 connect_timeout: self.connect_timeout,
                 keepalive_interval: self.connection.keepalive_interval,
+                connections_per_subchannel_cap: self.connections_per_subchannel_cap,
                 ..TreeConfig::default()
             },
             failover_timeout: self.failover_timeout,
@@ -396,6 +423,7 @@ impl XdsChannelBuilder {
                 nack_mode: self.nack_mode,
                 gates,
                 limits: self.limits,
+                policies: self.policies.clone(),
                 resource_timeout: self.resource_timeout,
             },
             target: Arc::clone(target),

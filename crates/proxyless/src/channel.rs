@@ -20,7 +20,7 @@ use crate::builder::XdsChannelBuilder;
 use crate::call::{self, CallSettings, XdsBody};
 use crate::drive::channel::{self as driver, Command};
 use crate::error::BuildError;
-use crate::inspect::{ChannelView, TreeView};
+use crate::inspect::{ChannelView, ExplainRequest, Explanation, TreeView};
 use crate::snapshot::{Published, Snapshot};
 use crate::state::ChannelState;
 
@@ -211,6 +211,28 @@ impl XdsChannel {
     /// The routes and the policy tree; draw them with `to_string`, or serialize them. `None` as in [`Self::describe`].
     pub async fn tree(&self) -> Option<TreeView> {
         Some(self.describe().await?.tree)
+    }
+
+    /// Explains what the channel would do with a call now: the decisions from the virtual host to the endpoint, with the
+    /// reasons and the alternatives; the limits, retries and filters that apply. `None` as in [`Self::describe`].
+    ///
+    /// The endpoint is found by a pick through the policies in use, and random choices are drawn as for an RPC, so two
+    /// explanations of the same call may differ. Nothing is sent or counted: no permit of the circuit breaker is
+    /// taken, and no dropped call or use of a session enters a counter. Two effects remain: policies that take turns
+    /// (round_robin) move on by one, and a policy that connects only for RPCs (ring_hash) starts to connect. An IDLE
+    /// channel stays IDLE; call [`Self::ready`] first to see its configuration.
+    ///
+    /// ```no_run
+    /// # async fn example(channel: proxyless::XdsChannel) {
+    /// use proxyless::inspect::ExplainRequest;
+    ///
+    /// if let Some(explanation) = channel.explain(ExplainRequest::new("/helloworld.Greeter/SayHello")).await {
+    ///     println!("{explanation}"); // goes to 10.0.0.7:50051, after a paragraph per decision
+    /// }
+    /// # }
+    /// ```
+    pub async fn explain(&self, request: ExplainRequest) -> Option<Explanation> {
+        driver::explain(&self.shared.commands, request).await
     }
 
     /// Ends the backoff of connections, so that they are retried now, for instance after a change of network.

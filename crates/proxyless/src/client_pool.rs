@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
+use proxyless_mesh::policies::custom::Registry;
 use proxyless_tls::ClientTls;
 use proxyless_transport::Connector;
 use proxyless_xds::bootstrap::Bootstrap;
@@ -13,18 +14,19 @@ use proxyless_xds::{Gates, Limits};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock;
 use crate::drive::channel;
 use crate::drive::security::MaybeTls;
 use crate::drive::xds::{Dump, XdsClient};
-use crate::inspect::{ChannelView, ClientView, ResourceView, UpdatesView};
+use crate::inspect::{ChannelView, ClientView, ExplainRequest, Explanation, ResourceView, UpdatesView};
 
 /// The time limit for all channels together to answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 
-/// Whether channels with the same bootstrap share one xDS client, and thus one ADS stream.
+/// Whether channels with the same bootstrap share one xDS client, and thus one ADS stream. They must have the same
+/// [policies](crate::XdsChannelBuilder::policies), too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientSharing {
@@ -53,7 +55,8 @@ struct Listed {
     clients: Mutex<Vec<Entry>>,
     /// The TLS of each bootstrap in use.
     tls: Mutex<Vec<(Arc<Bootstrap>, Weak<ClientTls>)>>,
-    channels: Mutex<Vec<WeakUnboundedSender<channel::Command>>>,
+    /// The inboxes of drivers, with the ids of their channels.
+    channels: Mutex<Vec<(u64, WeakUnboundedSender<channel::Command>)>>,
 }
 
 struct Entry {
@@ -72,6 +75,8 @@ pub(crate) struct ClientKey {
     pub(crate) nack_mode: NackMode,
     pub(crate) gates: Gates,
     pub(crate) limits: Limits,
+    /// A52: by identity. What one client rejects another may accept.
+    pub(crate) policies: Registry,
     pub(crate) resource_timeout: Option<Duration>,
 }
 
@@ -135,17 +140,32 @@ impl ClientPool {
     pub async fn channels(&self) -> Vec<ChannelView> {
         let asked: Vec<_> = {
             let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
-            let live = channels.iter().filter_map(WeakUnboundedSender::upgrade);
+            let live = channels.iter().filter_map(|(_, commands)| commands.upgrade());
             live.map(|commands| channel::describe(&commands)).collect()
         };
         if Handle::try_current().is_ok() { in_time(asked).await } else { on_a_thread(in_time(asked)).await }
     }
 
+    /// Explains a call on the channel of this [id](ChannelView::id), as [`XdsChannel::explain`](crate::XdsChannel::explain)
+    /// does. `None` if there is no such channel, or it does not answer within a second: its runtime is not running. Needs
+    /// a tokio runtime with timers.
+    pub async fn explain(&self, channel: u64, request: ExplainRequest) -> Option<Explanation> {
+        let commands = {
+            let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            let listed = channels.iter().find(|(id, _)| *id == channel);
+            listed.and_then(|(_, commands)| commands.upgrade())?
+        };
+        let answer = channel::explain(&commands, request);
+        // Explaining does not keep the channel alive.
+        drop(commands);
+        timeout(LONGEST_ANSWER, answer).await.ok().flatten()
+    }
+
     /// Lists a channel by its driver's inbox.
-    pub(crate) fn list(&self, commands: &UnboundedSender<channel::Command>) {
+    pub(crate) fn list(&self, id: u64, commands: &UnboundedSender<channel::Command>) {
         let mut channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        channels.retain(|channel| channel.strong_count() > 0);
-        channels.push(commands.downgrade());
+        channels.retain(|(_, channel)| channel.strong_count() > 0);
+        channels.push((id, commands.downgrade()));
     }
 
     /// The TLS of all channels and clients with this bootstrap: they share certificate files and sessions.
@@ -236,6 +256,7 @@ impl ClientKey {
         let mut config = XdsCoreConfig::new(&self.bootstrap, self.gates, clock::seed());
         config.nack_mode = self.nack_mode;
         config.limits = self.limits;
+        config.policies = self.policies.for_client();
         // A29-05: validated whatever the credentials of the channels are.
         config.certificate_providers = Some(Arc::new(self.bootstrap.certificate_provider_names()));
         if let Some(timeout) = self.resource_timeout {
@@ -274,6 +295,7 @@ mod tests {
             nack_mode: NackMode::default(),
             gates: Gates::default(),
             limits: Limits::default(),
+            policies: Registry::new(),
             resource_timeout: None,
         };
         let pool = ClientPool::new();

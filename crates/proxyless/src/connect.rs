@@ -1,7 +1,9 @@
 //! Byte streams to backends: [`Connector`], the trait behind
 //! [`XdsChannelBuilder::connector`](crate::XdsChannelBuilder::connector), and plain TCP.
 //!
-//! A connector turns an [`Address`] into a byte stream; HTTP/2 runs on top of it. This one counts its attempts:
+//! A connector turns an [`Address`] into a byte stream; HTTP/2 runs on top of it. TLS of clusters (gRFC A29) is added
+//! above the connector. For an endpoint with a proxy (gRFC A86) the connector opens the byte stream to the proxy; the
+//! HTTP CONNECT exchange, and TLS inside the tunnel, are added above it. This one counts its attempts:
 //!
 //! ```no_run
 //! use std::sync::Arc;

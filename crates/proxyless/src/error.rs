@@ -1,5 +1,6 @@
 //! Errors in building a channel.
 
+use proxyless_mesh::policies::custom::RegistryError;
 use proxyless_xds::TargetError;
 use proxyless_xds::bootstrap::BootstrapError;
 
@@ -14,6 +15,9 @@ pub enum BuildError {
     /// The bootstrap is missing or invalid.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// A load balancing policy could not be registered.
+    #[error(transparent)]
+    Policies(#[from] RegistryError),
     /// The caller is not inside a tokio runtime, which the channel's tasks need.
     #[error("an XdsChannel must be built inside a tokio runtime")]
     NoRuntime,

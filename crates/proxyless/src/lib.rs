@@ -95,6 +95,9 @@
 //! At most 1,024 RPCs are in flight to a cluster, as in gRPC's other libraries (gRFC A32); RPCs beyond that fail with
 //! UNAVAILABLE. `circuit_breakers` of the Cluster resource changes the limit (`max_requests` of the DEFAULT threshold).
 //!
+//! # Load balancing policies of your own
+//! Clusters may name policies that the program registers (gRFC A52): [`policy`] says how to write one.
+//!
 //! # Observability
 //! - `tracing`, with the targets of gRPC's tracers: `xds_client` (the conversation with the management server),
 //!   `xds_resolver`, `cds_lb`, `priority_lb`, `outlier_detection_lb` and the other policies, `subchannel`, `channel`,
@@ -128,7 +131,8 @@
 //! channels:
 //!
 //! - A connector, byte stream or resolver that panics has failed, and is tried again with the usual backoff; the body
-//!   of a request fails its own RPC, with INTERNAL.
+//!   of a request fails its own RPC, with INTERNAL, and so does a picker of a [`policy`] of the program. Other panics
+//!   of such a policy are panics of its channel's task, and one of its parser rejects the resource.
 //! - A channel whose task panics is TRANSIENT_FAILURE: its RPCs fail with UNAVAILABLE and the message of the panic,
 //!   those with [`WaitForReady`] wait, and those that are already on a connection finish there. The task starts again
 //!   after a second, and after twice the previous pause each time it panics again, up to a minute. The panic is among
@@ -169,6 +173,7 @@ mod filters;
 pub mod fuzzing;
 pub mod inspect;
 mod pending;
+pub mod policy;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;

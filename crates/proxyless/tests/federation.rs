@@ -96,6 +96,7 @@ async fn a71_10_13_14_fallback_serves_until_the_first_server_answers() -> TestRe
     first.restart().await?;
     until_from(&channel, "a").await?;
     second.wait_open_streams(0).await?;
+    second.wait_connections(0).await?;
     // A71-09: everything is cached, so the next outage changes nothing.
     first.stop().await;
     assert_eq!(ask(&channel).await?, "a");
@@ -157,5 +158,8 @@ async fn a47_25_load_is_reported_to_the_server_in_use() -> TestResult {
     until_from(&channel, "a").await?;
     first.wait_load("cluster", |load| load.succeeded >= 1).await?;
     second.wait_open_load_streams(0).await?;
+    // A71-14: neither of its streams is left, so the connection is closed.
+    second.wait_connections(0).await?;
+    assert_eq!(first.connections(), 1, "its two streams share one");
     Ok(())
 }

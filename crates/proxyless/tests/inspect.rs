@@ -32,7 +32,8 @@ async fn a_report_has_calls_tree_connections_and_events() -> TestResult {
     let [connection] = &report.subchannels[..] else { panic!("{report:?}") };
     assert_eq!((connection.address, connection.state), (backend.address(), ConnectivityState::Ready));
     assert_eq!(connection.calls, report.calls);
-    assert_eq!(connection.socket.as_ref().map(|socket| socket.calls), Some(report.calls));
+    let [socket] = &connection.sockets[..] else { panic!("{report:?}") };
+    assert_eq!((socket.calls, connection.max_connections), (report.calls, 1));
     let text = report.tree.to_string();
     for part in ["any path → cluster", "xds_cluster_impl READY", &backend.address().to_string()] {
         assert!(text.contains(part), "{part} is missing in\n{text}");

@@ -200,6 +200,38 @@ async fn a_backend_that_says_goaway_at_once_gets_one_connection_per_backoff() ->
     is_not_stormed(End::GoAway).await
 }
 
+#[tokio::test]
+async fn a48_11_calls_that_wait_for_a_stream_are_in_flight() -> TestResult {
+    let one_at_a_time = TcpListener::bind("127.0.0.1:0").await?;
+    let plane = mesh_of(&[one_at_a_time.local_addr()?]).await;
+    plane.set(eds_cluster("cluster").lb_policy(wrr_locality(least_request(2))));
+    let pool = ClientPool::new();
+    let channel = builder(&plane).client_pool(pool.clone()).build()?;
+    let mut calls = hold(&channel, 3);
+    let mut io = one_at_a_time.accept().await?.0;
+    let one_stream = [&3_u16.to_be_bytes()[..], &1_u32.to_be_bytes()].concat();
+    io.write_all(&frame(SETTINGS, 0, 0, &one_stream)).await?;
+    let in_flight = async || {
+        let view = pool.channels().await.pop()?;
+        let mut requests = None;
+        view.tree.root?.walk(&mut |node| {
+            let mut counts = node.details.iter().filter(|detail| detail.kind == "in_flight");
+            requests = requests.or_else(|| counts.next_back()?.fields["requests"].as_u64());
+        });
+        requests
+    };
+    let counted = async {
+        while in_flight().await != Some(3) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, counted).await?;
+    io.shutdown().await?;
+    drop((io, one_at_a_time));
+    calls.next().await.unwrap_err();
+    Ok(())
+}
+
 /// Its TCP window closes, and never opens again.
 #[tokio::test]
 async fn a_backend_that_hangs_is_given_up_after_the_write_timeout() -> TestResult {

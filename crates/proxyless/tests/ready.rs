@@ -21,6 +21,8 @@ async fn ready_connects_a_channel_that_went_idle() -> TestResult {
     for _ in 0..3 {
         channel.ready_within(PATIENCE).await?;
         assert_eq!(channel.state(), ChannelState::Ready);
+        // A connection that has served an RPC is stable: its loss begins no backoff.
+        ask(&channel).await?;
         backend.goaway();
         let mut states = channel.watch_state();
         tokio::time::timeout(PATIENCE, states.wait_for(|state| *state == ChannelState::Idle)).await??;

@@ -1,19 +1,17 @@
 //! TLS to backends and to the control plane, over sockets (gRFC A29, A65).
 
 mod common;
-
-use std::time::Duration;
+mod secure;
 
 use common::*;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use proxyless::bootstrap::{CertificateFiles, ChannelCreds, IdentityFiles, RootsFile, ServerFeatures};
+use proxyless::bootstrap::{ChannelCreds, ServerFeatures};
 use proxyless::{Bootstrap, ClientPool, Fallback, XdsChannel, XdsCredentials};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::tls::{Authority, CertificateFolder, Issued, Leaf, ServerTls};
 use proxyless_testkit::{Backend, ControlPlane};
+use secure::{SPIFFE_ID, certificates, files};
 use tonic::Code;
-
-const SPIFFE_ID: &str = "spiffe://mesh.example/ns/prod/sa/api";
 
 /// A backend with this certificate. Clients need a certificate of `clients`, if that is given.
 async fn tls_backend(identity: &Issued, clients: Option<&Authority>) -> Backend {
@@ -26,25 +24,6 @@ async fn tls_backend(identity: &Issued, clients: Option<&Authority>) -> Backend 
 fn tls_cluster(san: Option<&str>) -> Cluster {
     let tls = upstream_tls("certs").identity("certs");
     eds_cluster("cluster").tls(san.into_iter().fold(tls, |tls, name| tls.server_name(name)))
-}
-
-/// An authority, and a folder with it as root and a certificate for the client.
-fn certificates() -> (Authority, CertificateFolder) {
-    let (ca, folder) = (Authority::new("test CA"), CertificateFolder::new().unwrap());
-    folder.write_ca(&[&ca]).unwrap();
-    folder.write_identity(&ca.issue(Leaf::new("client"))).unwrap();
-    (ca, folder)
-}
-
-fn files(folder: &CertificateFolder) -> CertificateFiles {
-    CertificateFiles {
-        identity: Some(IdentityFiles {
-            certificate_file: folder.certificate_file(),
-            private_key_file: folder.private_key_file(),
-        }),
-        roots: Some(RootsFile::CaCertificates(folder.ca_file())),
-        refresh_interval: Duration::from_secs(1),
-    }
 }
 
 fn tls_channel(plane: &ControlPlane, folder: &CertificateFolder, credentials: XdsCredentials) -> XdsChannel {
@@ -63,7 +42,7 @@ fn tls_channel(plane: &ControlPlane, folder: &CertificateFolder, credentials: Xd
 
 #[tokio::test]
 async fn a29_09_a29_12_an_rpc_over_mtls_and_changed_settings_lose_none() -> TestResult {
-    let (ca, folder) = certificates();
+    let (ca, folder) = certificates()?;
     let backend = tls_backend(&ca.issue(Leaf::new("a").uri(SPIFFE_ID)), Some(&ca)).await;
     let plane = mesh(&[&backend]).await;
     plane.set(tls_cluster(Some(SPIFFE_ID)));
@@ -88,7 +67,7 @@ async fn a29_09_a29_12_an_rpc_over_mtls_and_changed_settings_lose_none() -> Test
 
 #[tokio::test]
 async fn a29_24_a_wrong_name_is_refused_with_what_was_presented_and_wanted() -> TestResult {
-    let (ca, folder) = certificates();
+    let (ca, folder) = certificates()?;
     let other = "spiffe://mesh.example/ns/prod/sa/other";
     let backend = tls_backend(&ca.issue(Leaf::new("a").uri(other)), None).await;
     let plane = mesh(&[&backend]).await;
@@ -111,7 +90,7 @@ async fn a29_24_a_wrong_name_is_refused_with_what_was_presented_and_wanted() -> 
 
 #[tokio::test]
 async fn a29_03_a29_04_tls_settings_lead_to_plaintext_with_plaintext_credentials_only() -> TestResult {
-    let (_, folder) = certificates();
+    let (_, folder) = certificates()?;
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
     plane.set(tls_cluster(None));
@@ -123,7 +102,7 @@ async fn a29_03_a29_04_tls_settings_lead_to_plaintext_with_plaintext_credentials
 
 #[tokio::test]
 async fn a29_01_a29_02_the_fallback_is_for_clusters_without_settings() -> TestResult {
-    let (ca, folder) = certificates();
+    let (ca, folder) = certificates()?;
     let backend = Backend::start("a").await?;
     let plane = mesh(&[&backend]).await;
     let none = tls_channel(&plane, &folder, XdsCredentials::Xds(Fallback::None));
@@ -140,7 +119,7 @@ async fn a29_01_a29_02_the_fallback_is_for_clusters_without_settings() -> TestRe
 
 #[tokio::test]
 async fn a65_01_a65_03_the_control_plane_is_reached_over_mtls() -> TestResult {
-    let (ca, folder) = certificates();
+    let (ca, folder) = certificates()?;
     let backend = Backend::start("a").await?;
     let identity = ca.issue(Leaf::new("control plane").ip([127, 0, 0, 1]));
     let plane = mesh(&[&backend]).await.with_tls(&ServerTls::new(&identity).require_clients_of(&[&ca]));

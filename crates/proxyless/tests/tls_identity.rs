@@ -5,7 +5,7 @@ mod secure;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use common::*;
 use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
@@ -13,54 +13,23 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsC
 use proxyless::{ClientPool, Gates, XdsChannel, XdsCredentials};
 use proxyless_testkit::resources::*;
 use proxyless_testkit::tls::{Authority, Leaf};
-use proxyless_testkit::{Backend, CDS, ControlPlane};
+use proxyless_testkit::{Backend, CDS, ControlPlane, LogText};
 use secure::*;
-use tokio::sync::watch;
 use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::fmt::MakeWriter;
 
 const DAY: i64 = 24 * 3600;
 
 /// The warnings of this process: they tell when a file was read.
-static LOG: LazyLock<Log> = LazyLock::new(|| {
-    let log = Log::default();
+static LOG: LazyLock<LogText> = LazyLock::new(|| {
+    let log = LogText::default();
+    let writer = log.clone();
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::WARN)
-        .with_writer(log.clone())
+        .with_writer(move || writer.clone())
         .with_ansi(false)
         .init();
     log
 });
-
-#[derive(Clone, Default)]
-struct Log(Arc<watch::Sender<String>>);
-
-impl Log {
-    async fn wait_for(&self, part: &str) {
-        let mut text = self.0.subscribe();
-        let found = tokio::time::timeout(PATIENCE, text.wait_for(|text| text.contains(part))).await;
-        assert!(found.is_ok(), "no {part:?} in {:?}", *self.0.borrow());
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send_modify(|text| text.push_str(&String::from_utf8_lossy(bytes)));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
 
 #[tokio::test]
 async fn a29_37_bad_identities_leave_the_old_one_in_use_over_sockets() -> TestResult {
@@ -91,7 +60,7 @@ async fn a29_37_bad_identities_leave_the_old_one_in_use_over_sockets() -> TestRe
     ] {
         folder.write(&chain_file, &chain)?;
         folder.write(&key_file, &key)?;
-        log.wait_for(&format!("{}: {why}", file.display())).await;
+        log.wait_for(&format!("{}: {why}", file.display())).await?;
         // New settings mean a new connection.
         let before = front.seen().tls;
         plane.set(tls_cluster(

@@ -1,6 +1,6 @@
 //! The types that the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness
-//! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), and the types by which threads
-//! share memory ([`sync`]).
+//! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), the types by which threads
+//! share memory ([`sync`]), and containment of [`panics`].
 //!
 //! Nothing here reads a clock or gathers entropy. Drivers and the simulator pass both in, so that a core fed the same
 //! inputs produces the same effects, byte for byte.
@@ -12,6 +12,7 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
 )]
 
+pub mod panics;
 pub mod sync;
 pub mod values;
 

@@ -28,6 +28,7 @@
 //! | `ledger` | load reports add up to the calls that were made |
 //! | `expected`, `oracle` | at rest, each RPC goes where the mesh says, and exactly the needed resources are watched |
 //! | `shares` | at rest, clusters, localities and endpoints get RPCs by weight |
+//! | `faults` | injected faults (gRFC A33) have their shares and limits, and no call is both aborted and sent |
 //! | `fresh` | at rest, the client behaves like one that has just started |
 //! | `liveness` | recovery takes no longer than the sum of the timers involved |
 //! | `outliers` | the number, duration and effect of ejections (gRFC A50) |

@@ -141,6 +141,7 @@ impl Planes {
             gates: Gates::default(),
             limits: Limits::default(),
             certificate_providers: None,
+            policies: None,
             resource_timeout: None,
             seed,
         };
@@ -314,6 +315,7 @@ impl Planes {
                 match effect {
                     Effect::OpenStream { stream, server: ServerId(server) } => self.open(server, stream)?,
                     Effect::CloseStream { stream } => self.close(stream),
+                    Effect::Disconnect { server: ServerId(server) } => self.disconnect(server)?,
                     Effect::Send { stream, bytes } => {
                         let server = self.server_of(stream)?;
                         self.later(Event::Input(Input::SendDone { stream }));
@@ -361,6 +363,12 @@ impl Planes {
                 plane.server.close();
             }
         }
+    }
+
+    /// A71-14: the connection to a server that is not used any more is closed.
+    fn disconnect(&mut self, server: usize) -> Result<(), Violation> {
+        let unused = self.servers[server].stream.is_none();
+        Violation::unless(unused, "a connection is closed after its stream", || format!("server {server}"))
     }
 
     fn server_of(&self, stream: StreamId) -> Result<usize, Violation> {

@@ -209,3 +209,23 @@ fn calls_beyond_the_limit_of_streams_get_one_in_turn_or_pick_again() -> Result {
     );
     world.shut_down()
 }
+
+#[test]
+fn a105_07_calls_beyond_the_limit_of_streams_get_more_connections() -> Result {
+    let mut mesh = one_cluster(&[&[1]]);
+    mesh.clusters.get_mut("c0").expect("it is there").max_connections = Some(3);
+    let mut world = world(mesh);
+    world.start()?;
+    world.run_secs(1.0)?;
+    world.act(Action::StreamLimit(backend(1), Some(1)))?;
+    for _ in 0..5 {
+        world.call(10 * SECOND)?;
+    }
+    world.run_secs(5.0)?;
+    assert_eq!((world.calls().running(), world.connections_to(backend(1))), (5, 3));
+    world.run_secs(6.0)?;
+    assert_eq!((world.calls().succeeded, world.calls().running()), (3, 2));
+    world.run_secs(10.0)?;
+    assert_eq!((world.calls().succeeded, world.connections_to(backend(1))), (5, 3));
+    world.shut_down()
+}

@@ -45,7 +45,10 @@ pub use envoy_types;
 mod backend;
 mod control_plane;
 pub mod echo;
+mod log_text;
 mod observed;
+mod proxy;
+pub mod reflection;
 pub mod resources;
 mod server;
 mod sinks;
@@ -56,5 +59,7 @@ pub use backend::{Backend, Call};
 pub use control_plane::{
     AGGREGATE, Batch, CDS, ControlPlane, EDS, LDS, Load, LoadReport, RDS, Request, Resource, Selector,
 };
+pub use log_text::LogText;
 pub use observed::TimedOut;
+pub use proxy::Proxy;
 pub use sinks::{BlackHole, DeadAddress, dead_address};

@@ -3,46 +3,18 @@
 
 mod common;
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
 use common::{Clock, mtls_files};
+use proxyless_testkit::LogText;
 use proxyless_testkit::tls::{Authority, CertificateFolder, Leaf};
 use proxyless_tls::{FileWatcher, crypto_provider};
-use tracing_subscriber::fmt::MakeWriter;
-
-/// Collects log lines.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_problem_is_logged_once_and_without_the_content() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    let log = LogText::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let lines = || {
-        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        text.lines().map(str::to_owned).collect::<Vec<_>>()
-    };
+    let lines = || log.text().lines().map(str::to_owned).collect::<Vec<_>>();
     let ca = Authority::new("ca");
     let folder = CertificateFolder::new().unwrap();
     folder.write_ca(&[&ca]).unwrap();

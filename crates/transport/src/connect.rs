@@ -108,6 +108,7 @@ where
         let connection = Connection::start(io, options).await.map_err(|error| failed(error.to_string()))?;
         let attempt = AbortOnDrop(&connection);
         attempt.0.ready().await.map_err(failed)?;
+        attempt.0.join_line();
         // It only borrows, so nothing leaks.
         std::mem::forget(attempt);
         Ok(connection)

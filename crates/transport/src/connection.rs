@@ -1,5 +1,6 @@
 //! A live connection.
 
+use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -18,6 +19,7 @@ use crate::error::SendError;
 use crate::frame_tap::FrameTap;
 use crate::go_away::GoAway;
 use crate::options::ConnectOptions;
+use crate::quota::Quota;
 use crate::state::{LocalEnd, Lost, Shared, State};
 use crate::stream_permit::StreamPermit;
 use crate::upload::{Rest, Upload};
@@ -45,8 +47,8 @@ where
         Ok(Self { shared, task, requests: PhantomData })
     }
 
-    /// Waits, in order of arrival, for one of the streams that the server's MAX_CONCURRENT_STREAMS allows. Sends
-    /// nothing.
+    /// Waits, in order of arrival, for one of the streams that the server's MAX_CONCURRENT_STREAMS allows, on this
+    /// connection or one with the same [`ConnectOptions::queue`]. Sends nothing.
     ///
     /// # Errors
     /// If the connection takes no more streams.
@@ -136,10 +138,32 @@ where
     }
 }
 
+impl<B> ReservedStream<B> {
+    /// [`ConnectOptions::tag`] of its connection.
+    pub fn tag(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
+        self.permit.shared().tag.as_ref()
+    }
+}
+
 impl<B> Connection<B> {
     /// Whether the connection takes new requests.
     pub fn is_open(&self) -> bool {
         self.shared.is_open()
+    }
+
+    /// Whether a request that comes now need not wait for a stream.
+    pub fn has_room(&self) -> bool {
+        self.shared.quota.has_room()
+    }
+
+    /// The server's MAX_CONCURRENT_STREAMS, if it has set one.
+    pub fn max_concurrent_streams(&self) -> Option<u32> {
+        self.shared.quota.server_limit().and_then(|limit| u32::try_from(limit).ok())
+    }
+
+    /// From now on requests may wait for its streams.
+    pub(crate) fn join_line(&self) {
+        Quota::join_line(&self.shared);
     }
 
     /// The number of open streams.

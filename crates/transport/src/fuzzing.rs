@@ -3,6 +3,7 @@
 use crate::GoAway;
 use crate::frame_parser::{Event, FrameParser};
 use crate::sent_frames::SentFrames;
+use crate::tunnel::response::Head;
 
 /// The results of the frame tap for the bytes of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,4 +46,10 @@ pub fn sent<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> (Option<u32>, Vec<
         begun = begun.max(frames.push(part, |stream| reset.push(stream)));
     }
     (begun, reset)
+}
+
+/// The status and length of the head of a proxy's response to CONNECT; `None` while it is incomplete.
+pub fn connect_response(received: &[u8]) -> Result<Option<(u16, usize)>, String> {
+    Head::check(received)?;
+    Ok(Head::read(received)?.map(|head| (head.status, head.length)))
 }

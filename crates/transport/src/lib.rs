@@ -9,7 +9,7 @@
 //! - every failed request says whether it is safe to retry, and why the connection was lost.
 //!
 //! In: an [`Address`], [`ConnectOptions`], optionally one's own [`Connector`]. Out: a [`Connection`], whose end is an
-//! event ([`Connection::left_open`], [`Connection::closed`]). [`grpc`] holds the little of gRPC that raw-bytes streams
+//! event ([`Connection::left_open`], [`Connection::closed`]). [`Tunnel`] is a connector that goes through a proxy. [`grpc`] holds the little of gRPC that raw-bytes streams
 //! need; [`dns`] finds the addresses of host names; [`panics`] contains panics in the task
 //! that causes them.
 //!
@@ -26,8 +26,10 @@ pub use connector::{BoxedIo, Connecting, Connector, Io, TcpConnector};
 pub use error::SendError;
 pub use go_away::GoAway;
 pub use happy_eyeballs::connect_any;
+pub use line::StreamQueue;
 pub use options::ConnectOptions;
 pub use state::Lost;
+pub use tunnel::Tunnel;
 
 pub mod dns;
 #[cfg(feature = "fuzzing")]
@@ -50,6 +52,7 @@ mod go_away;
 mod happy_eyeballs;
 mod interim;
 mod keepalive;
+mod line;
 mod options;
 mod quota;
 mod sent_frames;
@@ -57,4 +60,5 @@ mod state;
 mod stream_permit;
 mod sync;
 mod targets;
+mod tunnel;
 mod upload;

@@ -1,8 +1,12 @@
 //! Connection options.
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
+
+use crate::line::StreamQueue;
 
 /// Connection options. The defaults suit the data plane: no keepalive, windows for long fat networks.
 #[derive(Clone, Debug)]
@@ -36,6 +40,11 @@ pub struct ConnectOptions {
     pub max_header_list_size: u32,
     /// Tracks the connection's tasks. Clones share it.
     pub tasks: TaskTracker,
+    /// The queue of requests that wait for a stream, to be shared with other connections to the same server. `None`: a
+    /// queue of its own.
+    pub queue: Option<StreamQueue>,
+    /// A value of the user, for [`ReservedStream::tag`](crate::ReservedStream::tag).
+    pub tag: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Default for ConnectOptions {
@@ -52,6 +61,8 @@ impl Default for ConnectOptions {
             max_unread_overhead: None,
             max_header_list_size: 16 << 10,
             tasks: TaskTracker::default(),
+            queue: None,
+            tag: None,
         }
     }
 }

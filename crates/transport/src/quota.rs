@@ -1,39 +1,37 @@
-//! The number of streams that the server allows at once.
+//! The number of streams that the server allows at once on a connection.
 
 use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use proxyless_sans_io::sync::atomic::Ordering::SeqCst;
 use proxyless_sans_io::sync::atomic::{AtomicBool, AtomicUsize};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
-use crate::sync::oneshot;
+use crate::line::{Line, Member};
 
-/// A count of streams with a limit that the server may change. Waiters are served in order.
+/// A count of streams with a limit that the server may change. Requests that find none wait in its [`Line`], which
+/// several connections may share.
 ///
 /// Taking a stream without waiting is one compare-and-swap, releasing it one subtraction. The atomics are sequentially
 /// consistent: of a task that starts to wait and one that releases, at least one sees the other.
-pub(crate) struct Quota {
+pub(crate) struct Quota<C> {
     in_use: AtomicUsize,
     limit: AtomicUsize,
-    /// Whether a task waits, or is about to. Written under the lock of `line`.
-    waiting: AtomicBool,
     /// Whether the socket accepts no writes.
     blocked: AtomicBool,
-    /// The length of `Line::abandoned`.
+    /// The length of `Facts::abandoned`.
     abandoned: AtomicUsize,
-    line: Mutex<Line>,
+    facts: Mutex<Facts>,
+    line: Arc<Line<C>>,
 }
 
 /// The maximum number of requests that wait for a blocked socket after their callers have gone. h2 must still send them
 /// (their streams have ids), so each takes memory: about 11 KB with tonic.
 const MAX_ABANDONED: usize = if cfg!(proxyless_loom) { 2 } else { 1024 };
 
+/// The facts behind the limit.
 #[derive(Default)]
-struct Line {
-    waiters: VecDeque<oneshot::Sender<()>>,
-    /// The approximate number of waiters that have given up.
-    gone: usize,
+struct Facts {
     closed: bool,
     /// The server's limit, if it has one.
     limit: Option<usize>,
@@ -54,60 +52,73 @@ pub(crate) enum Socket {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct QuotaClosed;
 
-impl Default for Quota {
-    fn default() -> Self {
+impl<C: Member> Quota<C> {
+    /// A quota without a limit. Its connection has to join the line.
+    pub(crate) fn new(line: Arc<Line<C>>) -> Self {
         Self {
             in_use: AtomicUsize::new(0),
             limit: AtomicUsize::new(usize::MAX),
-            waiting: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             abandoned: AtomicUsize::new(0),
-            line: Mutex::default(),
+            facts: Mutex::default(),
+            line,
         }
     }
-}
 
-impl Quota {
-    /// Takes one stream, waiting in line if there is none. Every success must be paired with [`Self::release`].
-    pub(crate) async fn acquire(&self) -> Result<(), QuotaClosed> {
-        // Waiters come first.
-        if !self.waiting.load(SeqCst) && self.try_take() {
-            return Ok(());
-        }
-        match self.line_up()? {
-            Some(mut turn) => {
-                let called = (&mut turn.come).await;
-                turn.heard = true;
-                called.map_err(|_| QuotaClosed)
-            }
-            None => Ok(()),
-        }
+    /// Takes one stream, unless others wait for one. Success must be paired with [`Self::release`].
+    pub(crate) fn try_acquire(&self) -> bool {
+        !self.line.is_waiting() && self.try_take()
+    }
+
+    /// Waits in line for a stream. Returns its connection, which may be another one, and whose quota must be released.
+    pub(crate) async fn wait(&self) -> Result<Arc<C>, QuotaClosed> {
+        self.line.wait().await
+    }
+
+    /// Whether a request that comes now gets a stream at once.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.line.is_waiting() && self.in_use.load(SeqCst) < self.limit.load(SeqCst)
+    }
+
+    /// The connection is open: requests may wait for its streams.
+    pub(crate) fn join_line(connection: &Arc<C>) {
+        connection.quota().line.join(connection);
     }
 
     pub(crate) fn release(&self) {
-        self.in_use.fetch_sub(1, SeqCst);
-        if self.waiting.load(SeqCst) {
-            self.serve(&mut self.line());
+        self.put_back();
+        if self.line.is_waiting() {
+            self.line.serve_waiters();
         }
     }
 
+    /// Releases a stream without serving waiters.
+    pub(crate) fn put_back(&self) {
+        self.in_use.fetch_sub(1, SeqCst);
+    }
+
     pub(crate) fn set_limit(&self, limit: u32) {
-        let mut line = self.line();
-        line.limit = Some(usize::try_from(limit).unwrap_or(usize::MAX));
-        self.settle(&mut line);
+        let mut facts = self.facts();
+        facts.limit = Some(usize::try_from(limit).unwrap_or(usize::MAX));
+        self.settle(facts);
+    }
+
+    /// The server's limit, if it has one.
+    pub(crate) fn server_limit(&self) -> Option<usize> {
+        self.facts().limit
     }
 
     /// Releases a stream that was cancelled. While the socket is blocked it counts as abandoned.
     pub(crate) fn abandon(&self, stream: u32) {
         if self.blocked.load(SeqCst) {
-            let mut line = self.line();
-            line.abandoned.push_back(stream);
-            self.abandoned.store(line.abandoned.len(), SeqCst);
+            let mut facts = self.facts();
+            facts.abandoned.push_back(stream);
+            self.abandoned.store(facts.abandoned.len(), SeqCst);
             // Read after the store: either this sees that the socket has taken everything, or `on_all_written` sees
             // this.
-            if line.abandoned.len() >= MAX_ABANDONED && self.blocked.load(SeqCst) {
-                line.congested = true;
-                self.settle(&mut line);
+            if facts.abandoned.len() >= MAX_ABANDONED && self.blocked.load(SeqCst) {
+                facts.congested = true;
+                self.settle(facts);
             }
         }
         self.release();
@@ -127,37 +138,41 @@ impl Quota {
         if self.abandoned.load(SeqCst) == 0 {
             return;
         }
-        let mut line = self.line();
-        if let Some(at) = line.abandoned.iter().position(|&abandoned| abandoned == stream) {
+        let mut facts = self.facts();
+        if let Some(at) = facts.abandoned.iter().position(|&abandoned| abandoned == stream) {
             // h2 writes in order, so earlier ones have been written too, or had ended and needed no reset.
-            line.abandoned.drain(..=at);
-            self.uncongest(&mut line);
+            facts.abandoned.drain(..=at);
+            self.uncongest(facts);
         }
     }
 
     /// h2 has written everything, unless the socket is blocked.
     pub(crate) fn on_all_written(&self) {
         if self.abandoned.load(SeqCst) > 0 && !self.blocked.load(SeqCst) {
-            let mut line = self.line();
-            line.abandoned = VecDeque::new();
-            self.uncongest(&mut line);
+            let mut facts = self.facts();
+            facts.abandoned = VecDeque::new();
+            self.uncongest(facts);
         }
     }
 
-    fn uncongest(&self, line: &mut Line) {
-        self.abandoned.store(line.abandoned.len(), SeqCst);
-        if line.congested && line.abandoned.len() < MAX_ABANDONED / 2 {
-            line.congested = false;
-            self.settle(line);
+    fn uncongest(&self, mut facts: MutexGuard<'_, Facts>) {
+        self.abandoned.store(facts.abandoned.len(), SeqCst);
+        if facts.congested && facts.abandoned.len() < MAX_ABANDONED / 2 {
+            facts.congested = false;
+            self.settle(facts);
         }
     }
 
-    /// The limit has changed.
-    fn settle(&self, line: &mut Line) {
-        if !line.closed {
-            let limit = line.limit.unwrap_or(usize::MAX);
-            self.limit.store(if line.congested { 0 } else { limit }, SeqCst);
-            self.serve(line);
+    /// The limit has changed. The locks are taken one after the other, never together.
+    fn settle(&self, facts: MutexGuard<'_, Facts>) {
+        if facts.closed {
+            return;
+        }
+        let limit = facts.limit.unwrap_or(usize::MAX);
+        self.limit.store(if facts.congested { 0 } else { limit }, SeqCst);
+        drop(facts);
+        if self.line.is_waiting() {
+            self.line.serve_waiters();
         }
     }
 
@@ -166,98 +181,29 @@ impl Quota {
         self.in_use.load(SeqCst)
     }
 
-    /// Gives out no more streams, and fails the waiters.
-    pub(crate) fn close(&self) {
-        let waiters = {
-            let mut line = self.line();
-            line.closed = true;
+    /// Gives out no more streams of this connection, which leaves the line.
+    pub(crate) fn close(&self, connection: &C) {
+        {
+            let mut facts = self.facts();
+            facts.closed = true;
             self.limit.store(0, SeqCst);
-            self.waiting.store(false, SeqCst);
-            std::mem::take(&mut line.waiters)
-        };
-        drop(waiters);
+        }
+        self.line.leave(connection);
     }
 
-    fn try_take(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.facts().closed
+    }
+
+    /// Takes a stream, whoever waits.
+    pub(crate) fn try_take(&self) -> bool {
         let limit = self.limit.load(SeqCst);
         self.in_use.fetch_update(SeqCst, SeqCst, |n| (n < limit).then_some(n + 1)).is_ok()
     }
 
-    /// Joins the line; `None` if a stream was free after all.
-    fn line_up(&self) -> Result<Option<Turn<'_>>, QuotaClosed> {
-        let mut line = self.line();
-        if line.closed {
-            return Err(QuotaClosed);
-        }
-        self.waiting.store(true, SeqCst);
-        if line.waiters.is_empty() && self.try_take() {
-            self.waiting.store(false, SeqCst);
-            return Ok(None);
-        }
-        let (call, come) = oneshot::channel();
-        line.waiters.push_back(call);
-        Ok(Some(Turn { quota: self, come, heard: false }))
-    }
-
-    /// A waiter has given up. The line is compacted once most have: it stays proportional to the number of waiters, at
-    /// a constant cost for each.
-    fn give_up(&self) {
-        const FEW: usize = if cfg!(proxyless_loom) { 0 } else { 16 };
-        let mut line = self.line();
-        line.gone += 1;
-        if line.gone > FEW.max(line.waiters.len() / 2) {
-            line.waiters.retain(|waiter| !waiter.is_closed());
-            let room = 2 * FEW.max(line.waiters.len());
-            line.waiters.shrink_to(room);
-            line.gone = 0;
-            if !line.closed {
-                self.waiting.store(!line.waiters.is_empty(), SeqCst);
-            }
-        }
-    }
-
-    /// Gives free streams to waiters.
-    fn serve(&self, line: &mut Line) {
-        while let Some(first) = line.waiters.pop_front() {
-            if first.is_closed() {
-                line.gone = line.gone.saturating_sub(1);
-                continue;
-            }
-            if !self.try_take() {
-                line.waiters.push_front(first);
-                break;
-            }
-            if first.send(()).is_err() {
-                self.in_use.fetch_sub(1, SeqCst);
-            }
-        }
-        self.waiting.store(!line.waiters.is_empty(), SeqCst);
-    }
-
-    fn line(&self) -> MutexGuard<'_, Line> {
-        // The line is consistent whenever the lock is free, even if a holder panicked.
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A position in the line.
-struct Turn<'a> {
-    quota: &'a Quota,
-    come: oneshot::Receiver<()>,
-    heard: bool,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if self.heard {
-            return;
-        }
-        self.come.close();
-        match self.come.try_recv() {
-            // Served, but dropped before it noticed.
-            Ok(()) => self.quota.release(),
-            Err(_) => self.quota.give_up(),
-        }
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        // The facts are consistent whenever the lock is free, even if a holder panicked.
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The state of one connection, shared by its tap, its task, its user and its streams.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -65,7 +66,9 @@ const CLOSED: u8 = 3;
 
 /// The shared state.
 pub(crate) struct Shared {
-    pub(crate) quota: Quota,
+    pub(crate) quota: Quota<Self>,
+    /// [`ConnectOptions::tag`].
+    pub(crate) tag: Option<Arc<dyn Any + Send + Sync>>,
     pub(crate) tasks: TaskTracker,
     /// The runtime of the connection. Callers may use others.
     runtime: Handle,
@@ -118,7 +121,8 @@ impl Shared {
     pub(crate) fn new(options: &ConnectOptions) -> Self {
         let last_read = || LastRead { beginning: Instant::now(), nanos: AtomicU64::new(0) };
         Self {
-            quota: Quota::default(),
+            quota: Quota::new(options.queue.as_ref().map(|queue| Arc::clone(&queue.0)).unwrap_or_default()),
+            tag: options.tag.clone(),
             tasks: options.tasks.clone(),
             runtime: Handle::current(),
             sender: ArcSwapOption::empty(),
@@ -380,7 +384,7 @@ impl Shared {
         });
         // After the state, so that rejected callers find the reason.
         if !open {
-            self.quota.close();
+            self.quota.close(self);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::quota::QuotaClosed;
 use crate::state::Shared;
 
 /// A permit for one of the streams that the server allows. It is released on drop: a gRPC call is over when its
@@ -13,14 +14,17 @@ pub(crate) struct StreamPermit {
 }
 
 impl StreamPermit {
-    /// Waits for a permit.
+    /// Waits for a permit of this connection, or of another one in the same line.
     ///
     /// # Errors
     /// If the connection takes no more streams.
     pub(crate) async fn take(shared: Arc<Shared>) -> Result<Self, String> {
-        match shared.quota.acquire().await {
-            Ok(()) => Ok(Self { shared, stream: None }),
-            Err(_) => Err(shared.refusal()),
+        if shared.quota.try_acquire() {
+            return Ok(Self { shared, stream: None });
+        }
+        match shared.quota.wait().await {
+            Ok(shared) => Ok(Self { shared, stream: None }),
+            Err(QuotaClosed) => Err(shared.refusal()),
         }
     }
 

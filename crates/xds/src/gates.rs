@@ -31,6 +31,10 @@ pub struct Gates {
     pub mtls_spiffe: bool,
     /// `GRPC_EXPERIMENTAL_XDS_SNI` (gRFC A101).
     pub sni: bool,
+    /// `GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT` (gRFC A86).
+    pub http_connect: bool,
+    /// `GRPC_EXPERIMENTAL_XDS_MAX_CONCURRENT_STREAMS_CONNECTION_SCALING` (gRFC A105).
+    pub connection_scaling: bool,
 }
 
 impl Gates {
@@ -57,6 +61,8 @@ impl Gates {
             system_root_certs: open("GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS"),
             mtls_spiffe: open("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE"),
             sni: open("GRPC_EXPERIMENTAL_XDS_SNI"),
+            http_connect: open("GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT"),
+            connection_scaling: open("GRPC_EXPERIMENTAL_XDS_MAX_CONCURRENT_STREAMS_CONNECTION_SCALING"),
         }
     }
 }
@@ -105,6 +111,11 @@ mod tests {
         );
         assert_eq!(open("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE"), Gates { mtls_spiffe: true, ..closed });
         assert_eq!(open("GRPC_EXPERIMENTAL_XDS_SNI"), Gates { sni: true, ..closed });
+        assert_eq!(open("GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT"), Gates { http_connect: true, ..closed });
+        assert_eq!(
+            open("GRPC_EXPERIMENTAL_XDS_MAX_CONCURRENT_STREAMS_CONNECTION_SCALING"),
+            Gates { connection_scaling: true, ..closed }
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod guard;
 mod memory;
 mod mesh;
 mod pick;
+mod policies;
 mod report;
 mod update;
 mod world;
@@ -39,6 +40,8 @@ struct Arguments {
 enum Command {
     /// The time of a pick through the full tree, with one and with two threads.
     Pick,
+    /// The time of a pick of each policy alone, and of the full tree.
+    Policies,
     /// The CPU time from the bytes of a response to the published picker, beside a full decode of the same bytes.
     Update {
         /// Skip cases with more endpoints than this.
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
     let mut report = Report::new(json);
     match command {
         Command::Pick => pick::run(&mut report),
+        Command::Policies => policies::run(&mut report),
         Command::Update { largest } => update::run(&mut report, largest),
         Command::Memory => memory::run(&mut report),
         Command::Count { case, iterations } => count::run(case, iterations),

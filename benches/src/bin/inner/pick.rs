@@ -45,18 +45,28 @@ pub(crate) fn run(report: &mut Report) {
         let (world, other) = (World::serving(&mesh), World::serving(&mesh));
         let (Some(plane), Some(other)) = (&world.plane, &other.plane) else { continue };
         for (what, work) in [("rpc", Work::Rpc), ("pick", Work::Pick)] {
-            measure(report, &format!("pick/{name}/{what}"), [plane, other], work);
+            measure(report, &format!("pick/{name}/{what}"), [plane, other], &|plane, count, rng| {
+                calls(plane, work, count, rng);
+            });
         }
     }
 }
 
-/// One thread, two on the same channel, and two on channels that share nothing, which is the limit of the machine.
-fn measure(report: &mut Report, case: &str, [plane, other]: [&DataPlane; 2], work: Work) {
+/// Makes a number of calls with a subject.
+type Calls<'a, S> = &'a (dyn Fn(&S, u32, &mut Rng) + Sync);
+
+/// One thread, two with the same subject, and two with subjects that share nothing, which is the limit of the machine.
+pub(crate) fn measure<S: Sync + ?Sized>(
+    report: &mut Report,
+    case: &str,
+    [one, other]: [&S; 2],
+    calls: Calls<'_, S>,
+) {
     let mut best = [Round::WORST; 3];
     let mut allocated = 0;
     for _ in 0..ROUNDS {
-        for (planes, best) in [&[plane][..], &[plane, plane], &[plane, other]].into_iter().zip(&mut best) {
-            let round = round(planes, work);
+        for (subjects, best) in [&[one][..], &[one, one], &[one, other]].into_iter().zip(&mut best) {
+            let round = round(subjects, calls);
             best.cpu = best.cpu.min(round.cpu);
             best.wall = best.wall.min(round.wall);
             allocated += round.allocations;
@@ -91,18 +101,18 @@ impl Round {
     const WORST: Self = Self { cpu: Duration::MAX, wall: Duration::MAX, allocations: 0 };
 }
 
-fn round(planes: &[&DataPlane], work: Work) -> Round {
-    let barrier = &Barrier::new(planes.len());
-    let one = move |seed, plane| {
+fn round<S: Sync + ?Sized>(subjects: &[&S], calls: Calls<'_, S>) -> Round {
+    let barrier = &Barrier::new(subjects.len());
+    let one = move |seed, subject| {
         let mut rng = Rng::new(seed);
-        calls(plane, work, CALLS / 10, &mut rng);
+        calls(subject, CALLS / 10, &mut rng);
         barrier.wait();
         let (before, wall, start) = (allocations(), Instant::now(), cpu());
-        calls(plane, work, CALLS, &mut rng);
+        calls(subject, CALLS, &mut rng);
         Round { cpu: cpu() - start, wall: wall.elapsed(), allocations: allocations() - before }
     };
     let rounds: Vec<Round> = std::thread::scope(|scope| {
-        let running = (0..).zip(planes).map(|(seed, plane)| scope.spawn(move || one(seed, plane)));
+        let running = (0..).zip(subjects).map(|(seed, subject)| scope.spawn(move || one(seed, *subject)));
         let running: Vec<_> = running.collect();
         running.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });

@@ -188,7 +188,10 @@ impl World {
                     events.push((watch.watch, event));
                     tokens.push(token);
                 }
-                Effect::ReadNext { .. } | Effect::CloseStream { .. } | Effect::MoveLoad => {}
+                Effect::ReadNext { .. }
+                | Effect::CloseStream { .. }
+                | Effect::Disconnect { .. }
+                | Effect::MoveLoad => {}
             }
         }
         (events, tokens)
@@ -211,6 +214,7 @@ fn xds_config() -> XdsCoreConfig {
         gates: Gates::default(),
         limits: Limits::default(),
         certificate_providers: None,
+        policies: None,
         resource_timeout: Some(Duration::from_secs(15)),
         seed: 1,
     }

@@ -1,6 +1,5 @@
 //! The target of a completed pick, and the trackers of calls.
 
-use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,71 +7,10 @@ use std::sync::Arc;
 #[cfg(not(proxyless_loom))]
 use arc_swap::ArcSwapOption;
 
-use super::{BackendMetrics, CallCounter, Code, Endpoint, Pick, PickPermit};
+use super::{BackendMetrics, CallCounter, Code, ConnectionSlot, Endpoint, Pick, PickPermit};
 
 #[cfg(proxyless_loom)]
 type ArcSwapOption<T> = proxyless_sans_io::sync::Stepped<arc_swap::ArcSwapOption<T>>;
-
-/// Holds a subchannel's live connection, if there is one. Written by the tree, read by calls.
-///
-/// A connection is `dyn Any` because policies know nothing of the transport: the driver, which establishes it, and the
-/// call, which sends on it, agree on its type. A call downcasts it once per attempt.
-#[derive(Default)]
-pub struct ConnectionSlot {
-    connection: ArcSwapOption<Arc<dyn Any + Send + Sync>>,
-    calls: CallCounter,
-    /// Receives the counts when the slot is dropped.
-    heir: Option<Arc<CallCounter>>,
-}
-
-impl ConnectionSlot {
-    /// Creates a slot whose counts go to `heir` when it is dropped.
-    #[must_use]
-    pub fn with_heir(heir: Arc<CallCounter>) -> Self {
-        Self { connection: ArcSwapOption::default(), calls: CallCounter::default(), heir: Some(heir) }
-    }
-
-    /// The calls that ended on connections of this slot.
-    #[must_use]
-    pub fn calls(&self) -> &CallCounter {
-        &self.calls
-    }
-
-    /// The connection; `None` if it was lost after the pick.
-    #[must_use]
-    pub fn load(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.connection.load().as_deref().cloned()
-    }
-
-    /// Whether there is a connection.
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.connection.load().is_some()
-    }
-
-    /// Sets or removes the connection.
-    pub fn store(&self, connection: Option<Arc<dyn Any + Send + Sync>>) {
-        if connection.is_some() {
-            // Not by the first call: calls do not allocate.
-            self.calls.prepare();
-        }
-        self.connection.store(connection.map(Arc::new));
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        if let Some(heir) = &self.heir {
-            heir.absorb(self.calls.counts());
-        }
-    }
-}
-
-impl fmt::Debug for ConnectionSlot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_connected() { "ConnectionSlot(connected)" } else { "ConnectionSlot(empty)" })
-    }
-}
 
 /// One tree position of one connection: the target of a completed pick.
 #[derive(Clone)]
@@ -109,6 +47,11 @@ impl Trackers {
         self.fixed.push(tracker);
     }
 
+    /// The trackers without the one in the slot.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &dyn CallTracker> {
+        self.fixed.iter().map(|tracker| &**tracker)
+    }
+
     /// Adds a slot: the tracker in the slot when a call starts tracks that call. A target has at most one slot; a
     /// second one replaces the first.
     pub fn add_slot(&mut self, slot: Arc<TrackerSlot>) {
@@ -142,6 +85,12 @@ impl fmt::Debug for TrackerSlot {
 
 /// Tracks calls: endpoint statistics, locality load, requests in flight. Runs on the data path: atomics only.
 pub trait CallTracker: Send + Sync {
+    /// A picked call waits because all streams of the connection are in use.
+    fn waiting(&self) {}
+
+    /// The call does not wait any longer: it has a stream, or was given up. Called once for each `waiting`.
+    fn waited(&self) {}
+
     /// A call was passed to the connection.
     fn started(&self);
 
@@ -174,6 +123,8 @@ pub struct CallTicket {
     /// The tracker in the target's slot when the call started.
     slotted: Option<Arc<dyn CallTracker>>,
     told: bool,
+    /// The counter of the connection, if the subchannel has others.
+    connection: Option<Arc<CallCounter>>,
     _permit: Option<PickPermit>,
 }
 
@@ -182,7 +133,8 @@ impl CallTicket {
     #[must_use]
     pub fn start(pick: Pick) -> Self {
         let slotted = pick.target.trackers.slot.as_ref().and_then(|slot| slot.load());
-        let ticket = Self { target: pick.target, slotted, told: false, _permit: pick.permit };
+        let ticket =
+            Self { target: pick.target, slotted, told: false, connection: None, _permit: pick.permit };
         ticket.trackers().for_each(|tracker| tracker.started());
         ticket
     }
@@ -191,6 +143,13 @@ impl CallTicket {
     #[must_use]
     pub fn target(&self) -> &Arc<PickTarget> {
         &self.target
+    }
+
+    /// Counts the end of the call on its connection too, not only on its subchannel.
+    #[must_use]
+    pub fn on_connection(mut self, calls: Option<Arc<CallCounter>>) -> Self {
+        self.connection = calls;
+        self
     }
 
     /// Whether a tracker uses the backend's metrics.
@@ -217,11 +176,13 @@ impl CallTicket {
 
     fn tell(&mut self, outcome: &CallOutcome) {
         if !std::mem::replace(&mut self.told, true) {
-            let calls = self.target.slot.calls();
-            if outcome.code == Code::Ok {
-                calls.succeeded()
-            } else {
-                calls.failed()
+            let count = |calls: &CallCounter| match outcome.code {
+                Code::Ok => calls.succeeded(),
+                _ => calls.failed(),
+            };
+            count(self.target.slot.calls());
+            if let Some(calls) = &self.connection {
+                count(calls);
             }
             self.trackers().for_each(|tracker| tracker.finished(outcome));
         }
@@ -243,9 +204,6 @@ impl fmt::Debug for CallTicket {
         f.debug_struct("CallTicket").field("target", &self.target).finish_non_exhaustive()
     }
 }
-
-#[cfg(all(test, proxyless_loom))]
-mod models;
 
 #[cfg(test)]
 mod tests {

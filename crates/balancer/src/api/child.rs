@@ -248,6 +248,10 @@ impl Cx for ChildCx<'_> {
         self.parent.watch_load(subchannel, interval);
     }
 
+    fn connection_limits_changed(&mut self) {
+        self.parent.connection_limits_changed();
+    }
+
     fn set_timer(&mut self, mut path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
         path.push(self.index);
         self.parent.set_timer(path, delay, tag)

@@ -7,7 +7,8 @@ use std::time::Duration;
 use proxyless_sans_io::{Rng, Time};
 
 use super::{
-    ConnectivityState, Endpoint, Picker, PolicyEvent, Signal, SubchannelHandle, Timer, Trackers, TreePathBuf,
+    ConnectionLimit, ConnectivityState, Endpoint, Picker, PolicyEvent, Signal, SubchannelHandle, Timer,
+    Trackers, TreePathBuf,
 };
 
 /// The context of one policy, its only connection to the rest of the tree.
@@ -30,6 +31,9 @@ pub trait Cx {
     /// Requests out-of-band load reports (gRFC A51) of a subchannel at this interval, as `TreeEvent::Load` along the
     /// subchannel's path while it is READY; `None` ends the request. Each holder of a handle has its own request.
     fn watch_load(&mut self, subchannel: &SubchannelHandle, interval: Option<Duration>);
+
+    /// A [`ConnectionLimit`] was changed: subchannels may need more connections (gRFC A105).
+    fn connection_limits_changed(&mut self);
 
     /// Sets a timer that delivers `TreeEvent::Timer(tag)` after `delay`, unless the handle is dropped first.
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer;
@@ -63,6 +67,8 @@ pub struct SubchannelSpec {
     pub endpoint: Arc<Endpoint>,
     /// The trackers of calls; wrapper policies add theirs on the way up.
     pub trackers: Trackers,
+    /// The number of connections that it may have, if a policy sets it (gRFC A105).
+    pub connection_limit: Option<ConnectionLimit>,
     /// The path back down, built by each level on the way up.
     pub path: TreePathBuf,
 }
@@ -71,6 +77,12 @@ impl SubchannelSpec {
     /// A specification as a leaf policy creates it.
     #[must_use]
     pub fn new(address: SocketAddr, endpoint: Arc<Endpoint>) -> Self {
-        Self { address, endpoint, trackers: Trackers::default(), path: TreePathBuf::default() }
+        Self {
+            address,
+            endpoint,
+            trackers: Trackers::default(),
+            connection_limit: None,
+            path: TreePathBuf::default(),
+        }
     }
 }

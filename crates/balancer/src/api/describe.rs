@@ -97,30 +97,34 @@ pub struct EndpointView {
     /// The error, if it is unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The proxy that its connections go through (gRFC A86), if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<SocketAddr>,
     /// How its connection is secured, if it is: the protocol and the server's certificate, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security: Option<String>,
-    /// The id of its security settings; with the address it identifies the subchannel. 0 if there are none.
+    /// The id of its security settings; with the address and the proxy it identifies the subchannel. 0 if there are none.
     #[doc(hidden)]
     #[serde(skip)]
     pub security_id: u64,
     /// The id of the subchannel that is connected, among those of the channel.
     #[serde(rename = "connection", skip_serializing_if = "Option::is_none")]
     pub subchannel: Option<u64>,
+    /// The number of connections, if it has several (gRFC A105).
+    #[serde(rename = "connection_count", skip_serializing_if = "Option::is_none")]
+    pub connections: Option<usize>,
     /// The calls that ended on its connections.
     pub calls: CallCounts,
 }
 
 impl PolicyView {
     /// A node with these children.
-    #[doc(hidden)]
     #[must_use]
     pub fn with_children(children: Vec<ChildPolicyView>) -> Self {
         Self { children, ..Self::default() }
     }
 
     /// A node with one child.
-    #[doc(hidden)]
     #[must_use]
     pub fn above(child: Option<Self>) -> Self {
         Self::with_children(child.into_iter().map(|node| ChildPolicyView::new("", node)).collect())
@@ -170,7 +174,6 @@ impl PolicyView {
 
 impl ChildPolicyView {
     /// A child without weight and role.
-    #[doc(hidden)]
     #[must_use]
     pub fn new(name: impl Into<String>, node: PolicyView) -> Self {
         Self { name: name.into(), weight: None, role: None, node }
@@ -179,7 +182,6 @@ impl ChildPolicyView {
 
 impl EndpointView {
     /// A description of an endpoint without its connections.
-    #[doc(hidden)]
     #[must_use]
     pub fn new(endpoint: &Endpoint, state: ConnectivityState) -> Self {
         Self {
@@ -191,6 +193,7 @@ impl EndpointView {
                 known => Some(known.to_string()),
             },
             hostname: endpoint.hostname.as_deref().map(str::to_owned),
+            proxy: endpoint.proxy.as_deref().copied(),
             security_id: endpoint.security.as_deref().map_or(0, Security::id),
             ..Self::default()
         }

@@ -13,7 +13,7 @@ use super::fields::Plain;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Detail {
-    /// The kind: `ejected`, `session`, `load`, `sweep`.
+    /// The kind: `ejected`, `session`, `load`, `sweep`, `failover timer`.
     pub kind: String,
     /// The subject, by address or name. Empty if it is the policy itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -25,14 +25,12 @@ pub struct Detail {
 
 impl Detail {
     /// A detail without fields.
-    #[doc(hidden)]
     #[must_use]
     pub fn new(kind: &str, subject: impl Into<String>) -> Self {
         Self { kind: kind.to_owned(), subject: subject.into(), fields: Fields::default() }
     }
 
     /// Adds a field.
-    #[doc(hidden)]
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(name, value);
@@ -40,7 +38,6 @@ impl Detail {
     }
 
     /// Adds a duration in tenths of seconds. The name ends with the unit.
-    #[doc(hidden)]
     #[must_use]
     pub fn with_seconds(self, name: &str, time: Duration) -> Self {
         self.with(name, (time.as_secs_f64() * 10.0).round() / 10.0)

@@ -139,6 +139,12 @@ impl fmt::Display for EndpointView {
         if self.weight != 1 {
             write!(f, " weight={}", self.weight)?;
         }
+        if let Some(connections) = self.connections {
+            write!(f, " connections={connections}")?;
+        }
+        if let Some(proxy) = self.proxy {
+            write!(f, " through {proxy}")?;
+        }
         for text in [&self.health, &self.hostname, &self.security].into_iter().flatten() {
             write!(f, " {text}")?;
         }
@@ -183,6 +189,7 @@ mod tests {
         };
         let failed = EndpointView {
             addresses: vec!["127.0.0.1:2".parse().unwrap(), "[::1]:2".parse().unwrap()],
+            proxy: Some("127.0.0.1:3128".parse().unwrap()),
             state: ConnectivityState::TransientFailure,
             weight: 5,
             error: Some("ipv4:127.0.0.1:2: refused".into()),
@@ -232,7 +239,7 @@ mod tests {
             "   ├· load zone: issued 4",
             "   └─ zone: round_robin READY for 3.2 s (connected) [serving] weight=2",
             "      ├─ 127.0.0.1:1 READY ok=3 failed=1",
-            "      └─ 127.0.0.1:2,[::1]:2 TRANSIENT_FAILURE ok=0 failed=0 weight=5 error: refused",
+            "      └─ 127.0.0.1:2,[::1]:2 TRANSIENT_FAILURE ok=0 failed=0 weight=5 through 127.0.0.1:3128 error: refused",
         ];
         assert_eq!(tree().to_string().lines().collect::<Vec<_>>(), lines);
     }

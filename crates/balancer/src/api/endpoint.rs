@@ -15,7 +15,8 @@ use super::Security;
 pub struct Endpoint {
     /// The addresses, in order of preference; at least one.
     pub addresses: Arc<[SocketAddr]>,
-    /// The weight within the locality; 1 by default.
+    /// The weight within the locality; 1 by default. In one list for all localities it is the endpoint's share of the
+    /// list, as a fixed-point number (gRFC A113).
     pub weight: u32,
     /// The health. Endpoints that are not healthy, unknown or draining are removed earlier.
     pub health: EndpointHealth,
@@ -27,6 +28,8 @@ pub struct Endpoint {
     pub locality: Option<Arc<Locality>>,
     /// How its connections are secured (gRFC A29), if the configuration says so.
     pub security: Option<Arc<Security>>,
+    /// The proxy that its connections go through (gRFC A86), if any.
+    pub proxy: Option<Arc<SocketAddr>>,
 }
 
 impl Endpoint {
@@ -41,6 +44,7 @@ impl Endpoint {
             hash_key: None,
             locality: None,
             security: None,
+            proxy: None,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// A decision of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PolicyEvent {
     /// Outlier detection ejects an endpoint.
     Ejected {
@@ -47,6 +48,13 @@ pub enum PolicyEvent {
         /// The priority or leaf cluster that serves now.
         to: String,
     },
+    /// A decision of an application's policy.
+    Noted {
+        /// The name of the policy.
+        policy: &'static str,
+        /// The decision, in words.
+        text: String,
+    },
 }
 
 impl PolicyEvent {
@@ -69,6 +77,7 @@ impl fmt::Display for PolicyEvent {
                 write!(f, "{address}: no out-of-band load reports: the server answered UNIMPLEMENTED")
             }
             Self::FailedOver { cluster, from, to } => write!(f, "{cluster}: failed over from {from} to {to}"),
+            Self::Noted { policy, text } => write!(f, "{policy}: {text}"),
             Self::MovedUp { cluster, from, to } => write!(f, "{cluster}: moved up from {from} to {to}"),
         }
     }

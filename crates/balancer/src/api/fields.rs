@@ -19,7 +19,6 @@ impl Fields {
     }
 
     /// Appends a field, or replaces the value of an existing one.
-    #[doc(hidden)]
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) {
         let (name, value) = (name.into(), value.into());
         match self.0.iter_mut().find(|(known, _)| *known == name) {

@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
-use proxyless_sans_io::{Rng, Time};
+use proxyless_sans_io::Time;
 
 use super::child::ChildIndices;
+use super::creator_cx::CreatorCx;
 use super::{
-    Child, ChildIndex, ChildOutput, ConfigError, ConnectivityState, Cx, Picker, Policy, PolicyEvent,
-    PolicyView, Signal, SubchannelEvent, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePath,
-    TreePathBuf, Update,
+    Child, ChildIndex, ChildOutput, ConfigError, ConnectivityState, Cx, Policy, PolicyView, SubchannelEvent,
+    SubchannelHandle, SubchannelSpec, TreeEvent, TreePath, Update,
 };
 
 /// The specific part of a policy with one child. [`Layered`] makes it a policy.
@@ -82,7 +81,7 @@ impl Below {
     ) -> Result<(), ConfigError> {
         let indices = &mut self.indices;
         let child = self.child.get_or_insert_with(|| Child::new(indices.assign(), &update.config));
-        let result = child.update(update, &mut LayerCx { cx, layer });
+        let result = child.update(update, &mut below_cx(layer, cx));
         self.outgoing.take_if(|outgoing| outgoing.update(update, cx).is_err());
         result
     }
@@ -97,7 +96,7 @@ impl Below {
     ) {
         let Some((index, rest)) = path.next() else { return };
         if let Some(child) = at(&mut self.child, index) {
-            child.on_event(rest, event, &mut LayerCx { cx, layer });
+            child.on_event(rest, event, &mut below_cx(layer, cx));
         } else if let Some(outgoing) = at(&mut self.outgoing, index) {
             outgoing.on_event(rest, event, cx);
         }
@@ -183,7 +182,7 @@ impl<L: Layer> Policy for Layered<L> {
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
         let Self { layer, below } = self;
         if let Some(child) = &mut below.child {
-            child.exit_idle(&mut LayerCx { cx, layer });
+            child.exit_idle(&mut below_cx(layer, cx));
         }
         if let Some(outgoing) = &mut below.outgoing {
             outgoing.exit_idle(cx);
@@ -199,57 +198,6 @@ impl<L: Layer> Policy for Layered<L> {
 }
 
 /// A layer's context for its child: the layer creates the subchannels.
-struct LayerCx<'a, L> {
-    cx: &'a mut dyn Cx,
-    layer: &'a mut L,
-}
-
-impl<L: Layer> Cx for LayerCx<'_, L> {
-    fn now(&self) -> Time {
-        self.cx.now()
-    }
-
-    fn rng(&mut self) -> &mut Rng {
-        self.cx.rng()
-    }
-
-    fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
-        self.layer.create_subchannel(spec, self.cx)
-    }
-
-    fn connect(&mut self, subchannel: &SubchannelHandle) {
-        self.cx.connect(subchannel);
-    }
-
-    fn watch_load(&mut self, subchannel: &SubchannelHandle, interval: Option<Duration>) {
-        self.cx.watch_load(subchannel, interval);
-    }
-
-    fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
-        self.cx.set_timer(path, delay, tag)
-    }
-
-    fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal {
-        self.cx.create_signal(path, tag)
-    }
-
-    fn defer(&mut self, signal: &Signal) {
-        self.cx.defer(signal);
-    }
-
-    fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
-        self.cx.publish(state, picker);
-    }
-
-    fn bump(&mut self) {
-        self.cx.bump();
-    }
-
-    fn request_reresolution(&mut self) {
-        self.cx.request_reresolution();
-    }
-
-    fn record(&mut self, event: PolicyEvent) {
-        self.cx.record(event);
-    }
+fn below_cx(layer: &mut impl Layer, cx: &mut dyn Cx) -> impl Cx {
+    CreatorCx::new(cx, |spec, cx| layer.create_subchannel(spec, cx))
 }

@@ -4,7 +4,7 @@
 //!   reads *after* the call ([`Child`]), so nothing is re-entrant and no decision is made in the middle of an update.
 //! * Events are passed down from the root along a [`TreePath`]: one child index per level.
 //! * A policy with one child is a [`Layer`]; one with several keeps them in [`Children`]; work that many events of one
-//!   input cause is [`Deferred`] to its end.
+//!   input cause is [`Deferred`] to its end. A policy that picks among its endpoints is a [`Balance`].
 //! * A [`Picker`] is immutable and shared with the data path: it takes no lock and does not allocate.
 
 mod call;
@@ -12,8 +12,11 @@ mod change;
 mod child;
 mod children;
 mod config;
+mod connection_limit;
+mod connection_slot;
 mod context;
 mod counts;
+pub(crate) mod creator_cx;
 mod deferred;
 mod describe;
 mod detail;
@@ -34,12 +37,16 @@ mod signal;
 mod state;
 mod stripes;
 mod tree_path;
+mod waiting_call;
 
-pub use call::{CallOutcome, CallTicket, CallTracker, ConnectionSlot, PickTarget, TrackerSlot, Trackers};
+pub use crate::petiole::{Balance, Balanced, ReadyEndpoint};
+pub use call::{CallOutcome, CallTicket, CallTracker, PickTarget, TrackerSlot, Trackers};
 pub(crate) use child::ChildIndices;
 pub use child::{Child, ChildCx, ChildIndex, ChildOutput, Reresolution};
 pub use children::{ChildEntry, Children};
 pub use config::{ConfigError, PolicyConfig, config_of};
+pub use connection_limit::ConnectionLimit;
+pub use connection_slot::{ConnectionSlot, LiveConnection};
 pub use context::{Cx, SubchannelSpec};
 pub use counts::{CallCounter, CallCounts};
 pub use deferred::Deferred;
@@ -55,8 +62,8 @@ pub use lent::Lent;
 pub use override_host::{ActualHost, Failures, HostWait, OverrideHost};
 pub use pick_error::PickError;
 pub use picker::{
-    CallAttributes, ClusterId, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickResult, Picker,
-    QueuePicker,
+    CallAttributes, ClusterId, FailPicker, PermitSource, Pick, PickArgs, PickPermit, PickPurpose, PickResult,
+    Picker, QueuePicker,
 };
 pub use policy::{Policy, SubchannelEvent, TreeEvent, Update};
 pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointHealth, Locality};
@@ -67,3 +74,4 @@ pub use state::ConnectivityState;
 pub use stripes::use_stripe;
 pub use stripes::{Padded, STRIPES, Striped};
 pub use tree_path::{SharedTreePath, TreePath, TreePathBuf};
+pub use waiting_call::WaitingCall;

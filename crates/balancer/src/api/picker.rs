@@ -42,6 +42,19 @@ pub struct CallAttributes {
     pub auto_host_rewrite: bool,
     /// The session of the RPC, if the session filter is enabled (gRFC A55); pickers set its outputs.
     pub override_host: Option<OverrideHost>,
+    /// The purpose of the pick.
+    pub purpose: PickPurpose,
+}
+
+/// The purpose of a pick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PickPurpose {
+    /// An RPC follows.
+    #[default]
+    Call,
+    /// The pick is only shown to people: it takes no permit, and no drop or use of a session is counted. It does take a
+    /// turn of policies that take turns, and makes an IDLE policy connect.
+    Explanation,
 }
 
 /// The id of a cluster in one channel's xds_cluster_manager. Ids are small, since pickers index by them, and are reused

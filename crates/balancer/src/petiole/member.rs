@@ -124,11 +124,12 @@ impl Member {
 
 /// Weights concern only the petiole policy: a new weight does not update the child.
 fn equivalent_for_child(a: &Endpoint, b: &Endpoint) -> bool {
-    let Endpoint { addresses, weight: _, health, hostname, hash_key, locality, security } = a;
+    let Endpoint { addresses, weight: _, health, hostname, hash_key, locality, security, proxy } = a;
     *addresses == b.addresses
         && *health == b.health
         && *hostname == b.hostname
         && *hash_key == b.hash_key
         && *locality == b.locality
         && *security == b.security
+        && *proxy == b.proxy
 }

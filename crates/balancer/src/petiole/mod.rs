@@ -6,6 +6,7 @@
 //! [`Member`] is smaller than a [`Child`](crate::api::Child), and a member whose endpoint did not move costs a pointer
 //! comparison.
 
+mod balance;
 mod counts;
 mod key;
 mod member;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
+pub use self::balance::{Balance, Balanced, ReadyEndpoint};
 pub(crate) use self::counts::StateCounts;
 pub(crate) use self::key::EndpointKey;
 pub(crate) use self::member::Member;

@@ -5,15 +5,15 @@
 //! per input, or the error of a child if all have failed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use proxyless_sans_io::{Rng, Time};
+use proxyless_sans_io::Time;
 
 use super::{Change, Connect, Member, Petiole};
+use crate::api::creator_cx::CreatorCx;
 use crate::api::{
     BackendMetrics, ChildIndex, ConfigError, ConnectivityState, Cx, Deferred, FailPicker, PickError, Picker,
-    Policy, PolicyConfig, PolicyEvent, PolicyView, QueuePicker, Signal, SubchannelHandle, SubchannelSpec,
-    Timer, TreeEvent, TreePath, TreePathBuf, Update, config_of,
+    Policy, PolicyConfig, PolicyView, QueuePicker, SubchannelHandle, SubchannelSpec, TreeEvent, TreePath,
+    Update, config_of,
 };
 
 /// The specific part of a policy that spreads RPCs. [`SpreadPolicy`] makes it a policy.
@@ -31,7 +31,9 @@ pub(crate) trait Spread: Default + Send {
     }
 
     /// The update has been applied to the children.
-    fn updated(&mut self, _members: &[Member], _cx: &mut dyn Cx) {}
+    fn updated(&mut self, _members: &[Member], _cx: &mut dyn Cx) -> Applied {
+        Applied::SamePicker
+    }
 
     /// Creates a subchannel of this endpoint, which its pick_first requested.
     fn create_subchannel(
@@ -77,13 +79,19 @@ pub(crate) trait SpreadPicker: Picker {
     fn children(&self) -> &[Arc<dyn Picker>];
 }
 
-/// The effect of a configuration on the published picker.
+/// The effect of an update on the published picker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     /// It stays valid.
     SamePicker,
     /// It must be built again.
     NewPicker,
+}
+
+impl Applied {
+    fn and(self, other: Self) -> Self {
+        if other == Self::NewPicker { other } else { self }
+    }
 }
 
 /// A policy that connects to every endpoint and spreads RPCs over the READY ones.
@@ -125,8 +133,8 @@ impl<S: Spread> Policy for SpreadPolicy<S> {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let applied = self.spread.configure(config_of::<S::Config>(S::NAME, &update.config)?, cx);
         self.note.clone_from(&update.resolution_note);
-        self.petiole.update(&update.endpoints, &mut SpreadCx { cx, spread: &mut self.spread });
-        self.spread.updated(self.petiole.members(), cx);
+        self.petiole.update(&update.endpoints, &mut below_cx(&mut self.spread, cx));
+        let applied = applied.and(self.spread.updated(self.petiole.members(), cx));
         match self.petiole.counts().aggregate() {
             ConnectivityState::Ready => self.publish_ready(applied, cx),
             ConnectivityState::TransientFailure => {
@@ -147,8 +155,7 @@ impl<S: Spread> Policy for SpreadPolicy<S> {
                 self.spread.on_load(endpoint, metrics, cx.now())
             }
             _ => {
-                let mut below = SpreadCx { cx, spread: &mut self.spread };
-                let change = self.petiole.on_event(path, event, &mut below);
+                let change = self.petiole.on_event(path, event, &mut below_cx(&mut self.spread, cx));
                 self.changed(change, cx);
             }
         }
@@ -260,61 +267,12 @@ impl<S: Spread> SpreadPolicy<S> {
 }
 
 /// The context of the children: the policy creates their subchannels.
-struct SpreadCx<'a, S> {
-    cx: &'a mut dyn Cx,
-    spread: &'a mut S,
-}
-
-impl<S: Spread> Cx for SpreadCx<'_, S> {
-    fn now(&self) -> Time {
-        self.cx.now()
-    }
-
-    fn rng(&mut self) -> &mut Rng {
-        self.cx.rng()
-    }
-
-    fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
+fn below_cx<S: Spread>(spread: &mut S, cx: &mut dyn Cx) -> impl Cx {
+    CreatorCx::new(cx, |spec: SubchannelSpec, cx| {
         // The child's context has added its index, which is the endpoint's.
         match spec.path.path().next() {
-            Some((endpoint, _)) => self.spread.create_subchannel(endpoint, spec, self.cx),
-            None => self.cx.create_subchannel(spec),
+            Some((endpoint, _)) => spread.create_subchannel(endpoint, spec, cx),
+            None => cx.create_subchannel(spec),
         }
-    }
-
-    fn connect(&mut self, subchannel: &SubchannelHandle) {
-        self.cx.connect(subchannel);
-    }
-
-    fn watch_load(&mut self, subchannel: &SubchannelHandle, interval: Option<Duration>) {
-        self.cx.watch_load(subchannel, interval);
-    }
-
-    fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
-        self.cx.set_timer(path, delay, tag)
-    }
-
-    fn create_signal(&mut self, path: TreePathBuf, tag: u32) -> Signal {
-        self.cx.create_signal(path, tag)
-    }
-
-    fn defer(&mut self, signal: &Signal) {
-        self.cx.defer(signal);
-    }
-
-    fn publish(&mut self, state: ConnectivityState, picker: Arc<dyn Picker>) {
-        self.cx.publish(state, picker);
-    }
-
-    fn bump(&mut self) {
-        self.cx.bump();
-    }
-
-    fn request_reresolution(&mut self) {
-        self.cx.request_reresolution();
-    }
-
-    fn record(&mut self, event: PolicyEvent) {
-        self.cx.record(event);
-    }
+    })
 }

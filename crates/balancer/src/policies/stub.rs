@@ -311,6 +311,8 @@ impl Cx for Recorder {
 
     fn watch_load(&mut self, _: &SubchannelHandle, _: Option<Duration>) {}
 
+    fn connection_limits_changed(&mut self) {}
+
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
         let id = self.next_id();
         self.timers.insert(id, (path, self.now + delay, tag));

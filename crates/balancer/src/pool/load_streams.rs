@@ -92,6 +92,10 @@ impl LoadStreams {
             && stream.connection != connection
         {
             stream.connection = connection;
+            if !matches!(stream.phase, Phase::Open { .. }) {
+                // A new connection is asked at once, even if the last one had no service.
+                (stream.phase, stream.failures) = (Phase::Closed, 0);
+            }
             self.dirty.insert(subchannel);
         }
     }
@@ -184,15 +188,17 @@ impl LoadStreams {
                 stream.phase = Phase::Closed;
             }
             let Some(attempt) = stream.connection else {
-                // A new connection is asked at once, even if the last one had no service.
-                (stream.phase, stream.failures) = (Phase::Closed, 0);
+                stream.failures = 0;
                 if interval.is_none() {
                     self.streams.remove(&subchannel);
                 }
                 continue;
             };
             let Some(interval) = interval else {
-                self.streams.remove(&subchannel);
+                // A51-13, A51-14: an owner that comes back does not ask the connection sooner than one that stays.
+                if stream.phase == Phase::Closed {
+                    self.streams.remove(&subchannel);
+                }
                 continue;
             };
             if stream.phase == Phase::Closed {
@@ -271,6 +277,41 @@ mod tests {
         finish(&mut streams, 3);
         streams.connection(ONE, Some(AttemptId(2)));
         opened(&finish(&mut streams, 4));
+    }
+
+    #[test]
+    fn a51_13_an_owner_that_comes_back_does_not_ask_an_unimplemented_service_again() {
+        let mut streams = LoadStreams::default();
+        request(&mut streams, 7, Some(10));
+        let (stream, _) = opened(&finish(&mut streams, 0));
+        end(&mut streams, 1, stream, Code::Unimplemented);
+        request(&mut streams, 7, None);
+        assert_eq!(finish(&mut streams, 2), []);
+        request(&mut streams, 8, Some(10));
+        assert_eq!((finish(&mut streams, 3), streams.next_deadline()), (vec![], None));
+        // Nothing is kept of a lost connection.
+        request(&mut streams, 8, None);
+        finish(&mut streams, 4);
+        streams.connection(ONE, None);
+        finish(&mut streams, 5);
+        assert!(streams.streams.is_empty());
+    }
+
+    #[test]
+    fn a51_14_an_owner_that_comes_back_waits_for_the_end_of_the_backoff() {
+        let mut streams = LoadStreams::default();
+        request(&mut streams, 7, Some(10));
+        let (stream, _) = opened(&finish(&mut streams, 0));
+        end(&mut streams, 0, stream, Code::Unavailable);
+        request(&mut streams, 7, None);
+        finish(&mut streams, 0);
+        request(&mut streams, 7, Some(10));
+        assert_eq!(finish(&mut streams, 0), []);
+        request(&mut streams, 7, None);
+        finish(&mut streams, 0);
+        streams.expire(streams.next_deadline().expect("a backoff"));
+        finish(&mut streams, 9);
+        assert!(streams.streams.is_empty() && streams.next_deadline().is_none());
     }
 
     #[test]

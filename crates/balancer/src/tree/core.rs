@@ -61,7 +61,7 @@ impl Core {
     pub(super) fn new(config: TreeConfig, seed: u64, wake: Arc<dyn Wake>) -> Self {
         Self {
             now: Time::ZERO,
-            pool: Pool::new(config),
+            pool: Pool::new(config, Arc::clone(&wake)),
             signals: SignalQueue::new(wake),
             reresolution_requested: false,
             events: VecDeque::new(),
@@ -98,6 +98,11 @@ impl Core {
                 "the server does not report its load out of band (UNIMPLEMENTED)");
             self.record(PolicyEvent::NoLoadReports { address });
         }
+    }
+
+    /// Ends the input for the connections.
+    pub(super) fn finish_pool(&mut self) {
+        self.pool.finish(self.now, &mut self.rng);
     }
 
     /// Processes dropped handles.
@@ -186,10 +191,10 @@ impl Cx for Core {
     }
 
     fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
-        let SubchannelSpec { address, endpoint, trackers, path } = spec;
+        let SubchannelSpec { address, endpoint, trackers, connection_limit, path } = spec;
         let id = self.new_id();
-        let (subchannel, slot) =
-            self.pool.acquire(PoolKey { address, security: endpoint.security.clone() }, id);
+        let key = PoolKey { address, security: endpoint.security.clone(), proxy: endpoint.proxy.clone() };
+        let (subchannel, slot) = self.pool.acquire(key, id, connection_limit);
         self.hold(id, HeldKind::Subchannel { subchannel }, &path);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
         SubchannelHandle::new(id, target, Arc::clone(&self.releases))
@@ -207,6 +212,10 @@ impl Cx for Core {
         if let Some(HeldKind::Subchannel { subchannel: id }) = held {
             self.pool.watch_load(*id, subchannel.id(), interval);
         }
+    }
+
+    fn connection_limits_changed(&mut self) {
+        self.pool.limits_changed();
     }
 
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {

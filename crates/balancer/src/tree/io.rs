@@ -1,6 +1,5 @@
 //! The inputs and outputs of a [`Tree`](super::Tree).
 
-use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +7,10 @@ use std::time::Duration;
 
 use proxyless_sans_io::BackoffConfig;
 
-use crate::api::{BackendMetrics, CallCounts, Code, ConnectivityState, Security};
+use crate::api::{
+    BackendMetrics, CallCounter, CallCounts, Code, ConnectivityState, LiveConnection, Security,
+};
+use crate::pool::StreamDemand;
 
 /// The connection settings of a tree.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +23,8 @@ pub struct TreeConfig {
     pub linger: Duration,
     /// The interval of keepalive PINGs (gRFC A8); `None`: no keepalive.
     pub keepalive_interval: Option<Duration>,
+    /// The maximum of `max_connections_per_subchannel`, whatever the configuration says (A105-04); 10 by default.
+    pub connections_per_subchannel_cap: u32,
 }
 
 impl Default for TreeConfig {
@@ -30,6 +34,7 @@ impl Default for TreeConfig {
             connect_timeout: Duration::from_secs(20),
             linger: Duration::from_secs(5),
             keepalive_interval: None,
+            connections_per_subchannel_cap: 10,
         }
     }
 }
@@ -64,7 +69,7 @@ pub enum LoadEvent {
 #[derive(Clone)]
 pub enum ConnectionEvent {
     /// Connected. The value goes into the [`ConnectionSlot`](crate::api::ConnectionSlot) for calls.
-    Ready(Arc<dyn Any + Send + Sync>),
+    Ready(LiveConnection),
     /// The attempt failed or timed out.
     Failed(String),
     /// The server sent GOAWAY; the driver lets calls in flight finish.
@@ -103,10 +108,24 @@ pub enum TreeEffect {
         address: SocketAddr,
         /// How the connection is secured, if the configuration says so.
         security: Option<Arc<Security>>,
+        /// The proxy to connect through (gRFC A86), if any.
+        proxy: Option<Arc<SocketAddr>>,
         /// The time limit, after which the driver answers `Failed`.
         timeout: Duration,
         /// The interval of keepalive PINGs; `None`: no keepalive.
         keepalive_interval: Option<Duration>,
+        /// Where to report the calls that wait for a stream of the subchannel's connections, if that matters.
+        demand: Option<Arc<StreamDemand>>,
+        /// Where to count the calls of this connection, besides the subchannel, if the subchannel has others.
+        calls: Option<ConnectionCalls>,
+    },
+    /// Report the number of calls that wait for a stream of the subchannel's connections, from now on. (Connections
+    /// that are made later have it in their `Connect`.)
+    ReportDemand {
+        /// The subchannel.
+        subchannel: SubchannelId,
+        /// Where to report it.
+        demand: Arc<StreamDemand>,
     },
     /// Cancel an attempt. No answer is expected.
     CancelConnect {
@@ -144,6 +163,18 @@ pub enum TreeEffect {
     },
 }
 
+/// The calls of one connection of a subchannel that has several. Equal if it is the same counter.
+#[derive(Clone, Debug)]
+pub struct ConnectionCalls(pub Arc<CallCounter>);
+
+impl PartialEq for ConnectionCalls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ConnectionCalls {}
+
 /// The reason for passing the root's output to the data path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Publication {
@@ -159,20 +190,31 @@ pub enum Publication {
 pub struct SubchannelNode {
     /// The subchannel's id.
     pub subchannel: SubchannelId,
-    /// The attempt that established it, while it is READY.
-    pub attempt: Option<AttemptId>,
+    /// Its connections, the oldest first; several with gRFC A105.
+    pub connections: Vec<ConnectionNode>,
+    /// The number of connections that it may have.
+    pub max_connections: u32,
     /// The address.
     pub address: SocketAddr,
     /// The id of the security settings; 0 if there are none.
     pub security: u64,
+    /// The proxy that it connects through, if any.
+    pub proxy: Option<Arc<SocketAddr>>,
     /// The connectivity state.
     pub state: ConnectivityState,
     /// The error, if it failed.
     pub error: Option<String>,
     /// The calls that ended on connections to this address.
     pub calls: CallCounts,
-    /// The calls that ended since it last became READY.
-    pub calls_since_ready: CallCounts,
+}
+
+/// A live connection of a subchannel, for inspection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionNode {
+    /// The attempt that established it.
+    pub attempt: AttemptId,
+    /// The calls that ended on it.
+    pub calls: CallCounts,
 }
 
 /// The number of objects in a tree; all zero after [`Tree::shutdown`](super::Tree::shutdown).

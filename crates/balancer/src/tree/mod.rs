@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use proxyless_sans_io::Time;
 
+pub use crate::pool::StreamDemand;
 pub use io::{
-    AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, Publication, SubchannelId, SubchannelNode,
-    TreeConfig, TreeEffect, TreeStats,
+    AttemptId, ConnectionCalls, ConnectionEvent, ConnectionNode, LoadEvent, LoadStreamId, Publication,
+    SubchannelId, SubchannelNode, TreeConfig, TreeEffect, TreeStats,
 };
 
 use self::core::Core;
@@ -78,12 +79,14 @@ impl Tree {
         self.finish();
     }
 
-    /// Delivers the signals raised by pickers to their policies.
+    /// Delivers the signals raised by pickers to their policies, and looks at the subchannels whose calls wait for a
+    /// stream.
     pub fn on_signals(&mut self, now: Time) {
         self.core.now = now;
         while let Some(message) = self.core.next_signal() {
             self.tell_root(&message.path, TreeEvent::Signal(message.tag));
         }
+        self.core.pool.on_demand();
         self.finish();
     }
 
@@ -228,6 +231,6 @@ impl Tree {
         while let Some(message) = self.core.next_deferred() {
             self.tell_root(&message.path, TreeEvent::Signal(message.tag));
         }
-        self.core.pool.finish(self.core.now);
+        self.core.finish_pool();
     }
 }

@@ -22,6 +22,9 @@
 //!   have started with an earlier fault.
 //! - It was not sent, and no endpoint of its cluster was healthy: each had a fault, was possibly still in backoff after
 //!   one, or was not listed throughout.
+//! - It was not sent, it belongs to `dns`, and a pass of pick_first over the addresses may not have come back to the
+//!   healthy one: gRFC A61 tries an address that has failed again only after the pass, which lasts as long as the attempt
+//!   to a stopped, blocked or lossy one (20 seconds), and reports a pass without success.
 //! - It was not sent, the backend of its session was not healthy, and it waited for that one until DEADLINE_EXCEEDED
 //!   (gRFC A55).
 //! - It was not sent, its xDS client is new (`fresh`), and the control plane was unreachable, or had a resource that
@@ -34,11 +37,16 @@ use super::Case;
 use crate::clock::{Micros, SECOND, micros};
 use crate::faults::{Fault, Target};
 use crate::report::Report;
-use crate::topology::{BACKENDS, Backends, Channel, RETRIES, STREAM_DEADLINE, UNARY_DEADLINE, members};
+use crate::topology::{
+    BACKENDS, Backends, Channel, DNS_BACKENDS, RETRIES, STREAM_DEADLINE, UNARY_DEADLINE, members,
+};
 use crate::wire::{Kind, Rpc};
 
 const UNAVAILABLE: u8 = 14;
 const DEADLINE_EXCEEDED: u8 = 4;
+
+/// The time limit of a connection attempt.
+const CONNECT_TIMEOUT: Micros = 20 * SECOND;
 
 /// A listed, healthy endpoint gets at least one in this many RPCs, so that a run of this many without it does not occur
 /// by chance (less than once in 10^12).
@@ -133,6 +141,9 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
         if channel == Channel::Fresh && says_rejected && case.has_rejected(from, to) {
             return Ok("no configuration yet except an invalid one");
         }
+        if channel == Channel::Dns && is_in_a_pass(case, from, to) {
+            return Ok("a pass over the addresses had not come back to the healthy one");
+        }
         return if has_healthy { Err("a healthy endpoint was available") } else { Ok("no healthy endpoint") };
     };
     let target = Target::Backend(backend);
@@ -189,6 +200,16 @@ fn explain(case: &Case<'_>, channel: Channel, rpc: &Rpc) -> Result<&'static str,
         return Ok("every attempt was sent to a backend that was killed or cut off");
     }
     Ok("sent to a backend that was killed or cut off")
+}
+
+/// Whether pick_first may have been in a pass over the addresses of the DNS cluster that had not come back to the
+/// healthy ones: every address had an outage since the pass began at the earliest, and an attempt to one of them has
+/// taken long.
+fn is_in_a_pass(case: &Case<'_>, from: Micros, to: Micros) -> bool {
+    let from = from.saturating_sub(CONNECT_TIMEOUT);
+    let of_dns = |target| matches!(target, Target::Backend(backend) if DNS_BACKENDS & (1 << backend) != 0);
+    let stalled = case.faults_in(from, to).any(|fault| of_dns(fault.target) && fault.kind.stalls());
+    stalled && case.healthy(Channel::Dns, DNS_BACKENDS, from, to) == 0
 }
 
 /// An RPC of a session must go to its backend while that one is listed and healthy.

@@ -187,3 +187,20 @@ fn what_stays_behind_is_a_leak() {
     notes.samples = (0..100).map(sample).collect();
     assert_eq!(rules(&notes), ["leak"]);
 }
+
+#[test]
+fn a61_a_pass_over_the_addresses_of_dns_may_end_after_an_address_has_recovered() {
+    let mut notes = notes();
+    // b8 fails early in the pass and recovers, b9 is stopped.
+    notes.faults = vec![fault(FaultKind::Kill, 8, 10, 11), fault(FaultKind::Stop, 9, 9, 90)];
+    let unsent = |at| Rpc { channel: 2, ..rpc(UNAVAILABLE, None, at, at) };
+    notes.rpcs = vec![unsent(28)];
+    assert_eq!(rules(&notes), [""; 0]);
+    notes.rpcs = vec![unsent(80)];
+    assert_eq!(rules(&notes), UNEXPLAINED, "no pass takes so long");
+    notes.faults = vec![fault(FaultKind::Kill, 8, 10, 11), fault(FaultKind::Kill, 9, 9, 90)];
+    notes.rpcs = vec![unsent(28)];
+    assert_eq!(rules(&notes), UNEXPLAINED, "a refused attempt takes no time");
+    notes.faults = vec![fault(FaultKind::Stop, 9, 9, 90)];
+    assert_eq!(rules(&notes), UNEXPLAINED, "b8 was healthy all the time");
+}

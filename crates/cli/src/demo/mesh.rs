@@ -53,6 +53,10 @@ pub(super) enum Condition {
     Failing,
     /// Up, but with the certificate of another service.
     WrongIdentity,
+    /// Up, but the control plane sends it no new RPCs.
+    Draining,
+    /// Up, but takes its time.
+    Slow,
 }
 
 impl Condition {
@@ -63,6 +67,8 @@ impl Condition {
             Self::Down => Some("down"),
             Self::Failing => Some("failing"),
             Self::WrongIdentity => Some("wrong identity"),
+            Self::Draining => Some("draining"),
+            Self::Slow => Some("slow"),
         }
     }
 }
@@ -156,6 +162,11 @@ impl Mesh {
 
     pub(super) fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// The addresses of the backends, with their names.
+    pub(super) fn names(&self) -> Vec<(SocketAddr, String)> {
+        self.backends.iter().map(|backend| (backend.address(), backend.name().to_owned())).collect()
     }
 
     /// The backends of a group.

@@ -1,6 +1,8 @@
 //! `proxyless demo`: a mesh changes while RPCs run, and RPCs move.
 
 mod certificates;
+mod commentary;
+mod interactive;
 mod load;
 mod mesh;
 mod reports;
@@ -13,7 +15,6 @@ mod timeline;
 mod view;
 
 use std::error::Error;
-use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,12 +22,15 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use proxyless::{Bootstrap, Gates, XdsChannel};
 
+use commentary::Commentary;
 use load::Load;
 use mesh::Mesh;
 use reports::Reports;
 use scenario::{Act, Phase, ScenarioName};
 use summary::{Played, Summary};
 use view::{Frame, View};
+
+use crate::output::print;
 
 /// The maximum time beyond the plan that a phase waits for its expected result.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,6 +55,9 @@ pub(crate) struct DemoFlags {
     /// Print lines instead of an animated picture, as when the output is not a terminal
     #[arg(long, conflicts_with = "quiet")]
     plain: bool,
+    /// Change the mesh yourself, with keys or with buttons on the live page, until you quit
+    #[arg(long, conflicts_with_all = ["quiet", "scenario"])]
+    interactive: bool,
     /// Loopback port for the live page and `proxyless status`; 0 chooses a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     admin_port: u16,
@@ -59,6 +66,9 @@ pub(crate) struct DemoFlags {
 /// Runs the demo. The exit code tells whether all RPCs moved as expected, sessions stayed where possible, and the
 /// control plane received all load reports.
 pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
+    if flags.interactive {
+        return interactive::run(&flags).await;
+    }
     let scenario = flags.scenario.scenario();
     let plan = Duration::from_secs(flags.duration.unwrap_or(scenario.seconds));
     let shares: u32 = scenario.phases.iter().map(|phase| phase.share).sum();
@@ -71,10 +81,13 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
         .build()?;
     let admin = proxyless_admin::serve(flags.admin_port).await?;
     if !flags.quiet {
-        println!("live page: http://{}   also: proxyless status --tree {0}\n", admin.address());
+        let address = admin.address();
+        let pages = format!("live page: http://{address}   also: proxyless status --tree {address}\n\n");
+        print(&pages)?.or_end()?;
     }
     let load = Load::start(channel.clone(), flags.rate);
-    let mut stage = Stage { mesh, channel, load, view: View::new(&flags), plan };
+    let commentary = Commentary::new(mesh.names());
+    let mut stage = Stage { mesh, channel, load, view: View::new(&flags), commentary, plan };
 
     let mut played = Vec::new();
     for phase in scenario.phases {
@@ -85,7 +98,7 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
             break;
         }
     }
-    stage.view.end();
+    stage.view.end()?;
 
     let Stage { mesh, load, channel, .. } = stage;
     let samples = load.stop().await;
@@ -95,7 +108,7 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
     let summary = Summary::new(scenario.phases, &played, mesh.members(), &samples)
         .with_reports(reports)
         .with_handshakes(handshakes);
-    println!("{summary}");
+    print(&format!("{summary}\n"))?;
     Ok(if summary.problems().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -105,6 +118,7 @@ struct Stage {
     channel: XdsChannel,
     load: Load,
     view: View,
+    commentary: Commentary,
     plan: Duration,
 }
 
@@ -118,9 +132,9 @@ enum Ending {
 impl Stage {
     /// Plays a phase: applies its changes, shows the result for this long, and then continues until RPCs have settled
     /// where expected, or patience runs out.
-    async fn play(&mut self, phase: &Phase, length: Duration) -> io::Result<Ending> {
+    async fn play(&mut self, phase: &Phase, length: Duration) -> Result<Ending, Box<dyn Error>> {
         let begin = self.load.now();
-        self.view.begin(begin, phase.title);
+        self.view.begin(begin, phase.title)?;
         for act in phase.acts {
             match act {
                 Act::Mesh(change) => self.mesh.change(change).await?,
@@ -130,12 +144,18 @@ impl Stage {
         let mut frames = tokio::time::interval(FRAME);
         loop {
             frames.tick().await;
+            if self.view.is_shown() {
+                for sentence in self.commentary.listen(&self.channel).await {
+                    self.view.say(self.load.now(), &sentence)?;
+                }
+            }
             let (members, view) = (self.mesh.members(), &mut self.view);
             let (state, plan) = (self.channel.state(), self.plan);
-            let (end, settled) = self.load.read(|samples, now| {
-                view.draw(&Frame { title: phase.title, state, members, samples, now, plan });
-                (now, load::settled_in(phase.expect, members, samples, begin, now))
+            let (end, drawn, settled) = self.load.read(|samples, now| {
+                let drawn = view.draw(&Frame { title: phase.title, state, members, samples, now, plan });
+                (now, drawn, load::settled_in(phase.expect, members, samples, begin, now))
             });
+            drawn?;
             let settled = self.mesh.renew_connections(phase.expect) && settled;
             if settled && end >= begin + length {
                 return Ok(Ending::Settled(Played { begin, end }));

@@ -1,23 +1,23 @@
 //! `proxyless status`: the state of a running client, read from its admin port.
 
-mod message;
-mod port;
-mod table;
+pub(crate) mod port;
+pub(crate) mod table;
 mod tree;
 
 use std::error::Error;
-use std::io::{IsTerminal as _, Write as _, stdout};
+use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use proxyless::inspect::ProcessView;
+use proxyless_control_plane::Messages;
 use serde_json::{Value, json};
 
-use message::Messages;
 use port::Port;
 use table::{Style, Table};
 
+use crate::output::{Printed, note, print};
 use crate::text::{safe, safe_json, terminal_width};
 
 /// The refresh interval of `--watch`.
@@ -66,7 +66,7 @@ pub(crate) async fn run(flags: StatusFlags) -> Result<ExitCode, Box<dyn Error>> 
             // A port that is gone may come back.
             Err(error) if terminal => print(&format!("{before}{}\n", safe(&error.to_string())))?,
             Err(error) => {
-                eprintln!("proxyless: {}", safe(&error.to_string()));
+                note(&format!("proxyless: {}\n", safe(&error.to_string())));
                 Printed::Yes
             }
         };
@@ -77,20 +77,6 @@ pub(crate) async fn run(flags: StatusFlags) -> Result<ExitCode, Box<dyn Error>> 
             () = tokio::time::sleep(REFRESH) => {}
             _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
         }
-    }
-}
-
-#[derive(PartialEq, Eq)]
-enum Printed {
-    Yes,
-    NobodyReads,
-}
-
-/// Like `print!`, for readers that may close the pipe (`| head`).
-fn print(text: &str) -> Result<Printed, Box<dyn Error>> {
-    match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Printed::NobodyReads),
-        result => Ok(result.map(|()| Printed::Yes)?),
     }
 }
 
@@ -127,7 +113,8 @@ impl View<'_> {
     }
 
     async fn resources(&self) -> Result<String, Box<dyn Error>> {
-        let clients = self.port.clients(port::Contents::Left).await?;
+        let contents = if self.flags.json { port::Contents::Shown } else { port::Contents::Left };
+        let clients = self.port.clients(contents).await?;
         if !self.flags.json {
             return Ok(self.process().await + &Table::new(&clients, SystemTime::now()).to_text(self.style));
         }

@@ -17,20 +17,20 @@ use tower::ServiceExt as _;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to the admin port of a process, over gRPC and HTTP.
-pub(super) struct Port {
+pub(crate) struct Port {
     address: String,
     channel: Channel,
 }
 
 /// Whether resources are included with their contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Contents {
+pub(crate) enum Contents {
     Shown,
     Left,
 }
 
 impl Port {
-    pub(super) fn new(address: &str) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn new(address: &str) -> Result<Self, Box<dyn Error>> {
         let name = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
         if !name.contains(':') {
             return Err(format!("{address}: an address has a port, such as 127.0.0.1:19000").into());
@@ -42,7 +42,7 @@ impl Port {
     }
 
     /// The xDS clients and their resources, from CSDS.
-    pub(super) async fn clients(&self, contents: Contents) -> Result<Vec<ClientConfig>, Box<dyn Error>> {
+    pub(crate) async fn clients(&self, contents: Contents) -> Result<Vec<ClientConfig>, Box<dyn Error>> {
         let csds = ClientStatusDiscoveryServiceClient::new(self.channel.clone());
         let request = ClientStatusRequest {
             exclude_resource_contents: contents == Contents::Left,
@@ -54,12 +54,12 @@ impl Port {
     }
 
     /// The channels with their policy trees.
-    pub(super) async fn channels(&self) -> Result<Vec<ChannelView>, Box<dyn Error>> {
+    pub(crate) async fn channels(&self) -> Result<Vec<ChannelView>, Box<dyn Error>> {
         self.json("channels.json").await
     }
 
     /// The process; `None` if it does not use proxyless.
-    pub(super) async fn process(&self) -> Option<ProcessView> {
+    pub(crate) async fn process(&self) -> Option<ProcessView> {
         self.json("process.json").await.ok()
     }
 

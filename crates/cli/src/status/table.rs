@@ -12,28 +12,28 @@ use crate::text::safe;
 
 /// Whether to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(crate) enum Style {
     Colours,
     Plain,
 }
 
 impl Style {
-    pub(super) fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
     /// A connectivity state or a resource's status, in the colour of its severity.
-    pub(super) fn state(self, state: &str) -> String {
+    pub(crate) fn state(self, state: &str) -> String {
         let colour = match state.trim_end() {
-            "READY" | "ACKED" => "32",
-            "TRANSIENT_FAILURE" | "NACKED" | "DOES_NOT_EXIST" | "RECEIVED_ERROR" | "TIMEOUT" => "31",
+            "READY" | "ACKED" | "ACK" => "32",
+            "TRANSIENT_FAILURE" | "NACKED" | "NACK" | "DOES_NOT_EXIST" | "RECEIVED_ERROR" | "TIMEOUT" => "31",
             _ => "33",
         };
         self.paint(colour, state)
     }
 
     /// A line with all its connectivity states, and the warnings about certificates, in colour.
-    pub(super) fn states(self, text: &str) -> String {
+    pub(crate) fn states(self, text: &str) -> String {
         if self == Self::Plain {
             return text.to_owned();
         }
@@ -55,17 +55,17 @@ impl Style {
 }
 
 /// All clients, to be drawn.
-pub(super) struct Table<'a> {
+pub(crate) struct Table<'a> {
     clients: &'a [ClientConfig],
     now: SystemTime,
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn new(clients: &'a [ClientConfig], now: SystemTime) -> Self {
+    pub(crate) fn new(clients: &'a [ClientConfig], now: SystemTime) -> Self {
         Self { clients, now }
     }
 
-    pub(super) fn to_text(&self, style: Style) -> String {
+    pub(crate) fn to_text(&self, style: Style) -> String {
         if self.clients.is_empty() {
             return "no xDS client: no channel has been used yet\n".to_owned();
         }
@@ -132,7 +132,7 @@ impl<'a> Table<'a> {
 }
 
 /// A number of seconds in a suitable unit.
-pub(super) fn age(seconds: u64) -> String {
+pub(crate) fn age(seconds: u64) -> String {
     match seconds {
         0..=119 => format!("{seconds} s"),
         120..=7199 => format!("{} min", seconds / 60),

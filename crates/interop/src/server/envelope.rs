@@ -1,7 +1,7 @@
-//! A wrapper around every method: deadlines, and echoed metadata.
+//! A wrapper around every method: deadlines, echoed metadata, and which messages of a request are compressed.
 //!
-//! tonic's server answers CANCELLED at a deadline and cannot add trailers to a unary response, so both are done around
-//! the generated service.
+//! tonic's server answers CANCELLED at a deadline, cannot add trailers to a unary response and hides the flags of messages,
+//! so all three are done around the generated service.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,6 +16,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
+
+use crate::compression_flags::CompressionFlags;
 
 /// Echoed in the initial metadata.
 const ECHO_INITIAL: HeaderName = HeaderName::from_static("x-grpc-test-echo-initial");
@@ -51,6 +53,9 @@ where
         let echo = |name: &HeaderName| headers.get(name).cloned();
         let (initial, trailing) = (echo(&ECHO_INITIAL), echo(&ECHO_TRAILING));
         let mut deadline = timeout(headers).map(|timeout| Box::pin(sleep(timeout.saturating_sub(AHEAD))));
+        let flags = CompressionFlags::default();
+        let mut request = request.map(|body| flags.watch(body));
+        request.extensions_mut().insert(flags);
         let response = self.0.call(request);
         Box::pin(async move {
             let response = match &mut deadline {

@@ -1,4 +1,5 @@
-//! The server: TestService, which misbehaves on request, and the health services of the maintenance port.
+//! The server: TestService, which misbehaves on request, with server reflection, and the health services of the maintenance
+//! port.
 //!
 //! With `--secure_mode=true` TestService has TLS, and the maintenance port, which must be another one, stays plaintext.
 //! gRPC's own servers get their TLS settings from a Listener resource; this one has no xDS, and takes the certificates of a
@@ -13,6 +14,7 @@ mod envelope;
 mod flags;
 mod health;
 mod listen;
+mod reflection;
 mod secured;
 mod security;
 mod service;
@@ -24,9 +26,11 @@ use std::io;
 use std::sync::Arc;
 
 use proxyless::Bootstrap;
+use proxyless_testkit::reflection::{ReflectionV1, ReflectionV1Alpha};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic::transport;
 
@@ -78,14 +82,20 @@ pub async fn start(
     })
 }
 
-/// The routes of TestService for a server of this identity.
+/// The routes of TestService for a server of this identity, with server reflection.
 pub fn test_routes(identity: Identity) -> Routes {
     Routes::new(test_service(identity))
+        .add_service(ReflectionV1::new(reflection::files()))
+        .add_service(ReflectionV1Alpha::new(reflection::files()))
 }
 
 fn test_service(identity: Identity) -> Envelope<TestServiceServer<TestServer>> {
     let service = TestServer::new(Arc::new(identity));
-    Envelope(TestServiceServer::new(service).max_decoding_message_size(usize::MAX))
+    let service = TestServiceServer::new(service)
+        .max_decoding_message_size(usize::MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
+    Envelope(service)
 }
 
 async fn maintenance_routes() -> Routes {

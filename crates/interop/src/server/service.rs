@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Code, Extensions, Request, Response, Status, Streaming};
 
 use super::behavior;
+use crate::compression_flags::CompressionFlags;
 use crate::proto::test_service_server::TestService;
 use crate::proto::{
-    EchoStatus, Empty, Payload, ResponseParameters, SimpleRequest, SimpleResponse, StreamingInputCallRequest,
-    StreamingInputCallResponse, StreamingOutputCallRequest, StreamingOutputCallResponse,
+    BoolValue, EchoStatus, Empty, Payload, ResponseParameters, SimpleRequest, SimpleResponse,
+    StreamingInputCallRequest, StreamingInputCallResponse, StreamingOutputCallRequest,
+    StreamingOutputCallResponse,
 };
 
 type Answers = Pin<Box<dyn Stream<Item = Result<StreamingOutputCallResponse, Status>> + Send>>;
@@ -60,14 +62,19 @@ impl TestService for TestServer {
 
     async fn unary_call(&self, request: Request<SimpleRequest>) -> Result<Response<SimpleResponse>, Status> {
         self.behave(request.metadata()).await?;
+        check_compressed(request.extensions(), 0, request.get_ref().expect_compressed)?;
         let request = request.into_inner();
         check(request.response_status.as_ref())?;
-        Ok(self.respond(SimpleResponse {
+        let mut response = self.respond(SimpleResponse {
             payload: Some(payload(request.response_size)?),
             server_id: self.identity.server_id.clone(),
             hostname: self.identity.hostname.clone(),
             ..Default::default()
-        }))
+        });
+        if !request.response_compressed.is_some_and(|wanted| wanted.value) {
+            response.disable_compression();
+        }
+        Ok(response)
     }
 
     type StreamingOutputCallStream = Answers;
@@ -85,9 +92,13 @@ impl TestService for TestServer {
         request: Request<Streaming<StreamingInputCallRequest>>,
     ) -> Result<Response<StreamingInputCallResponse>, Status> {
         self.behave(request.metadata()).await?;
+        let extensions = request.extensions().clone();
         let mut requests = request.into_inner();
         let mut size = 0_usize;
+        let mut index = 0;
         while let Some(request) = requests.message().await? {
+            check_compressed(&extensions, index, request.expect_compressed)?;
+            index += 1;
             size = size.saturating_add(request.payload.map_or(0, |payload| payload.body.len()));
         }
         let aggregated_payload_size = i32::try_from(size).unwrap_or(i32::MAX);
@@ -103,6 +114,23 @@ impl TestService for TestServer {
         self.behave(request.metadata()).await?;
         Ok(self.respond(Box::pin(Duplex { requests: request.into_inner(), current: None })))
     }
+}
+
+/// Checks that a message of the request is compressed, or is not, as the message itself says.
+fn check_compressed(
+    extensions: &Extensions,
+    index: usize,
+    expected: Option<BoolValue>,
+) -> Result<(), Status> {
+    let Some(expected) = expected else { return Ok(()) };
+    let compressed = extensions.get::<CompressionFlags>().and_then(|flags| flags.nth(index));
+    if compressed == Some(expected.value) {
+        return Ok(());
+    }
+    let expected = expected.value;
+    Err(Status::invalid_argument(format!(
+        "message {index}: compressed: {compressed:?}, expected: {expected}"
+    )))
 }
 
 /// The requested responses, each after its interval, followed by the status.

@@ -351,3 +351,35 @@ async fn one_port_can_do_for_everything() {
     let check = HealthCheckRequest { service: "grpc.testing.TestService".into() };
     assert_eq!(HealthClient::new(channel).check(check).await.unwrap().into_inner().status, 1);
 }
+
+#[tokio::test]
+async fn the_test_service_describes_itself_and_its_imports() {
+    use proxyless_testkit::reflection::{
+        MessageRequest, MessageResponse, ReflectionRequest, ReflectionResponse, V1, V1_ALPHA,
+    };
+    let (backend, _) = start_backend().await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", backend.address())).unwrap();
+    for path in [V1, V1_ALPHA] {
+        let questions = [
+            MessageRequest::ListServices(String::new()),
+            MessageRequest::FileContainingSymbol("grpc.testing.TestService".into()),
+            MessageRequest::FileByFilename("messages.proto".into()),
+        ];
+        let requests =
+            questions.map(|one| ReflectionRequest { host: String::new(), message_request: Some(one) });
+        let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
+        grpc.ready().await.unwrap();
+        let codec = tonic_prost::ProstCodec::<ReflectionRequest, ReflectionResponse>::default();
+        let path = http::uri::PathAndQuery::from_static(path);
+        let responses =
+            grpc.streaming(Request::new(tokio_stream::iter(requests)), path, codec).await.unwrap();
+        let answers: Vec<_> =
+            responses.into_inner().map(|answer| answer.unwrap().message_response.unwrap()).collect().await;
+        let [MessageResponse::Services(services), files @ ..] = &answers[..] else { panic!("{answers:?}") };
+        let names: Vec<&str> = services.service.iter().map(|service| service.name.as_str()).collect();
+        assert_eq!(names, ["grpc.testing.TestService"]);
+        assert!(
+            files.len() == 2 && files.iter().all(|one| matches!(one, MessageResponse::FileDescriptors(_)))
+        );
+    }
+}

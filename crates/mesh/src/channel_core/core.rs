@@ -200,6 +200,15 @@ impl ChannelCore {
         tree
     }
 
+    /// The configuration in use, if there is one.
+    #[must_use]
+    pub fn config(&self) -> Option<&Arc<XdsConfig>> {
+        match &self.config {
+            Config::Good { xds, .. } => Some(xds),
+            Config::None | Config::Bad(_) => None,
+        }
+    }
+
     /// The policies' decisions since the last call; only the latest if there are very many.
     pub fn take_events(&mut self) -> impl Iterator<Item = PolicyEvent> + use<> {
         self.tree.take_events()

@@ -118,6 +118,7 @@ fn assignment(name: &DnsName, addresses: Vec<SocketAddr>) -> ClusterLoadAssignme
         health: EndpointHealth::Unknown,
         hostname: Some(name.to_string().into()),
         hash_key: None,
+        proxy: None,
     };
     let locality =
         LocalityEndpoints { locality: Arc::new(Locality::default()), weight: 1, endpoints: vec![endpoint] };

@@ -15,8 +15,14 @@ fn plaintext() -> ClusterSecurity {
     SecurityRegistry::default().of_cluster(None)
 }
 
+/// The endpoints of an assignment without TLS settings and proxies.
+fn update(table: &mut EndpointTable, assignment: &ClusterLoadAssignment, grouping: Grouping) -> Endpoints {
+    let settings = ConnectionSettings { security: &plaintext(), http_connect: false };
+    table.update(assignment, &names(assignment.priorities.len()), grouping, settings)
+}
+
 fn build(table: &mut EndpointTable, assignment: &ClusterLoadAssignment) -> Endpoints {
-    table.update(assignment, &names(assignment.priorities.len()), Grouping::Localities, &plaintext())
+    update(table, assignment, Grouping::Localities)
 }
 
 #[test]
@@ -33,6 +39,22 @@ fn groups_by_priority_then_locality() {
     assert_eq!(a.locality.as_ref().map(|locality| locality.region.as_str()), Some("a"));
     assert_eq!(a.endpoints.list().len(), 2);
     assert_ne!(a.name, b.name);
+}
+
+#[test]
+fn a52_15_a_locality_in_two_priorities_has_a_weight_in_each() {
+    let mut table = EndpointTable::default();
+    for _ in 0..2 {
+        let priorities = vec![vec![locality("a", 3, [1])], vec![locality("a", 5, [2])]];
+        let built = build(&mut table, &assignment(priorities));
+        let weights: Vec<_> = built
+            .groups()
+            .iter()
+            .flat_map(|p| p.endpoints.groups())
+            .map(|locality| locality.weight)
+            .collect();
+        assert_eq!(weights, [3, 5]);
+    }
 }
 
 #[test]
@@ -76,7 +98,7 @@ fn an_equal_assignment_is_the_same_in_memory() {
 fn an_empty_priority_differs_from_a_flat_list() {
     let mut table = EndpointTable::default();
     let flat = assignment(vec![vec![locality("a", 1, [1])]]);
-    table.update(&flat, &names(1), Grouping::Flat, &plaintext());
+    update(&mut table, &flat, Grouping::Flat);
     let built = build(&mut table, &assignment(vec![vec![], vec![locality("b", 1, [2])]]));
     let mut found = Vec::new();
     built.flatten(&mut |endpoint| found.push(endpoint.addresses[0]));
@@ -103,7 +125,7 @@ fn a55_draining_endpoints_are_kept_with_their_health() {
     draining.endpoints[0].health = EndpointHealth::Draining;
     for grouping in [Grouping::Localities, Grouping::Flat] {
         let assignment = assignment(vec![vec![draining.clone()]]);
-        let built = EndpointTable::default().update(&assignment, &names(1), grouping, &plaintext());
+        let built = update(&mut EndpointTable::default(), &assignment, grouping);
         let mut health = Vec::new();
         built.flatten(&mut |endpoint| health.push(endpoint.health));
         assert_eq!(health, [EndpointHealth::Draining, EndpointHealth::Healthy]);
@@ -118,12 +140,8 @@ fn a113_02_flat_weights_are_shares_of_localities_times_shares_of_endpoints() {
     one.endpoints = vec![weighted(1, 2), weighted(2, 1)];
     let mut two = locality("2", 2, []);
     two.endpoints = vec![weighted(3, 3), weighted(4, 1)];
-    let built = EndpointTable::default().update(
-        &assignment(vec![vec![one, two]]),
-        &names(1),
-        Grouping::Flat,
-        &plaintext(),
-    );
+    let assignment = assignment(vec![vec![one, two]]);
+    let built = update(&mut EndpointTable::default(), &assignment, Grouping::Flat);
     let weights: Vec<_> = built.groups()[0].endpoints.list().iter().map(|endpoint| endpoint.weight).collect();
     let shares = [3.0 / 5.0 * 2.0 / 3.0, 3.0 / 5.0 / 3.0, 2.0 / 5.0 * 3.0 / 4.0, 2.0 / 5.0 / 4.0];
     for (weight, share) in weights.into_iter().zip(shares) {
@@ -138,14 +156,42 @@ fn a113_03_huge_weights_keep_their_proportion_and_none_is_zero() {
     huge.endpoints = vec![LbEndpoint { weight: u32::MAX, ..lb_endpoint(1) }];
     let mut small = locality("2", u32::MAX / 2, []);
     small.endpoints = vec![LbEndpoint { weight: u32::MAX, ..lb_endpoint(2) }, lb_endpoint(3)];
-    let built = EndpointTable::default().update(
-        &assignment(vec![vec![huge, small]]),
-        &names(1),
-        Grouping::Flat,
-        &plaintext(),
-    );
+    let assignment = assignment(vec![vec![huge, small]]);
+    let built = update(&mut EndpointTable::default(), &assignment, Grouping::Flat);
     let weights: Vec<_> =
         built.groups()[0].endpoints.list().iter().map(|endpoint| f64::from(endpoint.weight)).collect();
     assert!((weights[0] / weights[1] - 2.0).abs() < 1e-6, "{weights:?}");
     assert_eq!(weights[2], 1.0, "never 0");
+}
+
+#[test]
+fn a86_12_a86_13_proxies_count_if_the_cluster_enables_them() {
+    let proxy: Arc<SocketAddr> = Arc::new(([10, 0, 0, 9], 3128).into());
+    let with_proxy = |proxy| {
+        let mut locality = locality("a", 1, [1, 2]);
+        locality.endpoints[0].proxy = proxy;
+        assignment(vec![vec![locality]])
+    };
+    for grouping in [Grouping::Localities, Grouping::Flat] {
+        let (mut table, security) = (EndpointTable::default(), plaintext());
+        let mut endpoints = |assignment: &ClusterLoadAssignment, http_connect| {
+            let settings = ConnectionSettings { security: &security, http_connect };
+            let mut endpoints = Vec::new();
+            table
+                .update(assignment, &names(1), grouping, settings)
+                .flatten(&mut |endpoint| endpoints.push(Arc::clone(endpoint)));
+            endpoints
+        };
+        let assignment = with_proxy(Some(Arc::clone(&proxy)));
+        let disabled = endpoints(&assignment, false);
+        assert_eq!(disabled[0].proxy, None);
+        let enabled = endpoints(&assignment, true);
+        assert_eq!([&enabled[0].proxy, &enabled[1].proxy], [&Some(Arc::clone(&proxy)), &None]);
+        // Only the endpoint whose proxy changes is a new one.
+        let without = endpoints(&with_proxy(None), true);
+        assert_eq!(without[0].proxy, None);
+        for endpoints in [&enabled, &without] {
+            assert!(Arc::ptr_eq(&endpoints[1], &disabled[1]));
+        }
+    }
 }

@@ -25,6 +25,7 @@ pub(crate) fn lb_endpoint(n: u16) -> LbEndpoint {
         health: EndpointHealth::Healthy,
         hostname: None,
         hash_key: None,
+        proxy: None,
     }
 }
 
@@ -57,6 +58,7 @@ pub(crate) fn cluster(kind: ClusterKind) -> Cluster {
         outlier_detection: None,
         override_host_status: OverrideHostStatus::default(),
         tls: None,
+        http_connect: false,
     }
 }
 

@@ -11,6 +11,7 @@ use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::policies::weighted_round_robin::{UtilizationMetric, WeightedRoundRobinConfig};
 use proxyless_xds::resource::{LbPolicy, WeightedRoundRobin};
 
+use super::custom::OpaqueConfig;
 use super::wrr_locality::WrrLocalityConfig;
 use crate::endpoints::Grouping;
 
@@ -20,7 +21,9 @@ use crate::endpoints::Grouping;
 /// If there is no such policy here.
 pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigError> {
     Ok(match policy {
-        LbPolicy::WrrLocality(child) => Arc::new(WrrLocalityConfig { child: policy_config(child)? }),
+        LbPolicy::WrrLocality(child) => {
+            Arc::new(WrrLocalityConfig { child: policy_config(child)?, grouping: grouping(child) })
+        }
         LbPolicy::RoundRobin => Arc::new(RoundRobinConfig),
         LbPolicy::RingHash { min_ring_size, max_ring_size, request_hash_header } => {
             let request_hash_header = request_hash_header.as_ref().and_then(|name| name.parse().ok());
@@ -40,6 +43,7 @@ pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigE
         LbPolicy::PickFirst { shuffle_address_list } => {
             Arc::new(PickFirstConfig { shuffle_address_list: *shuffle_address_list, ..Default::default() })
         }
+        LbPolicy::Custom(custom) => OpaqueConfig::open(custom)?,
         other => {
             return Err(ConfigError { policy: "xds", reason: format!("policy {other:?} is not supported") });
         }
@@ -72,6 +76,10 @@ pub fn grouping(policy: &LbPolicy) -> Grouping {
     match policy {
         LbPolicy::WrrLocality(_) => Grouping::Localities,
         LbPolicy::RandomSubsetting { child, .. } => grouping(child),
+        // A policy of the application takes endpoints as its children do.
+        LbPolicy::Custom(custom) if custom.children.iter().map(grouping).any(Grouping::is_by_locality) => {
+            Grouping::Localities
+        }
         // A42: a policy that picks locality and endpoint in one step takes one list.
         _ => Grouping::Flat,
     }

@@ -15,6 +15,7 @@
 pub mod cds;
 pub mod cluster_impl;
 pub mod cluster_manager;
+pub mod custom;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod lb_policy;

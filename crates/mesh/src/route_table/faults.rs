@@ -1,5 +1,6 @@
 //! The faults of an RPC (gRFC A33): from the filters of its route and its headers to a delay and an abort.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,34 @@ pub(super) fn fault_filters(filters: &[HttpFilter], overrides: &[&FilterOverride
         config.has_faults().then(filter)
     });
     effective.collect()
+}
+
+impl fmt::Display for FaultFilter {
+    /// The faults that it may inject, with their fractions.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.name)?;
+        let percent = |fraction: Fraction| {
+            f64::from(fraction.numerator) * 100.0 / f64::from(fraction.denominator.max(1))
+        };
+        if let Some(delay) = self.config.delay {
+            let share = percent(delay.fraction);
+            match delay.duration {
+                DelaySource::Fixed(time) => write!(f, " delays {share} % of RPCs by {time:?}")?,
+                DelaySource::Header => write!(f, " delays up to {share} % of RPCs as {DELAY} says")?,
+            }
+        }
+        if let Some(abort) = self.config.abort {
+            let and = if self.config.delay.is_some() { ", and" } else { "" };
+            let share = percent(abort.fraction);
+            match abort.code {
+                AbortSource::Fixed(code) => write!(f, "{and} aborts {share} % of RPCs with {code}")?,
+                AbortSource::Header => {
+                    write!(f, "{and} aborts up to {share} % of RPCs as {ABORT_HTTP} or {ABORT_GRPC} says")?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl FaultFilter {

@@ -17,6 +17,16 @@ impl CompiledHeader {
         Self { source: HeaderSource::new(&matcher.name), matcher: matcher.clone() }
     }
 
+    /// The matcher.
+    pub(super) fn matcher(&self) -> &HeaderMatcher {
+        &self.matcher
+    }
+
+    /// The value that is matched.
+    pub(super) fn value<'a>(&self, headers: &'a HeaderMap) -> Option<Cow<'a, str>> {
+        self.source.value(headers)
+    }
+
     pub(super) fn matches(&self, headers: &HeaderMap) -> bool {
         self.matcher.matches(self.source.value(headers).as_deref())
     }

@@ -3,8 +3,10 @@
 //! Built once per configuration, then shared with the data path: selecting takes no lock and does not allocate, unless
 //! a request has several values of a header.
 
+mod active_faults;
 mod destinations;
 mod entry;
+mod explain;
 mod faults;
 mod hash;
 mod headers;
@@ -20,8 +22,10 @@ use proxyless_balancer::api::{Code, PickError};
 use proxyless_sans_io::Rng;
 use proxyless_xds::resource::{CookieSession, HttpFilter, MILLION, PathMatcher, Route, VirtualHost};
 
+pub use self::active_faults::ActiveFaults;
 use self::destinations::{Claims, Destination, Destinations, FilterSource};
 pub use self::entry::RouteEntry;
+pub use self::explain::RouteVerdict;
 pub use self::faults::{Fault, FaultFilter};
 pub use self::hash::ChannelHash;
 use self::headers::CompiledHeader;
@@ -127,8 +131,26 @@ impl RouteTable {
         headers: &HeaderMap,
         rng: &mut Rng,
     ) -> Result<Selection<'_>, RouteError> {
+        self.find(path, headers, rng, |_, _| {})
+    }
+
+    /// As [`Self::select`]; `passed` is told each route that does not match, and the reason.
+    fn find(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        rng: &mut Rng,
+        mut passed: impl FnMut(&CompiledRoute, Mismatch<'_>),
+    ) -> Result<Selection<'_>, RouteError> {
         // A28: the first match wins.
-        match self.routes.iter().find(|route| route.matches(path, headers, rng)).map(|route| &route.action) {
+        let found = self.routes.iter().find(|route| match route.mismatch(path, headers, rng) {
+            None => true,
+            Some(why) => {
+                passed(route, why);
+                false
+            }
+        });
+        match found.map(|route| &route.action) {
             Some(Action::Forward { route, destinations }) => {
                 let Destination { cluster, session, faults } = destinations.choose(rng);
                 Ok(Selection { cluster, route, session: session.as_ref(), faults, destinations })
@@ -153,6 +175,16 @@ struct CompiledRoute {
     /// The fraction of RPCs that match, in millionths; `None`: all.
     fraction: Option<u32>,
     action: Action,
+}
+
+/// The reason why a route does not match an RPC.
+#[derive(Clone, Copy)]
+enum Mismatch<'a> {
+    Path,
+    /// The first header that does not match.
+    Header(&'a CompiledHeader),
+    /// The draw; the fraction is in millionths.
+    Fraction(u32),
 }
 
 #[derive(Debug)]
@@ -181,9 +213,20 @@ impl CompiledRoute {
         }
     }
 
-    fn matches(&self, path: &str, headers: &HeaderMap, rng: &mut Rng) -> bool {
-        self.path.matches(path)
-            && self.headers.iter().all(|header| header.matches(headers))
-            && self.fraction.is_none_or(|share| rng.below(u64::from(MILLION)) < u64::from(share))
+    /// The reason why the route does not match an RPC; `None` if it does.
+    #[inline]
+    fn mismatch(&self, path: &str, headers: &HeaderMap, rng: &mut Rng) -> Option<Mismatch<'_>> {
+        if !self.path.matches(path) {
+            return Some(Mismatch::Path);
+        }
+        if let Some(header) = self.headers.iter().find(|header| !header.matches(headers)) {
+            return Some(Mismatch::Header(header));
+        }
+        match self.fraction {
+            Some(share) if rng.below(u64::from(MILLION)) >= u64::from(share) => {
+                Some(Mismatch::Fraction(share))
+            }
+            _ => None,
+        }
     }
 }

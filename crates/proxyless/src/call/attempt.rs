@@ -2,14 +2,16 @@
 //!
 //! Each step ends the attempt with an [`AttemptOutcome`] or hands on to the next.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Scheme;
 use http::{HeaderMap, Request, Response};
 use http_body::Body as _;
-use proxyless_balancer::api::{ActualHost, CallTicket, Code, Pick};
+use proxyless_balancer::api::{ActualHost, CallTicket, Code, Pick, WaitingCall};
 use proxyless_transport::{Body, ReservedStream, SendError, grpc};
 use tonic::Status;
 
@@ -25,6 +27,7 @@ use super::settings::CallSettings;
 use super::transparent::Transparent;
 use super::waiting::Waiting;
 use super::{orca, request as requests, status};
+use crate::drive::connection::DataConnection;
 
 /// The end of an attempt.
 #[allow(clippy::large_enum_variant, reason = "a box would be an allocation per RPC")]
@@ -70,6 +73,20 @@ struct Sent {
     actual: Option<ActualHost>,
 }
 
+/// Waits for a stream of the connection; meanwhile the call counts as waiting.
+async fn reserve(connection: &DataConnection, pick: &Pick) -> Result<ReservedStream<RequestBody>, String> {
+    let mut reserved = pin!(connection.reserve());
+    let mut waiting = None;
+    poll_fn(|cx| {
+        let polled = reserved.as_mut().poll(cx);
+        if polled.is_pending() {
+            waiting.get_or_insert_with(|| WaitingCall::start(&pick.target));
+        }
+        polled
+    })
+    .await
+}
+
 impl Call<'_> {
     /// Makes one attempt.
     pub(super) async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> AttemptOutcome {
@@ -79,7 +96,8 @@ impl Call<'_> {
         };
         let request = self.request(body, &pick, &attempts.retries);
         // From here on the call is tracked.
-        let sent = Sent { ticket: CallTicket::start(pick), actual };
+        let calls = stream.tag().and_then(|tag| Arc::clone(tag).downcast().ok());
+        let sent = Sent { ticket: CallTicket::start(pick).on_connection(calls), actual };
         let answered = self.deadline.bound(pin!(stream.send(request)), &self.shared.calls.runtime).await;
         let mut response = match answered {
             Some(Ok(response)) => response,
@@ -125,8 +143,8 @@ impl Call<'_> {
         };
         (self.peer, self.pick_error) = (Some(pick.target.address), None);
         let waiting = Waiting::Stream { cluster: &attempts.routed.cluster };
-        let reserved =
-            self.until(pin!(connection.reserve()), waiting).await.map_err(AttemptOutcome::Failed)?;
+        let reserved = reserve(&connection, &pick);
+        let reserved = self.until(pin!(reserved), waiting).await.map_err(AttemptOutcome::Failed)?;
         let Ok(stream) = reserved else {
             return Err(AttemptOutcome::RetryTransparently(attempts.transparent.unsent(&mut self.rng)));
         };

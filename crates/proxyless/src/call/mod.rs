@@ -28,6 +28,7 @@ pub(crate) use orca::backend_metrics;
 #[cfg(feature = "fuzzing")]
 pub(crate) use orca::read as read_orca;
 pub use peer::PeerAddress;
+pub(crate) use pick::attributes;
 pub(crate) use replay::RequestBody;
 pub use response::XdsBody;
 pub(crate) use rpc::call;

@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ActualHost, CallAttributes, HostWait, Pick, PickArgs, PickResult};
+use http::HeaderMap;
+use proxyless_balancer::api::{
+    ActualHost, CallAttributes, HostWait, LiveConnection, Pick, PickArgs, PickPurpose, PickResult,
+};
 use proxyless_mesh::cluster_claim::ClusterClaim;
-use proxyless_mesh::route_table::{Fault, RouteTable};
+use proxyless_mesh::route_table::{ChannelHash, Fault, RouteTable, Selection};
+use proxyless_sans_io::Rng;
+use proxyless_transport::panics::contain;
 use proxyless_xds::resource::RetryPolicy;
 use tonic::Status;
 
@@ -46,6 +51,23 @@ pub(super) enum Picked {
     Dropped(Status),
 }
 
+/// The attributes of an RPC to one of the clusters of its route, without its session.
+pub(crate) fn attributes(
+    selection: &Selection<'_>,
+    cluster: &ClusterClaim,
+    headers: &HeaderMap,
+    channel: ChannelHash,
+    rng: &mut Rng,
+) -> CallAttributes {
+    CallAttributes {
+        cluster: cluster.id(),
+        hash: selection.route.hash(headers, channel, rng),
+        auto_host_rewrite: selection.route.auto_host_rewrite,
+        override_host: None,
+        purpose: PickPurpose::Call,
+    }
+}
+
 impl Call<'_> {
     fn waits_for_ready(&self) -> bool {
         self.head.extensions.get::<WaitForReady>().is_some()
@@ -73,12 +95,7 @@ impl Call<'_> {
         let session = Session::begin(&selection, self.head.uri.path(), headers);
         // A60: a session may select a cluster of the route other than the one chosen by weight.
         let cluster = session.as_ref().map_or(selection.cluster, Session::cluster);
-        let attributes = CallAttributes {
-            cluster: cluster.id(),
-            hash: selection.route.hash(headers, self.shared.hash, &mut self.rng),
-            auto_host_rewrite: selection.route.auto_host_rewrite,
-            override_host: None,
-        };
+        let attributes = attributes(&selection, cluster, headers, self.shared.hash, &mut self.rng);
         let faults =
             selection.faults.iter().filter_map(|filter| filter.decide(headers, &mut self.rng)).collect();
         let cluster = Arc::clone(cluster);
@@ -118,16 +135,21 @@ impl Call<'_> {
             attributes: CallAttributes { override_host, ..routed.attributes.clone() },
             rng: &mut self.rng,
         };
-        let result = data.picker.pick(&mut args);
+        // A policy of the application may have made the picker: its panic fails this RPC, not the caller's task.
+        let result = match contain(|| data.picker.pick(&mut args)) {
+            Ok(result) => result,
+            Err(panicked) => {
+                let message = format!("the picker of a load balancing policy panicked: {panicked}");
+                return Some(Picked::Dropped(Status::internal(message)));
+            }
+        };
         let mut override_host = args.attributes.override_host;
         *waiting = override_host.as_mut().and_then(|session| session.waiting.take());
         match result {
             PickResult::Complete(pick) => {
                 // The connection is lost but still in this generation's picker: the driver empties the slot and then
                 // supersedes this generation, which was loaded before the slot, so the wait ends.
-                let connection =
-                    pick.target.slot.load().and_then(|any| any.downcast::<DataConnection>().ok());
-                let connection = connection.filter(|connection| connection.is_open())?;
+                let connection = pick.target.slot.read(choose)?;
                 let actual = override_host.and_then(|session| session.actual);
                 Some(Picked::Connection { connection, pick, actual })
             }
@@ -140,4 +162,22 @@ impl Call<'_> {
             PickResult::Drop(error) => Some(Picked::Dropped(status::of_pick(&error))),
         }
     }
+}
+
+/// The open connection of a subchannel whose stream an RPC should take, or wait for. A105-20: the oldest one with a free
+/// stream; if there is none, any will do, since they have one queue.
+fn choose(oldest: &LiveConnection, newer: &[LiveConnection]) -> Option<Arc<DataConnection>> {
+    let is_open = |live: &DataConnection| live.is_open();
+    // Usually there is one.
+    let chosen = if newer.is_empty() {
+        oldest
+    } else {
+        let all = || [oldest].into_iter().chain(newer);
+        let is = |live: &LiveConnection, suits: fn(&DataConnection) -> bool| {
+            live.downcast_ref::<DataConnection>().is_some_and(|live| is_open(live) && suits(live))
+        };
+        let free = all().find(|live| is(live, DataConnection::has_room));
+        free.or_else(|| all().find(|live| is(live, |_| true)))?
+    };
+    Arc::clone(chosen).downcast().ok().filter(|live| is_open(live))
 }

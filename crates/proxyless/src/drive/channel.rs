@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{CallCounts, ConnectivityState, Wake};
-use proxyless_balancer::tree::{ConnectionEvent, TreeEffect};
+use proxyless_balancer::tree::{ConnectionCalls, ConnectionEvent, TreeEffect};
 use proxyless_mesh::channel_core::{Activity, ChannelCore, ChannelEffect, ChannelInput};
 use proxyless_transport::panics::contain;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
-use super::connection::{ConnectionUpdate, Connections};
+use super::connection::{ConnectSettings, ConnectionUpdate, Connections, Destination};
 use super::describe::Ids;
 use super::dns::Lookups;
 use super::panics;
@@ -19,7 +19,7 @@ use super::subscription::{Joined, Subscription, Watched};
 use super::supervisor::{History, Parts, Use};
 use super::xds::XdsEvent;
 use crate::clock;
-use crate::inspect::ChannelView;
+use crate::inspect::{ChannelView, ExplainRequest, Explanation};
 use crate::pending::MissingResource;
 use crate::state::ChannelState;
 use crate::targets;
@@ -29,6 +29,7 @@ pub(crate) enum Command {
     ExitIdle,
     ResetBackoff,
     Describe { answer: oneshot::Sender<ChannelView> },
+    Explain { request: ExplainRequest, answer: oneshot::Sender<Explanation> },
 }
 
 /// Requests a description from a channel's driver. There is none if the driver ends first.
@@ -38,6 +39,16 @@ pub(crate) fn describe(
     let (answer, description) = oneshot::channel();
     let asked = commands.send(Command::Describe { answer }).is_ok();
     async move { if asked { description.await.ok() } else { None } }
+}
+
+/// Requests the explanation of a call from a channel's driver. There is none if the driver ends first.
+pub(crate) fn explain(
+    commands: &UnboundedSender<Command>,
+    request: ExplainRequest,
+) -> impl Future<Output = Option<Explanation>> + use<> {
+    let (answer, explanation) = oneshot::channel();
+    let asked = commands.send(Command::Explain { request, answer }).is_ok();
+    async move { if asked { explanation.await.ok() } else { None } }
 }
 
 /// Wakes the driver from the data path: a picker raised a signal, or a cluster's last RPC ended.
@@ -87,7 +98,8 @@ impl ChannelDriver {
                 command = commands.recv() => match command {
                     Some(Command::ExitIdle) => self.handle(ChannelInput::ExitIdle),
                     Some(Command::ResetBackoff) => self.handle(ChannelInput::ResetBackoff),
-                    Some(Command::Describe { answer }) => self.answer_description(answer),
+                    Some(Command::Describe { answer }) => self.answer(answer, Self::describe),
+                    Some(Command::Explain { request, answer }) => self.answer(answer, |it| it.explain(&request)),
                     None => break,
                 },
             }
@@ -152,9 +164,9 @@ impl ChannelDriver {
         }
     }
 
-    fn answer_description(&mut self, answer: oneshot::Sender<ChannelView>) {
+    fn answer<T>(&mut self, answer: oneshot::Sender<T>, describe: impl FnOnce(&mut Self) -> T) {
         // Inspection must not disturb the channel, even if it panics.
-        match contain(|| self.describe()) {
+        match contain(|| describe(self)) {
             // The requester may have gone.
             Ok(description) => drop(answer.send(description)),
             Err(panicked) => panics::log(&format_args!("description of {}", self.parts.target), &panicked),
@@ -240,11 +252,33 @@ impl ChannelDriver {
 
     fn apply_to_connection(&mut self, effect: TreeEffect) {
         match effect {
-            TreeEffect::Connect { subchannel, attempt, address, security, timeout, keepalive_interval } => {
+            TreeEffect::Connect {
+                subchannel,
+                attempt,
+                address,
+                security,
+                proxy,
+                timeout,
+                keepalive_interval,
+                demand,
+                calls,
+            } => {
                 self.parts.published.connecting.began((subchannel, attempt), address);
                 self.history.trace.connecting(subchannel, address);
-                let security = security.as_deref();
-                self.connections.connect(subchannel, attempt, address, security, timeout, keepalive_interval);
+                if let Some(demand) = demand {
+                    self.connections.report_demand(subchannel, demand);
+                }
+                let settings = ConnectSettings {
+                    timeout,
+                    keepalive_interval,
+                    calls: calls.map(|ConnectionCalls(calls)| calls),
+                };
+                let (security, proxy) = (security.as_deref(), proxy.as_deref().copied());
+                let to = Destination { address, security, proxy };
+                self.connections.connect(subchannel, attempt, to, settings);
+            }
+            TreeEffect::ReportDemand { subchannel, demand } => {
+                self.connections.report_demand(subchannel, demand);
             }
             TreeEffect::CancelConnect { subchannel, attempt } => {
                 self.parts.published.connecting.ended(&(subchannel, attempt));

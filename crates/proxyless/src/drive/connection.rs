@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
-use proxyless_balancer::api::Security;
-use proxyless_balancer::tree::{AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId};
+use proxyless_balancer::api::{CallCounter, Security};
+use proxyless_balancer::tree::{
+    AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, StreamDemand, SubchannelId,
+};
 use proxyless_tls::TlsInfo;
 use proxyless_transport::panics::catch;
-use proxyless_transport::{Address, ConnectOptions, Connection, Lost};
+use proxyless_transport::{Address, ConnectOptions, Connection, Lost, StreamQueue};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tracing::debug;
@@ -76,13 +78,32 @@ impl Drop for Updates {
     }
 }
 
+/// Where a connection leads, and how.
+pub(crate) struct Destination<'a> {
+    pub(crate) address: SocketAddr,
+    /// The TLS settings of the endpoint, if it has any.
+    pub(crate) security: Option<&'a Security>,
+    /// The proxy to connect through, if any.
+    pub(crate) proxy: Option<SocketAddr>,
+}
+
 /// The connections of one channel, by the core's ids.
 pub(crate) struct Connections {
     security: ConnectionSecurity,
     options: ConnectOptions,
     updates: UnboundedSender<ConnectionUpdate>,
     tasks: BTreeMap<(SubchannelId, AttemptId), ConnectionTask>,
+    /// The queues of calls that wait for a stream, of the subchannels with connections or attempts.
+    queues: BTreeMap<SubchannelId, StreamQueue>,
     descriptors: Arc<Descriptors>,
+}
+
+/// The settings of one attempt.
+pub(crate) struct ConnectSettings {
+    pub(crate) timeout: Duration,
+    pub(crate) keepalive_interval: Option<Duration>,
+    /// The counter of the calls of this connection, if the subchannel has others.
+    pub(crate) calls: Option<Arc<CallCounter>>,
 }
 
 /// An attempt and then its connection. Dropping it cancels the attempt, or closes the connection gracefully.
@@ -121,22 +142,29 @@ impl Connections {
         options: ConnectOptions,
         updates: UnboundedSender<ConnectionUpdate>,
     ) -> Self {
-        Self { security, options, updates, tasks: BTreeMap::new(), descriptors: Arc::default() }
+        let (tasks, queues) = (BTreeMap::new(), BTreeMap::new());
+        Self { security, options, updates, tasks, queues, descriptors: Arc::default() }
     }
 
     pub(crate) fn connect(
         &mut self,
         subchannel: SubchannelId,
         attempt: AttemptId,
-        address: SocketAddr,
-        security: Option<&Security>,
-        timeout: Duration,
-        keepalive_interval: Option<Duration>,
+        to: Destination<'_>,
+        settings: ConnectSettings,
     ) {
+        let Destination { address, security, proxy } = to;
         let mut updates =
             Updates { driver: self.updates.clone(), subchannel, attempt, address, ended: false };
-        let (connector, descriptors) = (self.security.connector(security), Arc::clone(&self.descriptors));
-        let options = ConnectOptions { connect_timeout: timeout, keepalive_interval, ..self.options.clone() };
+        let (connector, descriptors) =
+            (self.security.connector(security, proxy), Arc::clone(&self.descriptors));
+        let options = ConnectOptions {
+            connect_timeout: settings.timeout,
+            keepalive_interval: settings.keepalive_interval,
+            queue: Some(self.queues.entry(subchannel).or_default().clone()),
+            tag: settings.calls.map(|calls| calls as _),
+            ..self.options.clone()
+        };
         let scheme = if security.is_some() { Scheme::HTTPS } else { self.security.fallback_scheme() };
         let task = tokio::spawn(async move {
             let address = Address::Tcp(address);
@@ -160,7 +188,7 @@ impl Connections {
             };
             let tls = connector.info().map(Arc::new);
             drop(connector);
-            debug!(target: targets::SUBCHANNEL, %address, "connected");
+            debug!(target: targets::SUBCHANNEL, %address, ?proxy, "connected");
             updates.send(Kind::Ready(Arc::clone(&live), tls));
             let lost = live.left_open().await;
             debug!(target: targets::SUBCHANNEL, %address, ?lost, "connection lost");
@@ -178,9 +206,24 @@ impl Connections {
         self.tasks.insert((subchannel, attempt), task);
     }
 
+    /// Reports the calls that wait for a stream of a subchannel's connections.
+    pub(crate) fn report_demand(&mut self, subchannel: SubchannelId, demand: Arc<StreamDemand>) {
+        let queue = self.queues.entry(subchannel).or_default();
+        queue.observe(move |count| demand.set_queued(count));
+    }
+
     /// Cancels the attempt, or starts no new calls on its connection; those in flight finish.
     pub(crate) fn close(&mut self, subchannel: SubchannelId, attempt: AttemptId) {
-        self.tasks.remove(&(subchannel, attempt));
+        self.remove(subchannel, attempt);
+    }
+
+    fn remove(&mut self, subchannel: SubchannelId, attempt: AttemptId) -> Option<ConnectionTask> {
+        let task = self.tasks.remove(&(subchannel, attempt));
+        let range = (subchannel, AttemptId(0))..=(subchannel, AttemptId(u64::MAX));
+        if self.tasks.range(range).next().is_none() {
+            self.queues.remove(&subchannel);
+        }
+        task
     }
 
     /// Opens a stream of load reports on a connection, instead of the one that it has.
@@ -229,6 +272,11 @@ impl Connections {
         u64::try_from(live.streams()).ok()
     }
 
+    /// The MAX_CONCURRENT_STREAMS of a live connection's server, if it has set one.
+    pub(crate) fn max_concurrent_streams(&self, subchannel: SubchannelId, attempt: AttemptId) -> Option<u32> {
+        self.tasks.get(&(subchannel, attempt))?.connection.as_ref()?.max_concurrent_streams()
+    }
+
     /// TLS of a live connection, if it has TLS.
     pub(crate) fn tls(&self, subchannel: SubchannelId, attempt: AttemptId) -> Option<&TlsInfo> {
         self.tasks.get(&(subchannel, attempt))?.tls.as_deref()
@@ -249,7 +297,7 @@ impl Connections {
             }
             Kind::Ended(event) => {
                 // It ended by itself: its last calls may still be running.
-                self.tasks.remove(&key)?.connection = None;
+                self.remove(subchannel, attempt)?.connection = None;
                 event
             }
             Kind::Load(stream, event) => ConnectionEvent::Load(stream, event),
@@ -316,7 +364,9 @@ mod tests {
         keepalive_interval: Option<Duration>,
     ) -> DuplexStream {
         let (address, timeout) = ("192.0.2.1:80".parse().unwrap(), Duration::from_secs(20));
-        connections.connect(SubchannelId(1), AttemptId(1), address, None, timeout, keepalive_interval);
+        let to = Destination { address, security: None, proxy: None };
+        let settings = ConnectSettings { timeout, keepalive_interval, calls: None };
+        connections.connect(SubchannelId(1), AttemptId(1), to, settings);
         let mut server = servers.recv().await.unwrap();
         server.write_all(&SETTINGS).await.unwrap();
         server

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use proxyless_balancer::tree::{AttemptId, SubchannelId, SubchannelNode};
+use proxyless_balancer::tree::{AttemptId, ConnectionNode, SubchannelId, SubchannelNode};
 use proxyless_mesh::channel_core::TreeView;
 
 use super::channel::ChannelDriver;
@@ -22,9 +22,11 @@ pub(super) struct Ids {
 
 impl Ids {
     fn forget(&mut self, live: &[SubchannelNode]) {
-        let attempts: BTreeMap<_, _> = live.iter().map(|node| (node.subchannel, node.attempt)).collect();
-        self.connections.retain(|subchannel, _| attempts.contains_key(subchannel));
-        self.sockets.retain(|(subchannel, attempt), _| attempts.get(subchannel) == Some(&Some(*attempt)));
+        let nodes: BTreeMap<_, _> = live.iter().map(|node| (node.subchannel, &node.connections)).collect();
+        self.connections.retain(|subchannel, _| nodes.contains_key(subchannel));
+        self.sockets.retain(|(subchannel, attempt), _| {
+            nodes.get(subchannel).is_some_and(|live| live.iter().any(|node| node.attempt == *attempt))
+        });
     }
 
     fn connection(&mut self, subchannel: SubchannelId) -> u64 {
@@ -46,16 +48,18 @@ impl ChannelDriver {
         let mut by_key = BTreeMap::new();
         let mut connections = Vec::with_capacity(nodes.len());
         for node in nodes {
-            let key = (node.address, node.security);
+            let key = (node.address, node.security, node.proxy.as_deref().copied());
             let view = connection(&self.connections, node, ids, clock::wall_time(now));
-            by_key.insert(key, (view.id, view.socket.as_ref().and_then(|socket| socket.tls.clone())));
+            let tls = view.sockets.first().and_then(|socket| socket.tls.clone());
+            by_key.insert(key, (view.id, tls, view.sockets.len()));
             connections.push(view);
         }
         let mut tree = self.core.describe(now);
         if let Some(root) = &mut tree.root {
             root.walk_endpoints_mut(&mut |endpoint| {
-                let key = endpoint.connected.map(|address| (address, endpoint.security_id));
-                let Some((id, tls)) = key.and_then(|key| by_key.get(&key)) else { return };
+                let key = endpoint.connected.map(|address| (address, endpoint.security_id, endpoint.proxy));
+                let Some((id, tls, sockets)) = key.and_then(|key| by_key.get(&key)) else { return };
+                endpoint.connections = Some(*sockets).filter(|&sockets| sockets > 1);
                 endpoint.subchannel = Some(*id);
                 endpoint.security = tls.as_ref().map(|tls| tls.summary(clock::wall_time(now)));
             });
@@ -97,19 +101,25 @@ fn connection(
     ids: &mut Ids,
     now: SystemTime,
 ) -> SubchannelView {
-    let live =
-        node.attempt.and_then(|attempt| Some((attempt, connections.streams(node.subchannel, attempt)?)));
-    let in_flight = live.map_or(0, |(_, streams)| streams);
+    let subchannel = node.subchannel;
+    let socket = |&ConnectionNode { attempt, calls }: &ConnectionNode| {
+        Some(SocketView {
+            id: ids.socket(subchannel, attempt),
+            calls: CallsView::new(calls, connections.streams(subchannel, attempt)?),
+            max_concurrent_streams: connections.max_concurrent_streams(subchannel, attempt),
+            tls: connections.tls(subchannel, attempt).map(|info| TlsView::new(info, now)),
+        })
+    };
+    let sockets: Vec<_> = node.connections.iter().filter_map(socket).collect();
+    let in_flight = sockets.iter().map(|socket| socket.calls.in_flight()).sum();
     SubchannelView {
         id: ids.connection(node.subchannel),
         address: node.address,
+        proxy: node.proxy.as_deref().copied(),
         state: node.state,
         error: node.error,
         calls: CallsView::new(node.calls, in_flight),
-        socket: live.map(|(attempt, streams)| SocketView {
-            id: ids.socket(node.subchannel, attempt),
-            calls: CallsView::new(node.calls_since_ready, streams),
-            tls: connections.tls(node.subchannel, attempt).map(|info| TlsView::new(info, now)),
-        }),
+        sockets,
+        max_connections: node.max_connections,
     }
 }

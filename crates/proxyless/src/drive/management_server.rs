@@ -1,8 +1,9 @@
 //! The connection to a management server.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use http::{Request, Version};
 use proxyless_mesh::listing::listing;
 use proxyless_tls::{JwtTokenFile, TlsSettings};
@@ -29,7 +30,12 @@ const DNS_TIMEOUT: Duration = Duration::from_secs(20);
 /// minimal responses uses a fifth of that.
 const MAX_UNREAD_OVERHEAD: usize = 16 << 20;
 
-/// A management server, and the live connection to it if there is one. Clones share the connection.
+type ServerConnection = Connection<RequestStream>;
+
+/// A management server, and the live connection to it if there is one.
+///
+/// ADS and load reports share the connection, and each keeps it open until it [disconnects](Self::disconnect): between
+/// two streams, too. Clones are for the tasks of streams, which keep it open while they run.
 #[derive(Clone)]
 pub(crate) struct ManagementServer {
     target: Arc<ServerTarget>,
@@ -37,7 +43,10 @@ pub(crate) struct ManagementServer {
     connector: Arc<dyn Connector>,
     transport: Transport,
     credentials: Arc<[Box<dyn StreamCredentials>]>,
-    connection: Arc<Mutex<Option<Arc<Connection<RequestStream>>>>>,
+    /// The connection for new streams of all users.
+    shared: Arc<Mutex<Weak<ServerConnection>>>,
+    /// The connection that this user keeps open.
+    held: Arc<ArcSwapOption<ServerConnection>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,25 +88,41 @@ impl ManagementServer {
             connector,
             transport,
             credentials: stream_credentials(server),
-            connection: Arc::default(),
+            shared: Arc::default(),
+            held: Arc::default(),
         }
+    }
+
+    /// The same server for another user of its connection.
+    pub(crate) fn for_other_streams(&self) -> Self {
+        Self { held: Arc::default(), ..self.clone() }
+    }
+
+    /// This user does not need the connection any more: it is closed unless another one holds it.
+    pub(crate) fn disconnect(&mut self) {
+        // The task of a stream that was just closed may still connect: it holds that connection in the old place.
+        self.held = Arc::default();
     }
 
     /// The live connection, or a new one.
     ///
     /// # Errors
     /// The connection errors of all addresses.
-    pub(crate) async fn connect(&self) -> Result<Arc<Connection<RequestStream>>, String> {
-        let mut current = self.connection.lock().await;
-        if let Some(connection) = current.as_ref().filter(|connection| connection.is_open()) {
-            return Ok(Arc::clone(connection));
+    pub(crate) async fn connect(&self) -> Result<Arc<ServerConnection>, String> {
+        let mut current = self.shared.lock().await;
+        if let Some(connection) = current.upgrade().filter(|connection| connection.is_open()) {
+            self.held.store(Some(Arc::clone(&connection)));
+            return Ok(connection);
         }
-        *current = None;
+        self.held.store(None);
         // A61: the server's addresses race, like those of an endpoint.
         match connect_any(&self.connector, self.addresses().await?, &self.options).await {
             Ok((address, connection)) => {
                 debug!(target: targets::XDS_CLIENT, server = %self.target, %address, "connected");
-                Ok(Arc::clone(current.insert(Arc::new(connection))))
+                let connection = Arc::new(connection);
+                *current = Arc::downgrade(&connection);
+                self.held.store(Some(Arc::clone(&connection)));
+                Ok(connection)
             }
             Err(failures) => {
                 let mut failures: Vec<_> = failures.iter().map(ToString::to_string).collect();
@@ -110,8 +135,11 @@ impl ManagementServer {
     }
 
     /// Makes the next stream open a new connection. Streams of this one keep it alive.
-    pub(crate) async fn forget(&self, full: &Arc<Connection<RequestStream>>) {
-        self.connection.lock().await.take_if(|current| Arc::ptr_eq(current, full));
+    pub(crate) async fn forget(&self, full: &Arc<ServerConnection>) {
+        let mut current = self.shared.lock().await;
+        if std::ptr::eq(current.as_ptr(), Arc::as_ptr(full)) {
+            *current = Weak::new();
+        }
     }
 
     /// A gRPC request to the server.

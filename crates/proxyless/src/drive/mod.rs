@@ -6,6 +6,7 @@ pub(crate) mod connection;
 mod describe;
 mod descriptors;
 pub(crate) mod dns;
+mod explain;
 #[cfg(feature = "google-default")]
 mod google_default;
 mod load_reports;

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::uri::Scheme;
 use proxyless_balancer::api::Security;
 use proxyless_mesh::security::EndpointTls;
 use proxyless_tls::{ClientTls, SecureConnector, TlsInfo, TlsSettings};
-use proxyless_transport::{Address, ConnectError, Connecting, Connector};
+use proxyless_transport::{Address, ConnectError, Connecting, Connector, Tunnel};
 
 use crate::credentials::{Fallback, XdsCredentials};
 
@@ -27,7 +28,13 @@ pub(crate) struct ConnectionSecurity {
 }
 
 /// The connector of one attempt.
-pub(super) enum AttemptConnector {
+pub(super) struct AttemptConnector {
+    kind: Kind,
+    /// The tunnel below TLS, if the attempt goes through a proxy.
+    tunnel: Option<Arc<Tunnel>>,
+}
+
+enum Kind {
     Plaintext(Arc<dyn Connector>),
     Tls { connector: Box<SecureConnector>, identity: bool },
     Refused(Refused),
@@ -42,8 +49,23 @@ impl ConnectionSecurity {
         }
     }
 
-    /// The connector for an endpoint with this security. A29-02: the fallback is for endpoints without any.
-    pub(super) fn connector(&self, security: Option<&Security>) -> AttemptConnector {
+    /// The connector for an endpoint with this security, through this proxy.
+    pub(super) fn connector(
+        &self,
+        security: Option<&Security>,
+        proxy: Option<SocketAddr>,
+    ) -> AttemptConnector {
+        // A86-06, A86-13: TLS, if any, is between client and endpoint, inside the tunnel.
+        let tunnel = proxy.map(|proxy| Arc::new(Tunnel::new(Arc::clone(&self.connector), proxy)));
+        let below = match &tunnel {
+            Some(tunnel) => Arc::clone(tunnel) as Arc<dyn Connector>,
+            None => Arc::clone(&self.connector),
+        };
+        AttemptConnector { kind: self.secured(security, below), tunnel }
+    }
+
+    /// Secures a connector. A29-02: the fallback is for endpoints without security.
+    fn secured(&self, security: Option<&Security>, below: Arc<dyn Connector>) -> Kind {
         let (settings, hostname) = match (security, &self.credentials) {
             (Some(security), _) => match security.settings::<EndpointTls>() {
                 Some(EndpointTls { tls, hostname }) => {
@@ -51,17 +73,17 @@ impl ConnectionSecurity {
                 }
                 // A29-03: never weaker than requested.
                 None => {
-                    return AttemptConnector::refused("the security settings of the endpoint are unknown");
+                    return Kind::refused("the security settings of the endpoint are unknown");
                 }
             },
             (None, XdsCredentials::Plaintext | XdsCredentials::Xds(Fallback::Plaintext)) => {
-                return AttemptConnector::Plaintext(Arc::clone(&self.connector));
+                return Kind::Plaintext(below);
             }
             (None, XdsCredentials::Xds(Fallback::Tls(files))) => {
                 (TlsSettings::Server(files.clone()), Some(&*self.target_name))
             }
             (None, XdsCredentials::Xds(Fallback::None)) => {
-                return AttemptConnector::refused(
+                return Kind::refused(
                     "its cluster has no TLS settings, and the channel's credentials have no fallback",
                 );
             }
@@ -72,10 +94,10 @@ impl ConnectionSecurity {
                     TlsSettings::Upstream(tls) => tls.identity.is_some(),
                     TlsSettings::Server(files) => files.identity.is_some(),
                 };
-                let connector = Box::new(secure(&self.connector, tls, settings, hostname));
-                AttemptConnector::Tls { connector, identity }
+                let connector = Box::new(secure(&below, tls, settings, hostname));
+                Kind::Tls { connector, identity }
             }
-            Err(why) => AttemptConnector::refused(why),
+            Err(why) => Kind::refused(why),
         }
     }
 }
@@ -91,33 +113,38 @@ pub(super) fn secure(
     SecureConnector::new(Arc::clone(connector), Arc::clone(tls), settings, server_name)
 }
 
-impl AttemptConnector {
+impl Kind {
     fn refused(why: &str) -> Self {
         Self::Refused(Refused(why.into()))
     }
+}
 
+impl AttemptConnector {
     pub(super) fn connector(&self) -> &dyn Connector {
-        match self {
-            Self::Plaintext(connector) => &**connector,
-            Self::Tls { connector, .. } => &**connector,
-            Self::Refused(refused) => refused,
+        match &self.kind {
+            Kind::Plaintext(connector) => &**connector,
+            Kind::Tls { connector, .. } => &**connector,
+            Kind::Refused(refused) => refused,
         }
     }
 
     /// TLS of the connection, if it has TLS.
     pub(super) fn info(&self) -> Option<TlsInfo> {
-        match self {
-            Self::Tls { connector, .. } => connector.info(),
-            Self::Plaintext(_) | Self::Refused(_) => None,
+        match &self.kind {
+            Kind::Tls { connector, .. } => connector.info(),
+            Kind::Plaintext(_) | Kind::Refused(_) => None,
         }
     }
 
     /// The reason of a failed attempt.
     pub(super) fn reason(&self, error: &ConnectError) -> String {
-        let reason = error.reason();
-        match self {
+        let reason = match (&self.tunnel, &self.kind) {
+            (Some(tunnel), Kind::Plaintext(_) | Kind::Tls { .. }) => tunnel.reason(error),
+            _ => error.reason(),
+        };
+        match &self.kind {
             // A29-13, TLS 1.3: a server refuses a client after the handshake of the client has ended.
-            Self::Tls { connector, identity: false }
+            Kind::Tls { connector, identity: false }
                 if connector.info().is_some() && !matches!(error, ConnectError::Io { .. }) =>
             {
                 format!(

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use proxyless_balancer::api::{CallCounts, ConnectivityState, PickError};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, TreeView};
+use proxyless_mesh::route_table::ChannelHash;
 use proxyless_sans_io::Time;
 use proxyless_transport::ConnectOptions;
 use proxyless_transport::dns::Resolve;
@@ -26,7 +27,8 @@ use super::restarts::Restarts;
 use super::security::ConnectionSecurity;
 use super::subscription::Subscription;
 use super::trace::Trace;
-use super::{describe, panics};
+use super::{describe, explain, panics};
+use crate::call::PolicyRetries;
 use crate::client_pool::ClientSource;
 use crate::clock;
 use crate::inspect::ChannelView;
@@ -42,6 +44,10 @@ pub(crate) struct Parts {
     pub(crate) security: ConnectionSecurity,
     pub(crate) options: ConnectOptions,
     pub(crate) resolver: Arc<dyn Resolve>,
+    /// The hash of the channel, as RPCs use it.
+    pub(crate) hash: ChannelHash,
+    /// Whether RPCs use the retry policies of routes.
+    pub(crate) policy_retries: PolicyRetries,
 }
 
 /// The facts of a channel, for inspection, that outlive its drivers.
@@ -84,7 +90,7 @@ struct Supervisor {
 /// inspection.
 pub(crate) fn spawn(parts: Parts, runtime: &Handle) -> UnboundedSender<Command> {
     let (commands, inbox) = unbounded_channel();
-    parts.clients.pool.list(&commands);
+    parts.clients.pool.list(parts.id, &commands);
     let supervisor =
         Supervisor { parts: Arc::new(parts), history: History::default(), restarts: Restarts::default() };
     runtime.spawn(supervisor.run(inbox));
@@ -155,6 +161,9 @@ impl Supervisor {
                     Some(Command::ExitIdle) => *wanted = Use::InUse,
                     // The requester may have gone.
                     Some(Command::Describe { answer }) => drop(answer.send(self.describe(error))),
+                    Some(Command::Explain { request, answer }) => {
+                        drop(answer.send(explain::failing(&self.parts, &request, error)));
+                    }
                     // There are no connections.
                     Some(Command::ResetBackoff) => {}
                     None => return Handles::Gone,

@@ -206,7 +206,7 @@ impl Driver {
         let (streams, stream_events) = Streams::new(METHOD, limits.message_bytes);
         Self {
             core: XdsCore::new(config),
-            servers: servers.iter().map(|(_, server)| server.clone()).collect(),
+            servers: servers.iter().map(|(_, server)| server.for_other_streams()).collect(),
             streams,
             stream_events,
             load_reports: LoadReports::new(servers, &limits),
@@ -290,6 +290,11 @@ impl Driver {
                     }
                 }
                 Effect::CloseStream { stream } => self.streams.close(stream),
+                Effect::Disconnect { server: ServerId(index) } => {
+                    if let Some(server) = self.servers.get_mut(index) {
+                        server.disconnect();
+                    }
+                }
                 Effect::Send { stream, bytes } => self.streams.send(stream, bytes),
                 Effect::ReadNext { stream } => self.streams.read_next(stream),
                 Effect::Notify { watch, event, token } => self.notify(watch, event, token),

@@ -1,13 +1,13 @@
 //! Fault injection (gRFC A33): the number of active faults of the process, and the faults of a channel.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use proxyless_mesh::route_table::Fault;
+use proxyless_mesh::route_table::{ActiveFaults, Fault};
 
 use crate::inspect::FaultsView;
 
 /// A33-03: the limit is one of the whole process.
-static ACTIVE: AtomicU32 = AtomicU32::new(0);
+static ACTIVE: ActiveFaults = ActiveFaults::new();
 
 /// The faults injected into the RPCs of a channel. Only RPCs with a fault touch it.
 #[derive(Debug, Default)]
@@ -20,10 +20,10 @@ pub(crate) struct Faults {
 impl Faults {
     /// Makes a fault active, and counts it; `None` if too many are active.
     pub(crate) fn begin(&self, fault: &Fault) -> Option<ActiveFault<'_>> {
+        if !ACTIVE.begin(fault) {
+            return None;
+        }
         // Relaxed here and below: the counters order nothing else.
-        let limit = fault.max_active_faults.unwrap_or(u32::MAX);
-        let next = |active: u32| (active < limit).then_some(active + 1);
-        ACTIVE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         self.active.fetch_add(1, Ordering::Relaxed);
         self.delayed.fetch_add(fault.delay.is_some().into(), Ordering::Relaxed);
         Some(ActiveFault(self))
@@ -49,6 +49,6 @@ pub(crate) struct ActiveFault<'a>(&'a Faults);
 impl Drop for ActiveFault<'_> {
     fn drop(&mut self) {
         self.0.active.fetch_sub(1, Ordering::Relaxed);
-        ACTIVE.fetch_sub(1, Ordering::Relaxed);
+        ACTIVE.end();
     }
 }

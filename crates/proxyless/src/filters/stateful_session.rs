@@ -61,6 +61,16 @@ impl Session {
         &self.cluster
     }
 
+    /// The name of its cookie.
+    pub(crate) fn cookie_name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// The addresses in the cookie, in order.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
     /// The input for pickers, with the state of the attempt's previous pick.
     pub(crate) fn override_host(&self, now: Time, waiting: Option<HostWait>) -> OverrideHost {
         OverrideHost { waiting, ..OverrideHost::new(Arc::clone(&self.addresses), now) }

@@ -102,7 +102,7 @@ impl FaultsView {
     }
 }
 
-/// A subchannel: the connections to one address, one after the other.
+/// A subchannel: the connections to one address, one after the other, or several at once (gRFC A105).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SubchannelView {
@@ -110,19 +110,34 @@ pub struct SubchannelView {
     pub id: u64,
     /// The address of the backend.
     pub address: SocketAddr,
-    /// The state of its connection.
+    /// The proxy that it is connected to through (gRFC A86), if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<SocketAddr>,
+    /// The state of its connections: READY if there is one.
     pub state: ConnectivityState,
     /// The error, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The calls on all its connections.
     pub calls: CallsView,
-    /// The live connection, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub socket: Option<SocketView>,
+    /// The live connections, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<SocketView>,
+    /// The number of connections that it may have (`max_connections_per_subchannel`, gRFC A105).
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub max_connections: u32,
 }
 
-/// The live connection of a subchannel.
+fn one() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+/// A live connection of a subchannel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SocketView {
@@ -130,6 +145,9 @@ pub struct SocketView {
     pub id: u64,
     /// The calls on this connection.
     pub calls: CallsView,
+    /// The server's MAX_CONCURRENT_STREAMS, if it has set one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent_streams: Option<u32>,
     /// TLS of the connection, unless it is plaintext, or a connector of the program has secured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsView>,

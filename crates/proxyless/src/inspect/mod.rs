@@ -2,7 +2,8 @@
 //!
 //! [`XdsChannel::describe`](crate::XdsChannel::describe) describes one channel,
 //! [`ClientPool::channels`](crate::ClientPool::channels) all of them, and
-//! [`ClientPool::clients`](crate::ClientPool::clients) the xDS clients with their resources. A view is built on request
+//! [`ClientPool::clients`](crate::ClientPool::clients) the xDS clients with their resources.
+//! [`XdsChannel::explain`](crate::XdsChannel::explain) says where a call would go, and why. A view is built on request
 //! by the task that owns the facts, between two events: an RPC pays for one counter only.
 //!
 //! ```no_run
@@ -16,12 +17,17 @@
 
 mod channels;
 mod clients;
+pub(crate) mod explain;
 mod process;
 mod since_1970;
 mod tls;
 
 pub use channels::{CallsView, ChannelView, Event, FaultsView, Severity, SocketView, SubchannelView};
 pub use clients::{ClientView, ResourceErrorView, ResourceView, UpdatesView};
+pub use explain::{
+    Candidate, CircuitBreakerView, Decision, DecisionLevel, DropView, ExplainRequest, Explanation, Outcome,
+    RetryView,
+};
 pub use process::ProcessView;
 pub use proxyless_balancer::api::{
     CallCounts, ChildPolicyView, Detail, EndpointView, Fields, Line, PolicyView, StateChange,

@@ -3,17 +3,22 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
 use proxyless_balancer::api::{
-    CallAttributes, CallTicket, Code, HostWait, Pick, PickArgs, PickError, PickResult, PickTarget,
+    BackendMetrics, CallAttributes, CallTicket, Code, HostWait, Pick, PickArgs, PickError, PickResult,
+    PickTarget, WaitingCall,
 };
+use proxyless_balancer::tree::SubchannelId;
 use proxyless_mesh::channel_core::DataPlane;
 use proxyless_mesh::cluster_claim::ClusterClaim;
+use proxyless_mesh::route_table::Fault;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::lrs::LoadStore;
 
 use crate::clients::sessions::Wait;
+use crate::laws::faults::Injection;
 use crate::laws::ledger::{Ledger, LoadKey};
 use crate::script::CallSpec;
 
@@ -22,6 +27,8 @@ use crate::script::CallSpec;
 pub(crate) struct Wire {
     /// The attempt that made the connection.
     pub(crate) attempt: u64,
+    /// Its subchannel, which may have several.
+    pub(crate) subchannel: SubchannelId,
 }
 
 /// The result of routing and picking.
@@ -40,8 +47,10 @@ pub(crate) enum Picked {
     Held {
         /// The pick, which counts in the circuit breaker.
         pick: Pick,
-        /// The attempt that made the connection.
+        /// The attempt that made the oldest connection.
         attempt: u64,
+        /// The subchannel.
+        subchannel: SubchannelId,
         /// The backend.
         address: SocketAddr,
     },
@@ -94,7 +103,8 @@ impl Flight {
 
     /// The call ended by itself.
     pub(crate) fn finish(self, code: Code, ledger: &mut Ledger) {
-        self.ticket.finish(code);
+        let metrics = self.ticket.wants_metrics().then(|| metrics_of(self.ticket.target().address));
+        self.ticket.finish_with(code, metrics);
         if let Some(key) = self.key {
             if code == Code::Ok { ledger.succeeded(&key) } else { ledger.failed(&key) }
         }
@@ -117,6 +127,14 @@ impl Flight {
     }
 }
 
+/// The load that a backend reports with its calls.
+fn metrics_of(backend: SocketAddr) -> BackendMetrics {
+    let SocketAddr::V4(address) = backend else { return BackendMetrics::default() };
+    let [.., n] = address.ip().octets();
+    let application_utilization = 0.1 * f64::from(1 + n % 9);
+    BackendMetrics { rps: 100.0, application_utilization, ..Default::default() }
+}
+
 /// Chooses the cluster of an RPC, unless it was chosen before: the choice is final (gRFC A31).
 ///
 /// # Errors
@@ -127,14 +145,24 @@ pub(crate) fn route(
     path: &str,
     rng: &mut Rng,
 ) -> Result<Arc<ClusterClaim>, String> {
-    if let Some(chosen) = chosen {
-        return Ok(chosen);
-    }
+    chosen.map_or_else(|| route_with_fault(plane, path, rng).map(|(cluster, _)| cluster), Ok)
+}
+
+/// Chooses the cluster of an RPC, and its fault (gRFC A33).
+///
+/// # Errors
+/// If no route matches.
+pub(crate) fn route_with_fault(
+    plane: &DataPlane,
+    path: &str,
+    rng: &mut Rng,
+) -> Result<(Arc<ClusterClaim>, Option<Fault>), String> {
     let table = plane.routes.as_ref().map_err(|error| error.message.clone())?;
-    match table.select(path, &HeaderMap::new(), rng) {
-        Ok(selection) => Ok(Arc::clone(selection.cluster)),
-        Err(error) => Err(PickError::from(error).message),
-    }
+    let headers = HeaderMap::new();
+    let selection = table.select(path, &headers, rng).map_err(|error| PickError::from(error).message)?;
+    // Listeners have at most one of these filters.
+    let fault = selection.faults.iter().find_map(|filter| filter.decide(&headers, rng));
+    Ok((Arc::clone(selection.cluster), fault))
 }
 
 /// Calls the picker; the returned attributes include those that it wrote.
@@ -151,19 +179,24 @@ pub(crate) fn ask(
 }
 
 /// Starts the call if its connection has room for a stream.
-pub(crate) fn start(result: PickResult, has_room: impl FnOnce(u64, SocketAddr) -> bool) -> Picked {
+pub(crate) fn start(result: PickResult, has_room: impl Fn(u64, SocketAddr) -> bool) -> Picked {
     match result {
         PickResult::Queue => Picked::Waits,
         PickResult::Fail(error) => Picked::Fails(error.message.clone()),
         PickResult::Drop(error) => Picked::Dropped(error.message.clone()),
         PickResult::Complete(pick) => {
-            let wire = pick.target.slot.load().and_then(|connection| connection.downcast::<Wire>().ok());
+            let address = pick.target.address;
+            let wire = pick.target.slot.read(|oldest, newer| {
+                let wires =
+                    || [oldest].into_iter().chain(newer).filter_map(|live| live.downcast_ref::<Wire>());
+                // A105-20: the oldest with a free stream.
+                wires().find(|wire| has_room(wire.attempt, address)).or_else(|| wires().next()).copied()
+            });
             // The connection closed after the pick: a new snapshot is on its way.
-            let Some(wire) = wire else { return Picked::Waits };
-            let (attempt, address) = (wire.attempt, pick.target.address);
+            let Some(Wire { attempt, subchannel }) = wire else { return Picked::Waits };
             match has_room(attempt, address) {
                 true => Picked::Started { flight: Flight::start(pick), attempt, address },
-                false => Picked::Held { pick, attempt, address },
+                false => Picked::Held { pick, attempt, subchannel, address },
             }
         }
     }
@@ -176,6 +209,8 @@ pub struct Calls {
     begun: u64,
     /// Calls that waited for a stream.
     pub turns: u64,
+    /// Calls that an injected fault delayed or aborted.
+    pub faults: u64,
     /// Calls that succeeded.
     pub succeeded: u64,
     /// Calls that failed.
@@ -203,7 +238,9 @@ pub(crate) struct Call {
     pub(crate) wait: Option<Wait>,
     /// Whether there is a snapshot that it has not seen yet.
     pub(crate) woken: bool,
-    /// The connection on which it waits for a stream.
+    /// Its fault, while that is active.
+    pub(crate) injection: Option<Injection>,
+    /// The subchannel on which it waits for a stream.
     pub(crate) held: Option<Held>,
     /// The connection on which it runs.
     pub(crate) running: Option<Running>,
@@ -211,6 +248,8 @@ pub(crate) struct Call {
     pub(crate) sent: u32,
     /// The start of its current or last wait.
     pub(crate) waits_since: Time,
+    /// The part of its deadline that passed before that wait, in an injected delay.
+    pub(crate) delayed: Duration,
     /// Whether its last pick failed and it is wait-for-ready.
     pub(crate) out_of_luck: bool,
 }
@@ -219,10 +258,12 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) pick: Pick,
-    pub(crate) attempt: u64,
+    pub(crate) subchannel: SubchannelId,
     pub(crate) address: SocketAddr,
     /// The stores of the channel since the pick.
     pub(crate) loads: Vec<Arc<LoadStore>>,
+    /// Counts it in policies.
+    _waiting: WaitingCall,
     /// Its position in the queue.
     turn: u64,
 }
@@ -261,10 +302,12 @@ impl Calls {
             waiting: None,
             wait: None,
             woken: false,
+            injection: None,
             held: None,
             running: None,
             sent: 0,
             waits_since: now,
+            delayed: Duration::ZERO,
             out_of_luck: false,
         };
         self.live.insert(self.begun, call);
@@ -289,7 +332,10 @@ impl Calls {
     /// The waiting calls of a channel.
     pub(crate) fn waiting(&self, epoch: u64) -> impl Iterator<Item = (u64, &Call)> {
         let waiting = self.live.iter().map(|(&id, call)| (id, call));
-        waiting.filter(move |(_, call)| call.epoch == epoch && call.running.is_none() && call.held.is_none())
+        waiting.filter(move |(_, call)| {
+            let waits = call.running.is_none() && call.held.is_none() && call.injection.is_none();
+            call.epoch == epoch && waits
+        })
     }
 
     /// The calls of a channel on a connection.
@@ -303,12 +349,13 @@ impl Calls {
     pub(crate) fn hold(
         &mut self,
         id: u64,
-        (pick, attempt, address): (Pick, u64, SocketAddr),
+        (pick, subchannel, address): (Pick, SubchannelId, SocketAddr),
         loads: Vec<Arc<LoadStore>>,
     ) {
         self.turns += 1;
         if let Some(call) = self.live.get_mut(&id) {
-            call.held = Some(Held { pick, attempt, address, loads, turn: self.turns });
+            let waiting = WaitingCall::start(&pick.target);
+            call.held = Some(Held { pick, subchannel, address, loads, _waiting: waiting, turn: self.turns });
         }
     }
 
@@ -321,14 +368,14 @@ impl Calls {
         }
     }
 
-    /// The calls that wait for a stream, with their channel and connection, in order.
-    pub(crate) fn held(&self) -> Vec<(u64, u64, u64, SocketAddr)> {
+    /// The calls that wait for a stream, with their channel and subchannel, in order.
+    pub(crate) fn held(&self) -> Vec<(u64, u64, SubchannelId, SocketAddr)> {
         let held = |(&id, call): (&u64, &Call)| {
-            call.held.as_ref().map(|held| (held.turn, id, call.epoch, held.attempt, held.address))
+            call.held.as_ref().map(|held| (held.turn, id, call.epoch, held.subchannel, held.address))
         };
         let mut line: Vec<_> = self.live.iter().filter_map(held).collect();
         line.sort_unstable();
-        line.into_iter().map(|(_, id, epoch, attempt, address)| (id, epoch, attempt, address)).collect()
+        line.into_iter().map(|(_, id, epoch, subchannel, address)| (id, epoch, subchannel, address)).collect()
     }
 
     /// The calls of a channel.
@@ -346,6 +393,11 @@ impl Calls {
     #[must_use]
     pub fn running(&self) -> usize {
         self.live.values().filter(|call| call.running.is_some() || call.held.is_some()).count()
+    }
+
+    /// The number of calls with an active fault.
+    pub(crate) fn injections(&self) -> usize {
+        self.live.values().filter(|call| call.injection.is_some()).count()
     }
 
     /// Whether there are none.
@@ -392,7 +444,7 @@ impl Calls {
     pub(crate) fn withdraw(&mut self, id: u64, now: Time) {
         let Some(call) = self.live.get_mut(&id) else { return };
         if let Some(running) = call.running.take() {
-            call.waits_since = now;
+            (call.waits_since, call.delayed) = (now, Duration::ZERO);
             call.out_of_luck = false;
             (call.waiting, call.wait) = (None, None);
             running.flight.withdraw(&mut self.ledger);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proxyless_balancer::api::Wake;
 use proxyless_balancer::policies::priority::DEFAULT_FAILOVER_TIMEOUT;
-use proxyless_balancer::tree::{LoadStreamId, SubchannelId, TreeConfig};
+use proxyless_balancer::tree::{LoadStreamId, StreamDemand, SubchannelId, TreeConfig};
 use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, DataPlane};
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
@@ -68,6 +68,10 @@ pub struct SimChannel {
     pub(crate) routed_since: Time,
     /// Whether it was asked to leave IDLE since it last became IDLE.
     pub(crate) asked: bool,
+    /// Where to report the calls that wait for a stream of a subchannel (gRFC A105).
+    pub(crate) demands: BTreeMap<SubchannelId, Arc<StreamDemand>>,
+    /// The largest limit of connections that any Cluster has had, at least 1 and at most the cap.
+    pub(crate) max_connections: u32,
     woken: Arc<Flag>,
 }
 
@@ -139,6 +143,8 @@ impl SimChannel {
             resumed: Time::ZERO,
             routed_since: Time::ZERO,
             asked: false,
+            demands: BTreeMap::new(),
+            max_connections: 1,
             woken,
         }
     }
@@ -154,6 +160,11 @@ impl SimChannel {
         match event {
             WatchEvent::Changed(Ok(resource)) => {
                 self.told.extend(addresses_of(resource, |_| true));
+                if let Resource::Cluster(cluster) = resource {
+                    let limit = cluster.circuit_breakers.max_connections_per_host.unwrap_or(1);
+                    let cap = TreeConfig::default().connections_per_subchannel_cap;
+                    self.max_connections = self.max_connections.max(limit.min(cap));
+                }
                 watched.answer = Some(Ok(resource.clone()));
                 watched.unreachable = false;
             }

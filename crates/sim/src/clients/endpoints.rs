@@ -123,6 +123,14 @@ pub(crate) struct Connection {
     times_out: bool,
     /// The time limit of the attempt, fixed at its start.
     longest: Duration,
+    /// The start of the attempt.
+    began: Time,
+    /// The number of consecutive failures before it was READY.
+    failures_before: u32,
+    /// Whether there was another connection of the subchannel when it became READY (gRFC A105).
+    further: bool,
+    /// Whether it is broken, although the core does not know yet.
+    broken: bool,
 }
 
 impl Connection {
@@ -147,22 +155,40 @@ impl Connections {
     /// The core requests a connection.
     ///
     /// # Errors
-    /// If it already has one, waits for one, or is in backoff.
+    /// If it already has as many as are allowed, waits for one, or is in backoff.
     pub(crate) fn connect(
         &mut self,
         now: Time,
         id: SubchannelId,
         attempt: u64,
         address: SocketAddr,
+        max_connections: u32,
     ) -> Result<(), Violation> {
         self.check_rate(now, address)?;
-        let same = self.live.values().any(|found| found.id == id || found.address == address);
-        if same {
+        let same = |found: &Connection| found.id == id || found.address == address;
+        let same: Vec<_> = self.live.values().filter(|found| same(found)).collect();
+        // A105-09: one attempt at a time, for one subchannel.
+        let waits = same.iter().any(|found| found.id != id || found.phase != Phase::Ready);
+        if waits {
             return Err(Violation::new("one attempt per connection", format!("{id:?} to {address} twice")));
         }
+        // A105-07: never more connections than the limit.
+        Violation::unless(same.len() < max_connections as usize, "connections are limited", || {
+            format!("{id:?} to {address} has {} of {max_connections}", same.len())
+        })?;
         let longest = self.longest_attempt(address);
-        let dialing =
-            Connection { id, address, phase: Phase::Dialing, ready_since: None, times_out: false, longest };
+        let dialing = Connection {
+            id,
+            address,
+            phase: Phase::Dialing,
+            ready_since: None,
+            times_out: false,
+            longest,
+            began: now,
+            failures_before: 0,
+            further: false,
+            broken: false,
+        };
         match self.live.insert(attempt, dialing) {
             None => Ok(()),
             Some(_) => Err(Violation::new("attempt ids are unique", format!("attempt {attempt} twice"))),
@@ -235,28 +261,85 @@ impl Connections {
 
     /// A connection succeeds that the core no longer waits for.
     pub(crate) fn cross(&mut self, id: SubchannelId, attempt: u64, address: SocketAddr) {
-        let longest = Duration::ZERO;
-        let crossed =
-            Connection { id, address, phase: Phase::Unwanted, ready_since: None, times_out: false, longest };
+        let crossed = Connection {
+            id,
+            address,
+            phase: Phase::Unwanted,
+            ready_since: None,
+            times_out: false,
+            longest: Duration::ZERO,
+            began: Time::ZERO,
+            failures_before: 0,
+            further: false,
+            broken: false,
+        };
         self.live.insert(attempt, crossed);
     }
 
     /// The core is told that an attempt succeeded.
     pub(crate) fn ready(&mut self, now: Time, attempt: u64) {
+        let Some(&Connection { id, address, began, .. }) = self.live.get(&attempt) else { return };
+        let further = self.live.values().any(|found| found.id == id && found.phase == Phase::Ready);
+        if further && let Some(attempts) = self.fruitless.get_mut(&address) {
+            // Not fruitless, unless it is lost early.
+            attempts.retain(|&at| at != began);
+        }
+        let failures_before = self.failures.get(&address).copied().unwrap_or_default();
         if let Some(found) = self.live.get_mut(&attempt) {
             found.phase = Phase::Ready;
             found.ready_since = Some(now);
+            (found.further, found.failures_before) = (further, failures_before);
         }
+    }
+
+    /// A connection breaks; the core will be told.
+    pub(crate) fn breaks(&mut self, attempt: u64) {
+        if let Some(found) = self.live.get_mut(&attempt) {
+            found.broken = true;
+        }
+    }
+
+    /// Whether a subchannel has a connection, or had one whose end the core has not been told of.
+    pub(crate) fn is_connected(&self, subchannel: SubchannelId) -> bool {
+        self.live.values().any(|found| found.id == subchannel && found.phase == Phase::Ready)
+    }
+
+    /// The connections of a subchannel that take calls, the oldest first.
+    pub(crate) fn open(&self, subchannel: SubchannelId) -> impl Iterator<Item = u64> {
+        // Attempts follow one another, so they are in order of age.
+        let of_subchannel = self.live.iter().filter(move |(_, found)| found.id == subchannel);
+        of_subchannel
+            .filter(|(_, found)| found.phase == Phase::Ready && !found.broken)
+            .map(|(&attempt, _)| attempt)
+    }
+
+    /// Whether a subchannel is connecting, or may be in a backoff.
+    pub(crate) fn is_troubled(&self, subchannel: SubchannelId, address: SocketAddr) -> bool {
+        let dials = |found: &Connection| found.id == subchannel && found.phase != Phase::Ready;
+        self.failures.contains_key(&address) || self.live.values().any(dials)
     }
 
     /// The core is told that it is over.
     pub(crate) fn over(&mut self, now: Time, attempt: u64) {
         let Some(found) = self.live.remove(&attempt) else { return };
-        if found.is_settled(now) {
-            self.fruitless.remove(&found.address);
-            self.failures.remove(&found.address);
-        } else {
+        if !found.is_settled(now) {
             *self.failures.entry(found.address).or_default() += 1;
+            if found.further {
+                let attempts = self.fruitless.entry(found.address).or_default();
+                attempts.push(found.began);
+                attempts.sort_unstable();
+            }
+            return;
+        }
+        self.fruitless.remove(&found.address);
+        // It makes up for the failures before it.
+        let failures = self.failures.get(&found.address).copied().unwrap_or_default();
+        match failures.saturating_sub(found.failures_before) {
+            0 => drop(self.failures.remove(&found.address)),
+            left => drop(self.failures.insert(found.address, left)),
+        }
+        for other in self.live.values_mut().filter(|other| other.address == found.address) {
+            other.failures_before = other.failures_before.saturating_sub(found.failures_before);
         }
     }
 
@@ -282,7 +365,8 @@ impl Connections {
     /// The longest time until there is a connection to a backend that accepts after `delay`.
     pub(crate) fn longest_wait(&self, address: SocketAddr, delay: Duration) -> Duration {
         let failures = self.failures.get(&address).copied().unwrap_or_default();
-        let found = self.live.values().find(|found| found.address == address);
+        let of_address = || self.live.values().filter(|found| found.address == address);
+        let found = of_address().find(|found| found.phase == Phase::Ready).or_else(|| of_address().next());
         match found.map(|found| (found.phase, found.times_out, found.longest)) {
             Some((Phase::Ready, ..)) => Duration::ZERO,
             // It was dialed when the backend was slower or did not accept.
@@ -303,8 +387,9 @@ impl Connections {
 
     /// The phase of the connection to an address, if the core knows one.
     pub(crate) fn phase_of(&self, address: SocketAddr) -> Option<Phase> {
-        let mut known = self.live.values().filter(|found| found.phase != Phase::Unwanted);
-        known.find(|found| found.address == address).map(|found| found.phase)
+        let known = self.live.values().filter(|found| found.phase != Phase::Unwanted);
+        let phases = known.filter(|found| found.address == address).map(|found| found.phase);
+        phases.max_by_key(|&phase| phase == Phase::Ready)
     }
 
     /// The number of connections in a phase.

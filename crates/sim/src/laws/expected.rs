@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::clients::endpoints::Backends;
-use crate::script::config::{Assignment, ClusterKind, Health, Listener, Locality, Mesh, Policy, Route};
+use crate::script::config::{
+    Assignment, ClusterKind, Health, Listener, Locality, Mesh, Policy, Route, SMALL_SUBSET,
+};
 
 /// A37-17: the maximum number of levels in a cluster tree, including the leaf.
 const MAX_LEVELS: usize = 16;
@@ -18,6 +20,8 @@ pub(crate) enum Expected {
     Failure,
     /// They are dropped.
     Drop,
+    /// They reach endpoints of this cluster or fail: it depends on a random choice.
+    Unsure,
     /// They reach endpoints.
     Served {
         /// The endpoints; or the localities, where each has a ring.
@@ -71,7 +75,7 @@ pub(crate) fn routes(mesh: &Mesh, channel: usize) -> Option<&Vec<Route>> {
     match mesh.listeners.get(&format!("l{channel}"))?.kind() {
         Listener::Rds(name) => mesh.routes.get(name),
         Listener::Inline(routes) => Some(routes),
-        Listener::Socket | Listener::WithoutSessions(_) => None,
+        Listener::Socket | Listener::WithoutSessions(_) | Listener::WithFaults(..) => None,
     }
 }
 
@@ -143,6 +147,7 @@ pub(crate) fn expected_of_leaf(mesh: &Mesh, backends: &Backends, name: &str) -> 
         ClusterKind::Eds(eds) => match mesh.assignments.get(eds) {
             None => return Expected::Failure,
             Some(assignment) if assignment.drop_all => return Expected::Drop,
+            Some(assignment) if is_unsure(assignment, cluster.policy, backends) => return Expected::Unsure,
             Some(assignment) => {
                 let live = assignment.priorities.iter().map(|zones| groups(zones, cluster.policy, backends));
                 live.into_iter().find(|groups| !groups.is_empty())
@@ -154,11 +159,23 @@ pub(crate) fn expected_of_leaf(mesh: &Mesh, backends: &Backends, name: &str) -> 
         }),
         ClusterKind::Aggregate(_) | ClusterKind::List(_) => return Expected::Failure,
     };
-    let all = !matches!(cluster.policy, Policy::RingHash | Policy::PickFirst);
+    let all = !matches!(cluster.policy, Policy::RingHash | Policy::PickFirst | Policy::SmallSubset);
     match served {
         Some(endpoints) if !endpoints.is_empty() => Expected::Served { endpoints, all },
         _ => Expected::Failure,
     }
+}
+
+/// Whether a small subset of the first priority that may serve contains an endpoint that accepts connections, or not.
+fn is_unsure(assignment: &Assignment, policy: Policy, backends: &Backends) -> bool {
+    let accepts = |addresses: &&&[SocketAddr]| addresses.iter().any(|&address| backends.accepts(address));
+    let first =
+        priorities(assignment).into_iter().find(|endpoints| endpoints.iter().any(|all| accepts(&all)));
+    policy == Policy::SmallSubset
+        && first.is_some_and(|endpoints| {
+            let lost = endpoints.iter().filter(|addresses| !accepts(addresses)).count();
+            lost >= SMALL_SUBSET as usize
+        })
 }
 
 /// The largest ring of a simulated cluster.

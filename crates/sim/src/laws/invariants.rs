@@ -79,7 +79,8 @@ pub(crate) fn has_prospects(channel: &SimChannel) -> bool {
 fn connections_are_wanted(channel: &SimChannel) -> Result<(), Violation> {
     let unwanted = channel.connections.count(Phase::Unwanted);
     Violation::unless(unwanted == 0, "unwanted connections are closed", || format!("{unwanted} are open"))?;
-    let (stats, live) = (channel.core.stats(), channel.connections.iter().count());
+    let live: BTreeSet<_> = channel.connections.iter().map(|(_, found)| found.id).collect();
+    let (stats, live) = (channel.core.stats(), live.len());
     Violation::unless(live <= stats.subchannels, "the pool has every connection", || {
         format!("{live}, {stats:?}")
     })

@@ -220,6 +220,8 @@ fn is_right(
             endpoints.iter().any(|group| group.addresses.contains(address))
         }
         // A ring connects to an endpoint when an RPC hashes to it.
+        // Failing over may take its time.
+        (_, Expected::Unsure) => true,
         (Outcome::Waits, Expected::Served { .. }) if is_ring(mesh, backends, cluster) => true,
         (Outcome::Waits, _) => is_tempted_in(mesh, backends, cluster),
         (Outcome::Failed(_), Expected::Served { .. }) => expected::may_be_off_ring(mesh, backends, cluster),

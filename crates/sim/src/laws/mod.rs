@@ -4,6 +4,7 @@
 //! rest.
 
 pub(crate) mod expected;
+pub(crate) mod faults;
 pub(crate) mod fresh;
 pub(crate) mod in_use;
 pub(crate) mod invariants;

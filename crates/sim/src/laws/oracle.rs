@@ -86,6 +86,7 @@ impl Found {
                 self.reached.entry(cluster).or_default();
                 return world.run_for(Duration::from_secs(1));
             }
+            (_, Expected::Unsure) => true,
             (Outcome::Waits, _) => {
                 self.waits += 1;
                 world.run_for(Duration::from_secs(1))?;

@@ -37,7 +37,8 @@ fn of_cluster(mesh: &Mesh, backends: &Backends, cluster: &str) -> usize {
     let mut sum = 0;
     for leaf in Walk::from(mesh, cluster).leaves {
         sum += of_leaf(mesh, backends, &leaf);
-        if expected::expected_of_leaf(mesh, backends, &leaf) != Expected::Failure {
+        if !matches!(expected::expected_of_leaf(mesh, backends, &leaf), Expected::Failure | Expected::Unsure)
+        {
             break;
         }
     }
@@ -56,7 +57,8 @@ fn of_leaf(mesh: &Mesh, backends: &Backends, leaf: &str) -> usize {
     for endpoints in expected::priorities(assignment) {
         sum += endpoints.iter().map(|addresses| addresses.len()).sum::<usize>();
         let serves = endpoints.iter().any(|addresses| addresses.iter().any(|&a| backends.accepts(a)));
-        if serves && !assignment.drop_all {
+        let unsure = expected::expected_of_leaf(mesh, backends, leaf) == Expected::Unsure;
+        if serves && !unsure && !assignment.drop_all {
             break;
         }
     }

@@ -10,18 +10,18 @@ use proxyless_sans_io::Rng;
 use crate::clients::calls;
 use crate::laws::expected::{self, Expected, Group, Targets};
 use crate::laws::invariants::Violation;
-use crate::script::config::Policy;
+use crate::script::config::{Policy, SMALL_SUBSET};
 use crate::script::generate::PATHS;
 use crate::world::World;
 
 /// The number of picks per path, and per cluster.
-const PICKS: u32 = 1_000;
+pub(super) const PICKS: u32 = 1_000;
 /// Deviations with a probability below 2 e^-25 (1e-10) are not random.
 const SURPRISE: f64 = 25.0;
 
 /// Whether `hits` of `picks` deviate too far from this share: by Chernoff's bound, the logarithm of the probability is
 /// at most the divergence of the two shares, negated, times the picks.
-fn is_too_unlikely(hits: u32, picks: u32, share: f64) -> bool {
+pub(super) fn is_too_unlikely(hits: u32, picks: u32, share: f64) -> bool {
     if picks == 0 {
         return false;
     }
@@ -80,14 +80,20 @@ fn check_cluster(
     rng: &mut Rng,
 ) -> Result<(), Violation> {
     let mesh = &world.control_plane().mesh;
-    let Some((leaf, Expected::Served { endpoints, all: true })) =
+    let Some((leaf, Expected::Served { endpoints, all })) =
         expected::serving_leaf(mesh, world.backends(), name)
     else {
         return Ok(());
     };
     let policy = mesh.clusters.get(&leaf).map(|cluster| cluster.policy);
+    if policy == Some(Policy::SmallSubset) {
+        return check_subset(plane, id, &endpoints, rng);
+    }
+    if !all {
+        return Ok(());
+    }
     let in_turn =
-        !matches!(policy, Some(Policy::LocalRings | Policy::LeastRequest | Policy::WeightedRoundRobin));
+        matches!(policy, Some(Policy::RoundRobin | Policy::Nested | Policy::Subset | Policy::PickFirst));
     let Some(found) = pick(plane, id, &endpoints, rng) else { return Ok(()) };
     let detail = || format!("{name}: {found:?} of {PICKS} for {endpoints:?}");
     let mut zones: BTreeMap<&str, (f64, Vec<u32>)> = BTreeMap::new();
@@ -105,6 +111,20 @@ fn check_cluster(
         Violation::unless(even || !in_turn, "endpoints of a locality get equal numbers of RPCs", detail)?;
     }
     Ok(())
+}
+
+/// A68-01: no more endpoints than the subset has are used.
+fn check_subset(
+    plane: &DataPlane,
+    id: ClusterId,
+    endpoints: &[Group],
+    rng: &mut Rng,
+) -> Result<(), Violation> {
+    let Some(found) = pick(plane, id, endpoints, rng) else { return Ok(()) };
+    let used = found.iter().filter(|&&hits| hits > 0).count();
+    Violation::unless((1..=SMALL_SUBSET as usize).contains(&used), "a subset has its size", || {
+        format!("{found:?} of {PICKS} for {endpoints:?}")
+    })
 }
 
 /// The number of picks per group; `None` if some fail, which other checks cover.

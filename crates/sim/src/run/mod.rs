@@ -9,7 +9,7 @@ use proxyless_sans_io::Time;
 use crate::clients::sessions;
 use crate::laws::invariants::{self, Violation};
 use crate::laws::liveness::{self, Bound, Plan};
-use crate::laws::{fresh, oracle, outliers, owners, shares};
+use crate::laws::{faults, fresh, oracle, outliers, owners, shares};
 use crate::script::generate;
 use crate::script::{Mood, Script};
 use crate::world::{Background, World};
@@ -166,6 +166,7 @@ fn live(world: &mut World) -> Result<Report, Violation> {
     settle(world)?;
     oracle::check(world)?;
     shares::check(world)?;
+    faults::check(world)?;
     if world.rng.below(COMPARED) == 0 {
         fresh::check(world)?;
     }

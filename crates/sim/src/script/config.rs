@@ -37,6 +37,21 @@ pub enum Listener {
     Socket,
     /// The other kind without the session filter.
     WithoutSessions(Box<Listener>),
+    /// The other kind with a fault filter.
+    WithFaults(Faults, Box<Listener>),
+}
+
+/// A fault filter (gRFC A33).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// The delay of RPCs.
+    pub delay: Duration,
+    /// The percentage of RPCs that are delayed.
+    pub delayed: u32,
+    /// The percentage of RPCs that are aborted.
+    pub aborted: u32,
+    /// The maximum number of active faults.
+    pub max_active: Option<u32>,
 }
 
 /// A route.
@@ -57,6 +72,8 @@ pub struct Cluster {
     pub policy: Policy,
     /// The circuit breaker's limit of concurrent RPCs.
     pub max_requests: Option<u32>,
+    /// Its limit of connections to each endpoint, unless 1 (gRFC A105).
+    pub max_connections: Option<u32>,
     /// Whether it wants load reports.
     pub reports_load: bool,
     /// Its session settings.
@@ -102,8 +119,12 @@ pub enum Policy {
     LeastRequest,
     /// Weighted localities, weighted round robin with out-of-band reports within each.
     WeightedRoundRobin,
+    /// Weighted localities, weighted round robin with the reports of calls within each.
+    WeightedByCalls,
     /// Weighted localities for a random subset of the endpoints that contains all of them.
     Subset,
+    /// Weighted localities for a random subset of `SMALL_SUBSET` endpoints.
+    SmallSubset,
     /// Pick first.
     PickFirst,
 }
@@ -199,11 +220,20 @@ impl Mesh {
 }
 
 impl Listener {
-    /// Its kind, ignoring the session filter.
+    /// Its kind, ignoring the filters.
     pub(crate) fn kind(&self) -> &Self {
         match self {
-            Self::WithoutSessions(listener) => listener.kind(),
+            Self::WithoutSessions(listener) | Self::WithFaults(_, listener) => listener.kind(),
             kind => kind,
+        }
+    }
+
+    /// Its fault filter.
+    pub(crate) fn faults(&self) -> Option<&Faults> {
+        match self {
+            Self::WithFaults(faults, _) => Some(faults),
+            Self::WithoutSessions(listener) => listener.faults(),
+            _ => None,
         }
     }
 
@@ -224,6 +254,7 @@ impl Cluster {
             kind,
             policy: Policy::RoundRobin,
             max_requests: None,
+            max_connections: None,
             reports_load: false,
             session: Session::default(),
             outlier_detection: None,
@@ -296,6 +327,9 @@ pub fn route(prefix: &str, cluster: &str) -> Route {
 pub fn backend(n: u8) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 0, 0, n), PORT))
 }
+
+/// The size of a random subset that does not contain all endpoints of most clusters.
+pub(crate) const SMALL_SUBSET: u32 = 2;
 
 /// The port of every endpoint.
 pub(crate) const PORT: u16 = 80;

@@ -96,7 +96,17 @@ impl LoadServer {
         self.told = Some(LoadReportRequest { interval: interval.max(MIN_INTERVAL), clusters });
     }
 
-    /// Whether the server has always requested a cluster.
+    /// Whether the client has read a request on this stream.
+    pub(crate) fn has_told(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// The client dropped load that it could not report: what it reports is not exact any more.
+    pub(crate) fn given_up(&mut self) {
+        self.always = Some(BTreeSet::new());
+    }
+
+    /// Whether the server has always requested a cluster, and could always be reached.
     pub(crate) fn always_wanted(&self, cluster: &str) -> bool {
         self.always.as_ref().is_none_or(|always| always.contains(cluster))
     }

@@ -191,11 +191,19 @@ impl World {
                 for id in self.calls.on_connection(epoch, attempt) {
                     self.calls.end(id, End::Badly("connection reset".into()));
                 }
-                self.dissolve_line(epoch, attempt);
+                self.breaks(epoch, attempt);
             }
             let at = self.now + self.network_delay();
             let event = Event::Connection { epoch, attempt, happening };
             self.queue.push_in(Lane::Connection(epoch, attempt), at, event);
+        }
+    }
+
+    fn breaks(&mut self, epoch: u64, attempt: u64) {
+        let Some(channel) = self.by_epoch(epoch) else { return };
+        channel.connections.breaks(attempt);
+        if let Some(subchannel) = channel.connections.get(attempt).map(|found| found.id) {
+            self.dissolve_line(epoch, subchannel);
         }
     }
 

@@ -129,6 +129,7 @@ impl World {
                 address,
                 timeout,
                 keepalive_interval,
+                demand,
                 ..
             }) => {
                 let told = channel.told.contains(&address);
@@ -137,8 +138,15 @@ impl World {
                 })?;
                 channel.connects += 1;
                 channel.keepalive.connect(keepalive_interval)?;
-                channel.connections.connect(now, connection, attempt, address)?;
+                channel.demands.extend(demand.map(|demand| (connection, demand)));
+                let max_connections = channel.max_connections;
+                channel.connections.connect(now, connection, attempt, address, max_connections)?;
                 self.dial(epoch, attempt, address, timeout);
+            }
+            ChannelEffect::Connection(TreeEffect::ReportDemand { subchannel, demand }) => {
+                channel.demands.insert(subchannel, demand);
+                // The calls that wait already count, as in the real queue.
+                self.report_demand();
             }
             ChannelEffect::Connection(TreeEffect::CancelConnect {
                 subchannel: connection,
@@ -152,7 +160,7 @@ impl World {
                 attempt: AttemptId(attempt),
             }) => {
                 channel.connections.close(connection, attempt)?;
-                self.dissolve_line(epoch, attempt);
+                self.dissolve_line(epoch, connection);
             }
             ChannelEffect::Connection(TreeEffect::OpenLoadStream { subchannel, attempt, stream, .. }) => {
                 let open = channel.load_streams.insert(subchannel, stream);
@@ -276,10 +284,18 @@ impl World {
         if events.is_empty() {
             return Ok(());
         }
+        // The queue serves waiting calls before the core knows of a new connection.
+        let subchannels: Vec<_> =
+            events.iter().map(|(subchannel, attempt, _)| (*attempt, *subchannel)).collect();
+        for (AttemptId(attempt), _) in &subchannels {
+            self.stream_ends(epoch, *attempt);
+        }
+        self.report_demand();
         self.tell_channel(epoch, ChannelInput::Connections { events })?;
         for (attempt, happening) in happened {
-            if matches!(happening, Happening::GoAway | Happening::Broken) {
-                self.dissolve_line(epoch, attempt);
+            let found = subchannels.iter().find(|(of, _)| *of == AttemptId(attempt));
+            if let (Happening::GoAway | Happening::Broken, Some((_, subchannel))) = (happening, found) {
+                self.dissolve_line(epoch, *subchannel);
             }
             if happening == Happening::GoAway {
                 self.refuse_some(epoch, attempt)?;
@@ -334,12 +350,14 @@ impl World {
             (Happening::Answered, Phase::Dialing) if backends.behaviour(address) == Behaviour::HangsUp => {
                 channel.connections.ready(now, attempt);
                 hangs_up = true;
-                ConnectionEvent::Ready(Arc::new(Wire { attempt }))
+                ConnectionEvent::Ready(Arc::new(Wire { attempt, subchannel: id }))
             }
-            (Happening::Crossed { .. }, _) => ConnectionEvent::Ready(Arc::new(Wire { attempt })),
+            (Happening::Crossed { .. }, _) => {
+                ConnectionEvent::Ready(Arc::new(Wire { attempt, subchannel: id }))
+            }
             (Happening::Answered, Phase::Dialing) if backends.accepts(address) => {
                 channel.connections.ready(now, attempt);
-                ConnectionEvent::Ready(Arc::new(Wire { attempt }))
+                ConnectionEvent::Ready(Arc::new(Wire { attempt, subchannel: id }))
             }
             (Happening::Answered, Phase::Dialing) => {
                 channel.connections.over(now, attempt);

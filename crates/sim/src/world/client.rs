@@ -78,6 +78,10 @@ impl World {
                 self.link = super::Link { stream, ..Default::default() };
                 Ok(())
             }
+            Effect::Disconnect { server } => {
+                let closed = self.control_plane.stream().is_none();
+                Violation::unless(closed, "a connection is closed after its stream", || format!("{server:?}"))
+            }
             Effect::MoveLoad => Err(Violation::new("load moves between servers only", "there is one")),
             Effect::Send { stream: StreamId(stream), bytes } => self.send(stream, bytes),
             Effect::ReadNext { stream: StreamId(stream) } => {

@@ -9,9 +9,10 @@ use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_sans_io::Rng;
 
 use super::World;
-use crate::clients::calls::{self, End, Picked, Running};
+use crate::clients::calls::{self, Call, End, Picked, Running};
 use crate::clients::endpoints::Phase;
 use crate::clients::sessions;
+use crate::laws::faults::Injection;
 use crate::laws::in_use;
 use crate::laws::invariants::Violation;
 use crate::laws::ledger::{self, Counted};
@@ -103,6 +104,50 @@ impl World {
         self.try_call(id)
     }
 
+    /// Routes a new call, and begins its fault if it has one (A33-01: before anything is sent). Returns whether it waits
+    /// for the end of the fault.
+    fn inject(&mut self, id: u64) -> Result<bool, Violation> {
+        let Some(call) = self.calls.get(id).filter(|call| call.cluster.is_none()) else { return Ok(false) };
+        let channel = self.channels.iter().flatten().find(|channel| channel.epoch == call.epoch);
+        let Some(plane) = channel.and_then(|channel| channel.plane.as_ref()) else { return Ok(false) };
+        let path = call.spec.path.clone();
+        let Ok((cluster, fault)) = calls::route_with_fault(plane, &path, &mut self.rng) else {
+            return Ok(false);
+        };
+        let begun = fault.and_then(|fault| Injection::begin(fault, &self.active_faults, self.now));
+        let Some(call) = self.calls.get_mut(id) else { return Ok(false) };
+        call.cluster = Some(cluster);
+        let Some(injection) = begun else { return Ok(false) };
+        self.log.line(self.now, format_args!("call {id}: {:?}", injection.fault));
+        self.queue.push(injection.until, Event::FaultEnds(id));
+        injection.check_limit(self.calls.injections() + 1)?;
+        self.calls.faults += 1;
+        if let Some(call) = self.calls.get_mut(id) {
+            call.injection = Some(injection);
+        }
+        Ok(true)
+    }
+
+    /// The delay of a call ends: it is aborted, or goes on.
+    pub(super) fn fault_ends(&mut self, id: u64) -> Result<(), Violation> {
+        let deadline = self.deadline();
+        let Some(call) = self.calls.get_mut(id) else { return Ok(()) };
+        let Some(injection) = call.injection.take() else { return Ok(()) };
+        let (begun, sent) = (call.waits_since, call.sent);
+        (call.waits_since, call.delayed) = (self.now, self.now.since(begun));
+        // A33-01: the delay counts into the deadline. After a suspension both are over, in the order of their times.
+        let in_time = injection.until <= begun + deadline;
+        Violation::unless(in_time, "an injected delay ends with the deadline", || {
+            format!("call {id}: {:?}", injection.fault)
+        })?;
+        let Some(code) = injection.fault.abort else { return self.try_call(id) };
+        // A33-02.
+        Violation::unless(sent == 0, "a call is not both aborted and sent", || format!("call {id}"))?;
+        self.log.line(self.now, format_args!("call {id}: aborted with {code:?}"));
+        self.calls.end(id, End::Badly("aborted by a fault filter".into()));
+        Ok(())
+    }
+
     /// The deadline of calls in this world.
     fn deadline(&self) -> Duration {
         if self.settings.mood == Mood::Gentle { GENTLE_DEADLINE } else { DEADLINE }
@@ -116,7 +161,8 @@ impl World {
     pub(super) fn time_out(&mut self, id: u64) -> Result<(), Violation> {
         let (now, deadline) = (self.now, self.deadline());
         let Some(call) = self.calls.get(id).filter(|call| call.running.is_none()) else { return Ok(()) };
-        if call.waits_since + deadline > now {
+        // A33-01: an injected delay counts.
+        if call.waits_since + deadline > now + call.delayed {
             return Ok(());
         }
         let epoch = call.epoch;
@@ -170,7 +216,9 @@ impl World {
 
     /// A call sees the snapshot that it was woken for, or a newer one.
     pub(super) fn call_wakes(&mut self, id: u64) -> Result<(), Violation> {
-        match self.calls.get_mut(id).filter(|call| call.running.is_none() && call.held.is_none()) {
+        let waits =
+            |call: &&mut Call| call.running.is_none() && call.held.is_none() && call.injection.is_none();
+        match self.calls.get_mut(id).filter(waits) {
             Some(call) => {
                 call.woken = false;
                 self.try_call(id)
@@ -180,6 +228,9 @@ impl World {
     }
 
     fn try_call(&mut self, id: u64) -> Result<(), Violation> {
+        if self.inject(id)? {
+            return Ok(());
+        }
         let Some(call) = self.calls.get_mut(id) else { return Ok(()) };
         let (epoch, spec, had, waiting) =
             (call.epoch, call.spec.clone(), call.cookie.clone(), call.waiting.take());
@@ -201,10 +252,10 @@ impl World {
                 call.out_of_luck = false;
                 return sessions::check_wait(self, id);
             }
-            Picked::Held { pick, attempt, address } => {
+            Picked::Held { pick, subchannel, address, .. } => {
                 call.out_of_luck = false;
                 let loads = self.by_epoch(epoch).map(|channel| channel.loads.clone()).unwrap_or_default();
-                self.calls.hold(id, (pick, attempt, address), loads);
+                self.calls.hold(id, (pick, subchannel, address), loads);
             }
             Picked::Fails(_) if spec.wait_for_ready => call.out_of_luck = true,
             Picked::Fails(why) | Picked::Dropped(why) => return self.fail_call(id, why),
@@ -231,17 +282,17 @@ impl World {
         } else {
             let why = "the backend died and the channel has not noticed yet";
             self.calls.end(id, End::Badly(why.into()));
-            self.serve_line(epoch, attempt, address);
+            self.stream_ends(epoch, attempt);
         }
     }
 
     /// A call was not sent after all: a transparent retry.
     pub(super) fn send_again(&mut self, id: u64) -> Result<(), Violation> {
         let was = self.calls.get(id).and_then(|call| Some((call.epoch, call.running.as_ref()?)));
-        let was = was.map(|(epoch, running)| (epoch, running.attempt, running.address));
+        let was = was.map(|(epoch, running)| (epoch, running.attempt));
         self.calls.withdraw(id, self.now);
-        if let Some((epoch, attempt, address)) = was {
-            self.serve_line(epoch, attempt, address);
+        if let Some((epoch, attempt)) = was {
+            self.stream_ends(epoch, attempt);
         }
         self.set_call_timer(id);
         self.try_call(id)
@@ -256,9 +307,9 @@ impl World {
             false if self.backends.fails(running.address, &mut self.rng) => End::Badly("INTERNAL".into()),
             false => End::Well,
         };
-        let (epoch, attempt, address) = (call.epoch, running.attempt, running.address);
+        let (epoch, attempt) = (call.epoch, running.attempt);
         self.calls.end(id, end);
-        self.serve_line(epoch, attempt, address);
+        self.stream_ends(epoch, attempt);
     }
 
     /// Sends an RPC that ends as soon as it begins; returns the cluster that it was routed to.
@@ -291,6 +342,7 @@ impl World {
                 Outcome::Reached(address)
             }
         };
+        self.report_demand();
         self.wake_channels();
         Ok(Probe { cluster, waiting, outcome })
     }

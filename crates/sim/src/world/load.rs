@@ -19,6 +19,9 @@ use crate::world::queue::{Event, Lane};
 /// Longer than the backoff and the longest interval: all remaining load is reported within this time.
 const LAST_REPORTS: Duration = Duration::from_secs(200);
 
+/// The time for which load is kept for a server that cannot be reached, after the last store has gone.
+const GIVEN_UP: Duration = Duration::from_secs(300);
+
 /// The LRS core, its stream and the server.
 pub(crate) struct LoadReports {
     pub(super) core: LrsCore,
@@ -32,6 +35,8 @@ pub(crate) struct LoadReports {
     cut_next: bool,
     reading: bool,
     inbox: VecDeque<Bytes>,
+    /// The end of the last stream on which the server requested reports.
+    silent_since: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +64,7 @@ impl LoadReports {
             cut_next: false,
             reading: false,
             inbox: VecDeque::new(),
+            silent_since: Time::ZERO,
         }
     }
 
@@ -88,6 +94,7 @@ impl World {
                 self.loads.server.told(self.now, bytes.clone());
             }
             Input::StreamDown { stream, .. } if *stream == self.loads.stream => {
+                self.load_stream_ends();
                 self.loads.phase = Phase::Closed;
                 self.loads.sending = None;
             }
@@ -115,8 +122,16 @@ impl World {
                 Violation::unless(fine, "a load stream ends after its last report", || {
                     format!("stream {stream}, {:?}, report in transit: {report}", self.loads.phase)
                 })?;
+                self.load_stream_ends();
                 self.loads.phase = Phase::Closed;
                 self.loads.sending = None;
+            }
+            Effect::Disconnect => {
+                let closed = self.loads.phase == Phase::Closed;
+                Violation::unless(closed, "a connection is closed after its load stream", || {
+                    format!("{:?}", self.loads.phase)
+                })?;
+                self.load_may_be_given_up();
             }
             Effect::Send { stream, bytes } => self.send_load(stream, bytes)?,
             Effect::ReadNext { stream } => {
@@ -126,6 +141,22 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn load_stream_ends(&mut self) {
+        if self.loads.server.has_told() {
+            self.loads.silent_since = self.now;
+        }
+    }
+
+    /// Without stores, load that could not be reported for long is dropped.
+    fn load_may_be_given_up(&mut self) {
+        let is_long = self.now.since(self.loads.silent_since) >= GIVEN_UP;
+        let server = &self.loads.server;
+        if is_long && self.calls.ledger.balance(|cluster| server.always_wanted(cluster)).is_err() {
+            self.log.line(self.now, format_args!("load: unreported load is dropped"));
+            self.loads.server.given_up();
+        }
     }
 
     fn open_load_stream(&mut self, stream: StreamId) {

@@ -1,11 +1,14 @@
 //! The world: virtual time, the cores, their drivers and the network.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
+use proxyless_mesh::route_table::ActiveFaults;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::bootstrap::ServerFeatures;
 use proxyless_xds::client::{
@@ -16,7 +19,7 @@ use proxyless_xds::{Gates, lrs};
 
 use crate::clients::calls::Calls;
 use crate::clients::channel::SimChannel;
-use crate::clients::endpoints::{Backends, longest_backoff};
+use crate::clients::endpoints::{Backends, Connection, Phase, longest_backoff};
 use crate::clients::sessions::Sessions;
 use crate::laws::invariants::{self, Violation};
 use crate::laws::outliers::Limits;
@@ -67,6 +70,7 @@ pub struct World {
     pub(crate) sessions: Sessions,
     pub(crate) limits: Limits,
     pub(crate) stream_limits: StreamLimits,
+    active_faults: Arc<ActiveFaults>,
     pub(crate) loads: LoadReports,
     pub(crate) log: Log,
     pub(crate) background: Background,
@@ -144,6 +148,7 @@ impl World {
             sessions: Sessions::default(),
             limits: Limits::default(),
             stream_limits: StreamLimits::default(),
+            active_faults: Arc::default(),
             loads: LoadReports::new(seed),
             log: Log::default(),
             background: Background::Silent,
@@ -193,6 +198,14 @@ impl World {
     #[must_use]
     pub fn calls(&self) -> &Calls {
         &self.calls
+    }
+
+    /// The number of connections to a backend that take calls, of all channels.
+    #[must_use]
+    pub fn connections_to(&self, address: SocketAddr) -> usize {
+        let ready = |found: &Connection| found.phase == Phase::Ready && found.address == address;
+        let of_channel = |channel: &SimChannel| channel.connections.iter().filter(|(_, c)| ready(c)).count();
+        self.channels().map(of_channel).sum()
     }
 
     /// The management server.
@@ -281,6 +294,11 @@ impl World {
     /// If an invariant breaks.
     pub fn run_for(&mut self, span: Duration) -> Result<(), Violation> {
         let end = self.now + span;
+        // For calls that began outside of a step.
+        self.report_demand();
+        if self.channels().any(|channel| !channel.demands.is_empty()) {
+            self.wake_channels();
+        }
         while self.step(end)? {}
         self.now = self.now.max(end);
         Ok(())
@@ -315,6 +333,7 @@ impl World {
         } else if let Some(event) = self.queue.pop() {
             self.happen(event)?;
         }
+        self.report_demand();
         self.wake_channels();
         invariants::after_event(self)?;
         self.check_lines()?;
@@ -381,6 +400,7 @@ impl World {
                 Ok(())
             }
             Event::CallWakes(id) => self.call_wakes(id),
+            Event::FaultEnds(id) => self.fault_ends(id),
             Event::CallTimesOut(id) => self.time_out(id),
         }
     }
@@ -403,6 +423,7 @@ pub(crate) fn gates(settings: &Settings) -> Gates {
     let mut gates = Gates::default();
     gates.aggregate_cluster_resource = settings.aggregate_resources;
     gates.data_error_handling = settings.data_errors;
+    gates.connection_scaling = true;
     gates
 }
 
@@ -428,6 +449,7 @@ fn xds_config(settings: &Settings, seed: u64) -> XdsCoreConfig {
         },
         gates: gates(settings),
         certificate_providers: None,
+        policies: None,
         limits: proxyless_xds::Limits::default(),
         resource_timeout: Some(resource_timeout(settings)),
         seed,

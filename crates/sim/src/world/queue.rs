@@ -44,6 +44,8 @@ pub(crate) enum Event {
     CallEnds { id: u64, run: u32 },
     /// A woken call sees the latest snapshot.
     CallWakes(u64),
+    /// The injected delay of a call ends.
+    FaultEnds(u64),
     /// The deadline of a call.
     CallTimesOut(u64),
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
@@ -65,6 +66,7 @@ impl Call {
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     pub(crate) hung: bool,
+    pub(crate) delay: Duration,
     pub(crate) failure: Option<Code>,
     pub(crate) trailers: HeaderMap,
     pub(crate) in_flight: usize,
@@ -85,6 +87,10 @@ impl Handler for Controlled {
     async fn handle(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let in_flight = self.enter(request.uri(), request.headers(), peer);
         self.activity.until(|activity| !activity.hung).await;
+        let delay = self.activity.read(|activity| activity.delay);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
         if let Some(code) = self.activity.read(|activity| activity.failure) {
             return Status::new(code, "the backend was told to fail").into_http();
         }

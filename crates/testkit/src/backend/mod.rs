@@ -15,8 +15,9 @@ use tonic::service::Routes;
 
 pub use activity::Call;
 
-use crate::echo::EchoServer;
+use crate::echo::{EchoServer, descriptor};
 use crate::observed::{Observed, PATIENCE, TimedOut};
+use crate::reflection::{ReflectionV1, ReflectionV1Alpha};
 use crate::server::{Port, Server};
 use activity::{Activity, Controlled};
 
@@ -30,13 +31,20 @@ pub struct Backend {
     server: Server<Controlled>,
 }
 
+/// The echo service, and its description.
+fn echo(name: &str) -> Routes {
+    Routes::new(EchoServer::new(name))
+        .add_service(ReflectionV1::new([descriptor()]))
+        .add_service(ReflectionV1Alpha::new([descriptor()]))
+}
+
 impl Backend {
-    /// Starts a backend with the [echo service](crate::echo).
+    /// Starts a backend with the [echo service](crate::echo) and [server reflection](crate::reflection).
     ///
     /// # Errors
     /// If no port can be bound, or the name is not a valid header value.
     pub async fn start(name: &str) -> io::Result<Self> {
-        Self::serve(name, Routes::new(EchoServer::new(name))).await
+        Self::serve(name, echo(name)).await
     }
 
     /// Starts a backend with the [echo service](crate::echo) at this address, such as that of a
@@ -45,7 +53,7 @@ impl Backend {
     /// # Errors
     /// When the address cannot be bound, or the name cannot be a header's value.
     pub async fn start_at(name: &str, address: SocketAddr) -> io::Result<Self> {
-        Self::serve_on(name, Routes::new(EchoServer::new(name)), Port::reserve_at(address)?)
+        Self::serve_on(name, echo(name), Port::reserve_at(address)?)
     }
 
     /// Starts a backend with these services. The controls apply to them too.
@@ -106,6 +114,11 @@ impl Backend {
     /// Answers pending and future RPCs.
     pub fn resume(&self) {
         self.activity.update(|a| a.hung = false);
+    }
+
+    /// Answers RPCs after this time; zero ends it.
+    pub fn delay(&self, delay: Duration) {
+        self.activity.update(|a| a.delay = delay);
     }
 
     /// Fails RPCs with this code, until [`succeed`](Self::succeed).

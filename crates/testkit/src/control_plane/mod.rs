@@ -364,6 +364,16 @@ impl ControlPlane {
         self.wait(&format!("{count} streams"), |s| (s.streams_opened >= count).then_some(())).await
     }
 
+    /// Waits until exactly this many connections are open.
+    ///
+    /// # Errors
+    /// If that does not happen in time.
+    pub async fn wait_connections(&self, count: usize) -> Result<(), TimedOut> {
+        let reached = |c: &crate::server::Connections| (c.open == count).then_some(());
+        let what = format!("{count} connections");
+        self.server.connections().wait(self.patience, what, reached, |c| format!("{} open", c.open)).await
+    }
+
     async fn wait<R>(&self, what: &str, find: impl FnMut(&State) -> Option<R>) -> Result<R, TimedOut> {
         self.state.wait(self.patience, what, find, describe).await
     }

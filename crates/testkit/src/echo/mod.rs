@@ -1,4 +1,4 @@
-//! A small hand-written service for tests: unary, server streaming and bidirectional streaming.
+//! A small hand-written service for tests: unary, client, server and bidirectional streaming.
 //!
 //! ```proto
 //! package proxyless.testkit;
@@ -6,18 +6,22 @@
 //! service Echo {
 //!   rpc Unary(EchoRequest) returns (EchoResponse);
 //!   rpc Repeat(EchoRequest) returns (stream EchoResponse);
+//!   rpc Collect(stream EchoRequest) returns (EchoResponse);
 //!   rpc Chat(stream EchoRequest) returns (stream EchoResponse);
 //! }
 //! ```
 
 mod client;
+mod descriptor;
 mod server;
 
 pub use client::EchoClient;
+pub use descriptor::{descriptor, descriptor_set};
 pub use server::EchoServer;
 
 const UNARY: &str = "/proxyless.testkit.Echo/Unary";
 const REPEAT: &str = "/proxyless.testkit.Echo/Repeat";
+const COLLECT: &str = "/proxyless.testkit.Echo/Collect";
 const CHAT: &str = "/proxyless.testkit.Echo/Chat";
 
 /// The request of the echo service.

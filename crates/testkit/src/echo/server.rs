@@ -9,12 +9,14 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tokio_stream::{Stream, StreamExt};
 use tonic::body::Body;
-use tonic::server::{Grpc, NamedService, ServerStreamingService, StreamingService, UnaryService};
+use tonic::server::{
+    ClientStreamingService, Grpc, NamedService, ServerStreamingService, StreamingService, UnaryService,
+};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
-use super::{CHAT, EchoRequest, EchoResponse, REPEAT, UNARY};
+use super::{CHAT, COLLECT, EchoRequest, EchoResponse, REPEAT, UNARY};
 
 type Answers = Pin<Box<dyn Stream<Item = Result<EchoResponse, Status>> + Send>>;
 
@@ -59,6 +61,7 @@ where
             Ok(match request.uri().path() {
                 UNARY => grpc.unary(Unary(service), request).await,
                 REPEAT => grpc.server_streaming(Repeat(service), request).await,
+                COLLECT => grpc.client_streaming(Collect(service), request).await,
                 CHAT => grpc.streaming(Chat(service), request).await,
                 _ => Status::unimplemented("the echo service has no such method").into_http(),
             })
@@ -90,6 +93,25 @@ impl ServerStreamingService<EchoRequest> for Repeat {
         let answer = self.0.answer(request);
         let answers = (0..repeat).map(move |_| Ok(answer.clone()));
         ready(Ok(tonic::Response::new(Box::pin(tokio_stream::iter(answers)))))
+    }
+}
+
+/// Joins the messages of all requests.
+struct Collect(EchoServer);
+
+impl ClientStreamingService<EchoRequest> for Collect {
+    type Response = EchoResponse;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<EchoResponse>, Status>> + Send>>;
+
+    fn call(&mut self, requests: tonic::Request<Streaming<EchoRequest>>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move {
+            let (mut requests, mut messages) = (requests.into_inner(), Vec::new());
+            while let Some(request) = requests.message().await? {
+                messages.push(request.message);
+            }
+            Ok(tonic::Response::new(service.answer(EchoRequest::new(messages.join(" ")))))
+        })
     }
 }
 

@@ -5,9 +5,7 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig,
 };
 use envoy_types::pb::envoy::config::cluster::v3::load_balancing_policy::Policy;
-use envoy_types::pb::envoy::config::cluster::v3::{
-    CircuitBreakers, Cluster, LoadBalancingPolicy, OutlierDetection,
-};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, LoadBalancingPolicy, OutlierDetection};
 use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use envoy_types::pb::envoy::config::core::v3::{
     ConfigSource, HealthStatus, HealthStatusSet, TypedExtensionConfig,
@@ -20,7 +18,7 @@ use prost::Name;
 
 use super::endpoint::named_endpoint;
 use super::tls::transport_socket;
-use super::{ads_source, pack};
+use super::{ads_source, pack, proxy};
 use crate::control_plane::Resource;
 
 /// A cluster with endpoints from EDS, by the cluster's name unless [`ClusterExt::eds_service_name`] is used.
@@ -87,6 +85,9 @@ pub trait ClusterExt {
     /// Sets the maximum number of concurrent RPCs (circuit breaking).
     #[must_use]
     fn max_requests(self, limit: u32) -> Self;
+    /// Sets the maximum number of connections to each endpoint (gRFC A105).
+    #[must_use]
+    fn max_connections_per_host(self, limit: u32) -> Self;
     /// Enables outlier detection.
     #[must_use]
     fn outlier_detection(self, config: OutlierDetection) -> Self;
@@ -99,6 +100,10 @@ pub trait ClusterExt {
     /// Secures the connections to its endpoints; see [`upstream_tls`](super::upstream_tls) (A29).
     #[must_use]
     fn tls(self, settings: UpstreamTlsContext) -> Self;
+    /// Connects to endpoints through their proxies (A86), with the TLS settings that were set before. Clients need the
+    /// gate `GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT`.
+    #[must_use]
+    fn http_connect(self) -> Self;
 }
 
 impl ClusterExt for Cluster {
@@ -115,7 +120,14 @@ impl ClusterExt for Cluster {
 
     fn max_requests(mut self, limit: u32) -> Self {
         let threshold = Thresholds { max_requests: Some(UInt32Value { value: limit }), ..Default::default() };
-        self.circuit_breakers = Some(CircuitBreakers { thresholds: vec![threshold], ..Default::default() });
+        self.circuit_breakers.get_or_insert_default().thresholds = vec![threshold];
+        self
+    }
+
+    fn max_connections_per_host(mut self, limit: u32) -> Self {
+        let max_connections = Some(UInt32Value { value: limit });
+        let threshold = Thresholds { max_connections, ..Default::default() };
+        self.circuit_breakers.get_or_insert_default().per_host_thresholds = vec![threshold];
         self
     }
 
@@ -141,6 +153,11 @@ impl ClusterExt for Cluster {
 
     fn tls(mut self, settings: UpstreamTlsContext) -> Self {
         self.transport_socket = Some(transport_socket(&settings));
+        self
+    }
+
+    fn http_connect(mut self) -> Self {
+        self.transport_socket = Some(proxy::wrap(self.transport_socket));
         self
     }
 }

@@ -14,6 +14,7 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 use envoy_types::pb::google::protobuf::UInt32Value;
 
 use super::per_million;
+use super::proxy::set_proxy;
 use crate::{Backend, BlackHole, DeadAddress};
 
 /// The endpoints of a cluster.
@@ -81,6 +82,9 @@ pub trait LocalityExt {
     /// Sets the region.
     #[must_use]
     fn region(self, region: &str) -> Self;
+    /// Sets the proxy of endpoints without their own; see [`ClusterExt::http_connect`](super::ClusterExt::http_connect).
+    #[must_use]
+    fn proxy(self, proxy: SocketAddr) -> Self;
 }
 
 impl LocalityExt for LocalityLbEndpoints {
@@ -103,6 +107,11 @@ impl LocalityExt for LocalityLbEndpoints {
         self.locality.get_or_insert_default().region = region.into();
         self
     }
+
+    fn proxy(mut self, proxy: SocketAddr) -> Self {
+        set_proxy(&mut self.metadata, proxy);
+        self
+    }
 }
 
 /// An endpoint; [`EndpointExt`] has further settings.
@@ -121,6 +130,9 @@ pub trait EndpointExt {
     /// Adds an address.
     #[must_use]
     fn additional_address(self, address: SocketAddr) -> Self;
+    /// Sets the proxy to connect through; see [`ClusterExt::http_connect`](super::ClusterExt::http_connect).
+    #[must_use]
+    fn proxy(self, proxy: SocketAddr) -> Self;
 }
 
 impl EndpointExt for LbEndpoint {
@@ -139,6 +151,11 @@ impl EndpointExt for LbEndpoint {
             let address = socket_address(&address.ip().to_string(), address.port());
             endpoint.additional_addresses.push(AdditionalAddress { address: Some(address) });
         }
+        self
+    }
+
+    fn proxy(mut self, proxy: SocketAddr) -> Self {
+        set_proxy(&mut self.metadata, proxy);
         self
     }
 }
@@ -184,7 +201,7 @@ pub(super) fn named_endpoint(host: &str, port: u16) -> LbEndpoint {
     LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..Default::default() }
 }
 
-fn socket_address(host: &str, port: u16) -> Address {
+pub(super) fn socket_address(host: &str, port: u16) -> Address {
     let address = SocketAddress {
         address: host.into(),
         port_specifier: Some(PortSpecifier::PortValue(port.into())),

@@ -20,6 +20,7 @@ mod endpoint;
 mod fault;
 mod listener;
 mod policy;
+mod proxy;
 mod route;
 mod session;
 #[cfg(test)]
@@ -46,8 +47,8 @@ pub use envoy_types::pb::envoy::config::core::v3::HealthStatus;
 pub use fault::{fault_abort, fault_delay};
 pub use listener::{RouteSource, connection_manager, http_filter, listener, listener_with};
 pub use policy::{
-    OutlierDetectionExt, extension, least_request, outlier_detection, pick_first, ring_hash, round_robin,
-    weighted_round_robin, wrr_locality,
+    OutlierDetectionExt, custom_policy, extension, least_request, outlier_detection, pick_first, ring_hash,
+    round_robin, weighted_round_robin, wrr_locality,
 };
 pub use route::{
     HeaderExt, RouteExt, header, route, route_config, simple_route_config, virtual_host, weighted_route,

@@ -11,7 +11,8 @@ use envoy_types::pb::envoy::extensions::load_balancing_policies::ring_hash::v3::
 use envoy_types::pb::envoy::extensions::load_balancing_policies::ring_hash::v3::ring_hash::HashFunction;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::round_robin::v3::RoundRobin;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::wrr_locality::v3::WrrLocality;
-use envoy_types::pb::google::protobuf::{UInt32Value, UInt64Value};
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{ListValue, Struct, UInt32Value, UInt64Value, Value};
 use prost::Name;
 
 use super::cluster::one_policy;
@@ -62,6 +63,54 @@ pub fn weighted_round_robin(update_period: Duration) -> ClientSideWeightedRoundR
 /// The policy `wrr_locality` with this child policy.
 pub fn wrr_locality(child: TypedExtensionConfig) -> TypedExtensionConfig {
     extension("wrr_locality", &WrrLocality { endpoint_picking_policy: Some(one_policy(child)) })
+}
+
+/// A policy of the application with this name and configuration, a JSON object, in an `xds.type.v3.TypedStruct` (gRFC
+/// A52).
+pub fn custom_policy(name: &str, config: &serde_json::Value) -> TypedExtensionConfig {
+    let typed = TypedStruct {
+        type_url: format!("type.googleapis.com/{name}"),
+        value: match protobuf_value(config).kind {
+            Some(Kind::StructValue(fields)) => Some(fields),
+            _ => None,
+        },
+    };
+    extension(name, &typed)
+}
+
+/// `xds.type.v3.TypedStruct`, which envoy-types does not have.
+#[derive(Clone, PartialEq, prost::Message)]
+struct TypedStruct {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<Struct>,
+}
+
+impl Name for TypedStruct {
+    const PACKAGE: &'static str = "xds.type.v3";
+    const NAME: &'static str = "TypedStruct";
+
+    fn type_url() -> String {
+        "type.googleapis.com/xds.type.v3.TypedStruct".to_owned()
+    }
+}
+
+fn protobuf_value(json: &serde_json::Value) -> Value {
+    let kind = match json {
+        serde_json::Value::Null => Kind::NullValue(0),
+        serde_json::Value::Bool(value) => Kind::BoolValue(*value),
+        // Every number of serde_json has a value as a floating point number.
+        serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        serde_json::Value::String(text) => Kind::StringValue(text.clone()),
+        serde_json::Value::Array(list) => {
+            Kind::ListValue(ListValue { values: list.iter().map(protobuf_value).collect() })
+        }
+        serde_json::Value::Object(fields) => Kind::StructValue(Struct {
+            fields: fields.iter().map(|(name, json)| (name.clone(), protobuf_value(json))).collect(),
+        }),
+    };
+    Value { kind: Some(kind) }
 }
 
 /// Outlier detection with this interval and ejection time; the algorithms are set on the message.

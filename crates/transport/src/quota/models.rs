@@ -14,20 +14,37 @@ use super::*;
 /// A quota, and the number of open streams by the model's own count. Relaxed: it is exact, and orders nothing for
 /// others.
 struct Model {
-    quota: Quota,
+    quota: Quota<Self>,
     out: AtomicUsize,
+}
+
+impl Member for Model {
+    fn quota(&self) -> &Quota<Self> {
+        &self.quota
+    }
 }
 
 impl Model {
     fn limited(limit: u32) -> Arc<Self> {
-        let model = Arc::new(Self { quota: Quota::default(), out: AtomicUsize::new(0) });
+        Self::in_line(&Arc::default(), limit)
+    }
+
+    /// One of the connections of a line.
+    fn in_line(line: &Arc<Line<Self>>, limit: u32) -> Arc<Self> {
+        let model = Arc::new(Self { quota: Quota::new(Arc::clone(line)), out: AtomicUsize::new(0) });
         model.quota.set_limit(limit);
+        Quota::join_line(&model);
         model
+    }
+
+    /// Takes a stream of this connection, or waits.
+    async fn acquire(&self) -> Result<Option<Arc<Self>>, QuotaClosed> {
+        if self.quota.try_acquire() { Ok(None) } else { Ok(Some(self.quota.wait().await?)) }
     }
 
     /// Waits for a stream. (If it is called but never woken, loom finds that all threads wait.)
     fn take(&self, limit: usize) -> Result<(), QuotaClosed> {
-        block_on(self.quota.acquire())?;
+        block_on(self.acquire())?;
         assert!(self.out.fetch_add(1, Relaxed) < limit, "more than {limit} streams");
         Ok(())
     }
@@ -40,8 +57,8 @@ impl Model {
     /// Asks for a stream, and gives up if there is none.
     fn try_once(&self) {
         let mut context = Context::from_waker(Waker::noop());
-        let mut turn = Box::pin(self.quota.acquire());
-        if turn.as_mut().poll(&mut context) == Poll::Ready(Ok(())) {
+        let mut turn = Box::pin(self.acquire());
+        if let Poll::Ready(Ok(_)) = turn.as_mut().poll(&mut context) {
             self.quota.release();
         }
     }
@@ -51,10 +68,9 @@ impl Model {
         assert_eq!(self.quota.in_use(), 0);
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..limit {
-            assert_eq!(pin!(self.quota.acquire()).poll(&mut context), Poll::Ready(Ok(())), "a lost stream");
+            assert!(pin!(self.acquire()).poll(&mut context).is_ready(), "a lost stream");
         }
-        let line = self.quota.line();
-        assert!(line.waiters.iter().all(oneshot::Sender::is_closed), "a lost waiter");
+        assert_eq!(self.quota.line.lock().queued(), 0, "a lost waiter");
     }
 }
 
@@ -142,12 +158,12 @@ fn the_end_wakes_waiters() {
                 }
             })
         });
-        let closer = spawn(&model, |model| model.quota.close());
+        let closer = spawn(&model, |model| model.quota.close(model));
         model.give_back();
         users.into_iter().for_each(|user| user.join().unwrap());
         closer.join().unwrap();
         assert_eq!(model.quota.in_use(), 0);
-        assert_eq!(block_on(model.quota.acquire()), Err(QuotaClosed));
+        assert!(block_on(model.acquire()).is_err());
     });
 }
 
@@ -185,11 +201,51 @@ fn resets_that_are_written_end_the_congestion() {
         }
         model.quota.abandon(1);
         let caller = spawn(&model, |model| model.quota.abandon(3));
-        let user = spawn(&model, |model| block_on(model.quota.acquire()).unwrap());
+        let user = spawn(&model, |model| drop(block_on(model.acquire()).unwrap()));
         model.quota.on_reset_written(1);
         caller.join().unwrap();
         model.quota.on_reset_written(3);
         user.join().unwrap();
         assert_eq!(model.quota.in_use(), 1);
+    });
+}
+
+/// Two connections of one line: a stream that is released on either serves a waiter, and a connection that joins too.
+#[test]
+fn waiters_get_the_streams_of_any_connection() {
+    check(3, || {
+        let line = Arc::default();
+        let old = Model::in_line(&line, 1);
+        assert!(old.quota.try_acquire());
+        let users = [(); 2].map(|()| {
+            spawn(&old, |old| {
+                // None: it is the old one's.
+                let of = block_on(old.acquire()).unwrap();
+                of.as_deref().unwrap_or(old).quota.release();
+            })
+        });
+        let new = Model::in_line(&line, 1);
+        old.quota.release();
+        users.into_iter().for_each(|user| user.join().unwrap());
+        [old, new].iter().for_each(|connection| connection.check_all_back(1));
+    });
+}
+
+/// A connection that ends while requests wait: the other one serves them, and they fail only with the last.
+#[test]
+fn a_connection_that_leaves_the_line_loses_no_waiter() {
+    check(3, || {
+        let line = Arc::default();
+        let (old, new) = (Model::in_line(&line, 0), Model::in_line(&line, 1));
+        assert!(new.quota.try_acquire());
+        let user = spawn(&old, |old| {
+            let of = block_on(old.acquire()).unwrap();
+            of.unwrap().quota.release();
+        });
+        let closer = spawn(&old, |old| old.quota.close(old));
+        new.quota.release();
+        user.join().unwrap();
+        closer.join().unwrap();
+        new.check_all_back(1);
     });
 }

@@ -17,14 +17,55 @@ mod tokio_test_poll {
     }
 }
 
-fn limited(limit: u32) -> Quota {
-    let quota = Quota::default();
-    quota.set_limit(limit);
-    quota
+/// A connection.
+struct Connection {
+    name: u32,
+    quota: Quota<Self>,
+}
+
+impl Member for Connection {
+    fn quota(&self) -> &Quota<Self> {
+        &self.quota
+    }
+}
+
+impl std::ops::Deref for Connection {
+    type Target = Quota<Self>;
+
+    fn deref(&self) -> &Quota<Self> {
+        &self.quota
+    }
+}
+
+impl Connection {
+    /// The connection `name` of a line, with this limit.
+    fn of(line: &Arc<Line<Self>>, name: u32, limit: u32) -> Arc<Self> {
+        let connection = Self::unlimited(line, name);
+        connection.set_limit(limit);
+        Quota::join_line(&connection);
+        connection
+    }
+
+    fn unlimited(line: &Arc<Line<Self>>, name: u32) -> Arc<Self> {
+        Arc::new(Self { name, quota: Quota::new(Arc::clone(line)) })
+    }
+
+    /// Takes a stream, and returns the name of its connection.
+    async fn take(&self) -> Result<u32, QuotaClosed> {
+        if self.try_acquire() { Ok(self.name) } else { Ok(self.wait().await?.name) }
+    }
+
+    async fn acquire(&self) -> Result<(), QuotaClosed> {
+        self.take().await.map(drop)
+    }
+}
+
+fn limited(limit: u32) -> Arc<Connection> {
+    Connection::of(&Arc::default(), 0, limit)
 }
 
 /// How many streams can be taken now.
-fn take_all(quota: &Quota) -> usize {
+fn take_all(quota: &Connection) -> usize {
     let mut taken = 0;
     while poll_once(Box::pin(quota.acquire()).as_mut()) == Poll::Ready(Ok(())) {
         taken += 1;
@@ -92,7 +133,7 @@ fn close_sends_waiters_away() {
     let quota = limited(0);
     let mut waiter = Box::pin(quota.acquire());
     assert_eq!(poll_once(waiter.as_mut()), Poll::Pending);
-    quota.close();
+    quota.close(&quota);
     assert_eq!(poll_once(waiter.as_mut()), Poll::Ready(Err(QuotaClosed)));
     assert_eq!(poll_once(Box::pin(quota.acquire()).as_mut()), Poll::Ready(Err(QuotaClosed)));
 }
@@ -105,7 +146,8 @@ fn waiters_that_gave_up_do_not_stay_in_the_line() {
     for _ in 0..10_000 {
         assert_eq!(poll_once(Box::pin(quota.acquire()).as_mut()), Poll::Pending);
     }
-    assert!(quota.line().waiters.len() < 100, "{}", quota.line().waiters.len());
+    let left = quota.line.lock().waiters.len();
+    assert!(left < 100, "{left}");
     quota.set_limit(1);
     assert_eq!(poll_once(patient.as_mut()), Poll::Ready(Ok(())));
 }
@@ -113,7 +155,8 @@ fn waiters_that_gave_up_do_not_stay_in_the_line() {
 #[test]
 fn abandoned_streams_are_limited_while_the_socket_is_blocked() {
     let most = u32::try_from(MAX_ABANDONED).expect("small");
-    let quota = Quota::default();
+    let quota = Connection::unlimited(&Arc::default(), 0);
+    Quota::join_line(&quota);
     let abandon = |stream| {
         assert_eq!(poll_once(Box::pin(quota.acquire()).as_mut()), Poll::Ready(Ok(())), "{stream}");
         quota.abandon(stream);
@@ -141,13 +184,13 @@ fn abandoned_streams_are_limited_while_the_socket_is_blocked() {
     quota.set_socket(Socket::Writable);
     quota.on_all_written();
     assert_eq!(take_all(&quota), 1);
-    assert_eq!(quota.line().abandoned.len(), 0);
+    assert_eq!(quota.facts().abandoned.len(), 0);
 }
 
 /// For all interleavings of threads, the final counts add up.
 #[test]
 fn moving_limits_under_load_lose_no_stream() {
-    let quota = Arc::new(limited(8));
+    let quota = limited(8);
     let users: Vec<_> = (0..4)
         .map(|_| {
             let quota = Arc::clone(&quota);
@@ -168,4 +211,82 @@ fn moving_limits_under_load_lose_no_stream() {
     }
     quota.set_limit(7);
     assert_eq!(take_all(&quota), 7);
+}
+
+#[test]
+fn a105_21_waiters_get_the_streams_of_any_connection_in_order() {
+    let line = Arc::default();
+    let (old, new) = (Connection::of(&line, 1, 1), Connection::of(&line, 2, 1));
+    // The older one is asked first where both have streams.
+    assert!(old.has_room() && old.try_acquire());
+    assert_eq!(poll_once(Box::pin(old.take()).as_mut()), Poll::Ready(Ok(2)), "the other one");
+    assert!(!old.has_room() && !new.has_room());
+    let mut waiters = [(); 3].map(|()| Box::pin(old.take()));
+    waiters.iter_mut().for_each(|waiter| assert_eq!(poll_once(waiter.as_mut()), Poll::Pending));
+    new.release();
+    assert!(!new.try_acquire(), "waiters come first");
+    let [first, second, third] = &mut waiters;
+    assert_eq!(poll_once(second.as_mut()), Poll::Pending);
+    assert_eq!(poll_once(first.as_mut()), Poll::Ready(Ok(2)));
+    old.release();
+    assert_eq!(poll_once(second.as_mut()), Poll::Ready(Ok(1)));
+    // A105-20: a raised limit serves waiters too.
+    new.set_limit(2);
+    assert_eq!(poll_once(third.as_mut()), Poll::Ready(Ok(2)));
+}
+
+#[test]
+fn a105_20_a_new_connection_takes_the_waiters_over() {
+    let line = Arc::default();
+    let old = Connection::of(&line, 1, 0);
+    let mut waiters = [(); 3].map(|()| Box::pin(old.take()));
+    waiters.iter_mut().for_each(|waiter| assert_eq!(poll_once(waiter.as_mut()), Poll::Pending));
+    let _new = Connection::of(&line, 2, 2);
+    let results = waiters.each_mut().map(|waiter| poll_once(waiter.as_mut()));
+    assert_eq!(results, [Poll::Ready(Ok(2)), Poll::Ready(Ok(2)), Poll::Pending]);
+}
+
+#[test]
+fn a105_13_waiters_fail_with_the_last_connection_only() {
+    let line = Arc::default();
+    let (old, new) = (Connection::of(&line, 1, 0), Connection::of(&line, 2, 0));
+    let mut waiter = Box::pin(old.take());
+    assert_eq!(poll_once(waiter.as_mut()), Poll::Pending);
+    old.close(&old);
+    assert_eq!(poll_once(waiter.as_mut()), Poll::Pending, "the new one may serve it");
+    new.close(&new);
+    assert_eq!(poll_once(waiter.as_mut()), Poll::Ready(Err(QuotaClosed)));
+    // A connection that is closed before it joins does not.
+    let late = Connection::unlimited(&line, 3);
+    late.close(&late);
+    Quota::join_line(&late);
+    assert_eq!(poll_once(Box::pin(late.take()).as_mut()), Poll::Ready(Err(QuotaClosed)));
+    // The line serves later connections.
+    let next = Connection::of(&line, 4, 1);
+    assert_eq!(poll_once(Box::pin(next.take()).as_mut()), Poll::Ready(Ok(4)));
+}
+
+#[test]
+fn a105_07_the_number_of_waiters_is_reported_as_it_changes() {
+    let line = Arc::new(Line::default());
+    let connection = Connection::of(&line, 1, 0);
+    let mut early = Box::pin(connection.take());
+    assert_eq!(poll_once(early.as_mut()), Poll::Pending);
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let take = || std::mem::take(&mut *reports.lock().unwrap());
+    let to = Arc::clone(&reports);
+    line.observe(Box::new(move |count| to.lock().unwrap().push(count)));
+    assert_eq!(take(), [1], "those that wait already");
+    let mut late = Box::pin(connection.take());
+    assert_eq!(poll_once(late.as_mut()), Poll::Pending);
+    assert_eq!(take(), [2]);
+    connection.set_limit(1);
+    assert_eq!(take(), [1], "before the waiter has run");
+    drop(late);
+    assert_eq!(take(), [0]);
+    assert_eq!(poll_once(early.as_mut()), Poll::Ready(Ok(1)));
+    let mut last = Box::pin(connection.take());
+    assert_eq!(poll_once(last.as_mut()), Poll::Pending);
+    connection.close(&connection);
+    assert_eq!(take(), [1, 0]);
 }

@@ -10,7 +10,7 @@ use proxyless_sans_io::values::Code;
 
 use super::ids::{ReadToken, ServerId, WatchKey, WatcherId};
 use crate::bootstrap::{Bootstrap, ServerConfig, ServerFeatures, ServerLists};
-use crate::resource::{Resource, ResourceType};
+use crate::resource::{CustomPolicies, Resource, ResourceType};
 use crate::{Gates, Limits, StreamId};
 
 /// The treatment of valid resources in a response that also contains invalid ones.
@@ -55,6 +55,8 @@ pub struct XdsCoreConfig {
     /// The certificate provider instances that Clusters may refer to; `None`, the default, if the client cannot use TLS
     /// (see [`DecodeContext::certificate_providers`](crate::resource::DecodeContext)).
     pub certificate_providers: Option<Arc<BTreeSet<String>>>,
+    /// The load balancing policies of the application (gRFC A52); `None`, the default, if it has none.
+    pub policies: Option<Arc<dyn CustomPolicies>>,
     /// The time after which a requested resource is considered nonexistent (gRFC A57). `None`: 15 s, or 30 s for a
     /// server whose timer is a transient error (gRFC A88).
     pub resource_timeout: Option<Duration>,
@@ -79,6 +81,7 @@ impl XdsCoreConfig {
             gates,
             limits: Limits::default(),
             certificate_providers: None,
+            policies: None,
             resource_timeout: None,
             seed,
         }
@@ -156,6 +159,11 @@ pub enum Effect {
     CloseStream {
         /// The stream.
         stream: StreamId,
+    },
+    /// A71-14: no watch needs the server any more: close its connection, unless load reports use it.
+    Disconnect {
+        /// The server. It has no stream.
+        server: ServerId,
     },
     /// Send this request. The next `Send` comes only after `Input::SendDone`.
     Send {

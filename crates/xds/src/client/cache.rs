@@ -47,11 +47,11 @@ pub(super) struct TypeCache {
 }
 
 impl TypeCache {
-    /// The name of the cached resource with exactly these bytes, if its authority fits.
-    pub(super) fn name_of(&self, any: &Any, fits: &dyn Fn(AuthorityId) -> bool) -> Option<Arc<str>> {
+    /// The name of the cached resource with exactly these bytes, if it fits.
+    pub(super) fn name_of(&self, any: &Any, fits: impl Fn(&ResourceState) -> bool) -> Option<Arc<str>> {
         let name = self.by_bytes.get(&any.value)?;
         // The key is the value in use, so only the type remains to be compared.
-        let data = self.resources.get(name).filter(|state| fits(state.authority))?.data.as_ref()?;
+        let data = self.resources.get(name).filter(|state| fits(state))?.data.as_ref()?;
         (data.raw.type_url == any.type_url).then(|| name.clone())
     }
 
@@ -150,6 +150,11 @@ impl Cache {
         if let Some(state) = of_type.resources.get_mut(name) {
             state.data = None;
         }
+    }
+
+    /// Whether the authority has resources, watched or in limbo.
+    pub(super) fn knows(&self, authority: AuthorityId) -> bool {
+        self.iter().any(|(_, _, state)| state.authority == authority)
     }
 
     /// A71-09: whether a watched resource of the authority is neither in use nor known to be absent.

@@ -101,6 +101,7 @@ impl XdsCore {
                 authorities.active(of).and_then(|ServerId(index)| servers.get(index)?.stream.as_ref());
             stream.is_some_and(|stream| stream.has_unsent(resource_type))
         });
+        self.leave_servers();
         match input {
             Input::Watch { watch, resource_type, name } => self.watch(now, watch, resource_type, &name),
             Input::Unwatch { watch } => self.unwatch(now, watch),

@@ -9,6 +9,7 @@ use super::api::NackMode;
 use super::authorities::AuthorityId;
 use super::cache::TypeCache;
 use super::faults::{Faults, MAX_ERROR_BYTES};
+use super::ids::ServerId;
 use super::messages::{Any, DiscoveryResponse};
 use super::resource_state::ResourceState;
 use crate::resource::{DecodeContext, Resource, ResourceType, Update, cut, decode_update};
@@ -60,6 +61,8 @@ pub(super) struct Judge<'a> {
     pub(super) cached: Option<&'a TypeCache>,
     /// A47-20: whether the server's resources are used for the authority; all others were not requested from it.
     pub(super) serves: &'a dyn Fn(AuthorityId) -> bool,
+    /// Whether the same bytes of the server that sent a cached resource have the same meaning (A81).
+    pub(super) decodes_alike: &'a dyn Fn(ServerId) -> bool,
     pub(super) cx: &'a DecodeContext,
     pub(super) nack_mode: NackMode,
 }
@@ -103,7 +106,10 @@ impl Judge<'_> {
     }
 
     fn resource(&self, i: usize, any: Any, verdict: &mut Verdict) {
-        let (name, outcome) = match self.cached.and_then(|cached| cached.name_of(&any, self.serves)) {
+        let is_same = |state: &ResourceState| {
+            (self.serves)(state.authority) && state.source().is_some_and(self.decodes_alike)
+        };
+        let (name, outcome) = match self.cached.and_then(|cached| cached.name_of(&any, is_same)) {
             Some(name) => (name, ResourceOutcome::Unchanged),
             None => {
                 let known = |name: &str| {

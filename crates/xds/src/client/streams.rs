@@ -137,7 +137,7 @@ impl XdsCore {
         self.close_unused();
     }
 
-    /// Closes the streams to servers that no watched authority uses.
+    /// Closes the streams and connections to servers that no watched authority uses.
     pub(super) fn close_unused(&mut self) {
         for index in 0..self.servers.len() {
             let id = ServerId(index);
@@ -151,12 +151,24 @@ impl XdsCore {
                 tracing::debug!(target: targets::XDS_CLIENT, %server, %stream, "closing the ADS stream");
                 self.effects.push_back(Effect::CloseStream { stream });
             }
+            self.effects.push_back(Effect::Disconnect { server: id });
         }
         for id in self.authorities.ids() {
             let unused = self.authorities.active(id).is_some_and(|active| !self.authorities.need(active));
             if let Some(authority) = self.authorities.get_mut(id).filter(|_| unused) {
                 authority.leave();
                 self.cache.forget(id);
+            }
+        }
+    }
+
+    /// An authority whose last watch ended stays with its server while resources are in limbo on a stream that others
+    /// use. After that it leaves, so that its next watch begins with the first server of its list (A71-06).
+    pub(super) fn leave_servers(&mut self) {
+        for id in self.authorities.ids() {
+            let Some(authority) = self.authorities.get_mut(id) else { continue };
+            if authority.watches == 0 && authority.active().is_some() && !self.cache.knows(id) {
+                authority.leave();
             }
         }
     }

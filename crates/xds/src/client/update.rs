@@ -15,6 +15,7 @@ use super::ids::ServerId;
 use super::messages::{DiscoveryResponse, ResponseHead};
 use super::resource_state::{Received, Standing};
 use super::response::{Judge, Judged, ResourceOutcome, Verdict};
+use super::server::Server;
 use crate::resource::{DecodeContext, ResourceType, cut, has_more_resources};
 use crate::targets;
 
@@ -96,11 +97,24 @@ impl XdsCore {
             trusted_xds_server: features.trusted_xds_server,
             limits: self.config.limits,
             certificate_providers: self.config.certificate_providers.clone(),
+            policies: self.config.policies.clone(),
         };
         let cached = self.cache.of_type(resource_type);
         let serves = |authority| self.authorities.is_active(authority, server);
-        let judge =
-            Judge { resource_type, cached, serves: &serves, cx: &cx, nack_mode: self.config.nack_mode };
+        // A81: a trusted server may rewrite the authority, so its bytes mean more than those of others.
+        let trusted = features.trusted_xds_server;
+        let decodes_alike = |source| {
+            let is_trusted = |source: &Server| source.features.trusted_xds_server;
+            !cx.gates.authority_rewrite || self.server(source).is_some_and(is_trusted) == trusted
+        };
+        let judge = Judge {
+            resource_type,
+            cached,
+            serves: &serves,
+            decodes_alike: &decodes_alike,
+            cx: &cx,
+            nack_mode: self.config.nack_mode,
+        };
         let verdict = match response {
             Response::Whole(response) => judge.judge(response),
             Response::TooLarge(_) => {

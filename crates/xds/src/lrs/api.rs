@@ -95,6 +95,8 @@ pub enum Effect {
         /// The stream.
         stream: StreamId,
     },
+    /// Load reports do not use the server any more: close its connection, unless an ADS stream uses it.
+    Disconnect,
     /// Send this request. The next `Send` comes only after `Input::SendDone`.
     Send {
         /// The stream.

@@ -68,6 +68,11 @@ impl Cluster {
         });
     }
 
+    /// Whether a store gets new calls.
+    pub(super) fn is_used(&self) -> bool {
+        self.stores.iter().any(|registered| !registered.retired)
+    }
+
     /// Whether there is nothing to report now or later.
     pub(super) fn is_done(&self) -> bool {
         self.stores.is_empty() && self.left.is_zero()

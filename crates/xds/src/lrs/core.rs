@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
@@ -17,6 +18,10 @@ use crate::resource::has_more_reported_clusters;
 use crate::targets;
 use crate::{Limits, StreamId};
 
+/// The time for which load is kept for a server after its last store has gone, unless a stream reports it. A server
+/// that is away for longer, or does not ask for reports, never learns of it: otherwise it would be dialled forever.
+const LAST_ATTEMPTS: Duration = Duration::from_secs(300);
+
 /// Reports the load of registered stores to one management server (A27-57).
 ///
 /// Call [`Self::handle`] for each input, then [`Self::poll_effect`] until it returns `None`.
@@ -29,6 +34,8 @@ pub struct LrsCore {
     stream: Option<LrsStream>,
     last_stream_id: StreamId,
     retry_at: Option<Time>,
+    /// The time since which no store gets new calls.
+    unused_since: Option<Time>,
     backoff: Backoff,
     rng: Rng,
     effects: VecDeque<Effect>,
@@ -46,6 +53,7 @@ impl LrsCore {
             stream: None,
             last_stream_id: StreamId::default(),
             retry_at: None,
+            unused_since: None,
             backoff: Backoff::new(BackoffConfig::default()),
             effects: VecDeque::new(),
         }
@@ -75,6 +83,9 @@ impl LrsCore {
                 let key = key_of(&store);
                 if self.clusters.get_mut(&key).is_some_and(|cluster| cluster.withdraw(&store)) {
                     self.clusters.remove(&key);
+                    if let Some(stream) = &mut self.stream {
+                        stream.forget(&key);
+                    }
                 }
             }
             Input::StreamUp { stream } => {
@@ -110,7 +121,7 @@ impl LrsCore {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let report = self.stream.as_ref().and_then(LrsStream::deadline);
-        [self.retry_at, report].into_iter().flatten().min()
+        [self.retry_at, report, self.gives_up_at()].into_iter().flatten().min()
     }
 
     fn current(&mut self, id: StreamId) -> Option<&mut LrsStream> {
@@ -167,6 +178,7 @@ impl LrsCore {
         }
         self.clusters.values_mut().for_each(Cluster::sweep);
         self.clusters.retain(|_, cluster| !cluster.is_done());
+        self.give_up(now);
         if self.clusters.is_empty() {
             self.close();
         } else if self.stream.is_none() && (self.retry_at.is_none() || is_due(self.retry_at)) {
@@ -176,6 +188,26 @@ impl LrsCore {
             stream.reading = true;
             self.effects.push_back(Effect::ReadNext { stream: stream.id });
         }
+    }
+
+    /// Drops the remaining load if nothing uses the server any more and it could not be reported for long.
+    fn give_up(&mut self, now: Time) {
+        if self.clusters.is_empty() || self.clusters.values().any(Cluster::is_used) {
+            self.unused_since = None;
+            return;
+        }
+        self.unused_since.get_or_insert(now);
+        if self.gives_up_at().is_some_and(|at| at <= now) {
+            let server = &self.config.server_uri;
+            tracing::info!(target: targets::XDS_CLIENT, %server, "the last load report could not be sent");
+            self.clusters.clear();
+            self.unused_since = None;
+        }
+    }
+
+    fn gives_up_at(&self) -> Option<Time> {
+        let reports = self.stream.as_ref().is_some_and(|stream| stream.requested.is_some());
+        self.unused_since.filter(|_| !reports).map(|since| since + LAST_ATTEMPTS)
     }
 
     fn report(&mut self, now: Time) {
@@ -220,12 +252,16 @@ impl LrsCore {
 
     /// No load is to be reported (A27-47): closes the stream, unless its last report may still be in flight.
     fn close(&mut self) {
-        self.retry_at = None;
-        if let Some(stream) = self.stream.take_if(|stream| stream.is_quiet()) {
+        let was_waiting = self.retry_at.take().is_some();
+        let stream = self.stream.take_if(|stream| stream.is_quiet());
+        if let Some(stream) = &stream {
             let server = &self.config.server_uri;
             tracing::debug!(target: targets::XDS_CLIENT, %server, stream = %stream.id, "closing the LRS stream");
             self.backoff.reset();
             self.effects.push_back(Effect::CloseStream { stream: stream.id });
+        }
+        if was_waiting || stream.is_some() {
+            self.effects.push_back(Effect::Disconnect);
         }
     }
 }

@@ -61,6 +61,13 @@ impl LrsStream {
         self.next_report.filter(|_| self.sending.is_none())
     }
 
+    /// Removes the load of a cluster from the report that HTTP/2 has not taken, so that it is not sent again.
+    pub(super) fn forget(&mut self, key: &ClusterKey) {
+        if let Some(Sending::Report(taken)) = &mut self.sending {
+            taken.retain(|taken| taken.key != *key);
+        }
+    }
+
     /// Whether the stream may be closed if there is nothing to report.
     pub(super) fn is_quiet(&self) -> bool {
         !self.reported && !matches!(self.sending, Some(Sending::Report(_)))

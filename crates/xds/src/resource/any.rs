@@ -10,6 +10,7 @@ use prost::{Message, Name};
 
 use super::extension::message_name;
 use super::field;
+use super::lb_custom::CustomPolicies;
 use super::named::decode_named;
 use super::{Resource, ResourceType, Violations, cluster, elements, endpoint};
 use crate::{Gates, Limits};
@@ -27,6 +28,8 @@ pub struct DecodeContext {
     /// The certificate provider instances that Clusters may refer to (gRFC A29). `None` if the client cannot use TLS:
     /// then a Cluster with TLS settings is rejected, because its endpoints must not be reached in plaintext.
     pub certificate_providers: Option<Arc<BTreeSet<String>>>,
+    /// The load balancing policies of the application (gRFC A52), if it has any.
+    pub policies: Option<Arc<dyn CustomPolicies>>,
 }
 
 /// The result of decoding one resource of a response.

@@ -61,6 +61,9 @@ const TLS: &[Nested] = &[Message(
     ],
 )];
 
+/// Of the config of a transport socket: TLS settings, or a wrapper (gRFC A86) around another transport socket with these.
+const TRANSPORT_SOCKET: &[Nested] = &[Message(1, &[Message(3, &[Message(2, TLS)])])];
+
 /// Of a Cluster: all its lists. Those of an aggregate are in the config of its cluster type, and those of TLS settings in
 /// the config of its transport socket, both of which are the value of an Any.
 const CLUSTER: &[Nested] = &[
@@ -69,7 +72,7 @@ const CLUSTER: &[Nested] = &[
     Message(10, &[Lists(&[1, 2])]),
     Message(19, &[Lists(&[24])]),
     Message(22, &[Lists(&[3])]),
-    Message(24, &[Message(3, &[Message(2, TLS)])]),
+    Message(24, &[Message(3, &[Message(2, TLS), Message(2, TRANSPORT_SOCKET)])]),
     Message(25, METADATA),
     Message(33, ENDPOINTS),
     Message(41, &[Lists(&[1])]),
@@ -187,19 +190,23 @@ fn exceeds(bytes: &[u8], lists: &[Nested], limit: usize) -> bool {
 fn uses_up(bytes: &[u8], fields: &[Nested], left: &mut usize) -> Result<bool, Malformed> {
     let mut reader = Reader::new(bytes);
     while let Some(key) = reader.next_key()? {
-        let Some(nested) = fields.iter().find(|nested| nested.has(key.number())) else {
+        // The value of an Any may be one of several messages.
+        let mut nested = fields.iter().filter(|nested| nested.has(key.number())).peekable();
+        if nested.peek().is_none() {
             reader.skip(key)?;
             continue;
-        };
-        let inner = reader.bytes(key)?;
-        if !matches!(nested, Message(..)) {
-            let Some(fewer) = left.checked_sub(1) else { return Ok(true) };
-            *left = fewer;
         }
-        let (List(_, fields) | Message(_, fields)) = nested else { continue };
-        // A malformed part may be another type of message, or be replaced later; the rest is counted anyway.
-        if let Ok(true) = uses_up(inner, fields, left) {
-            return Ok(true);
+        let inner = reader.bytes(key)?;
+        for nested in nested {
+            if !matches!(nested, Message(..)) {
+                let Some(fewer) = left.checked_sub(1) else { return Ok(true) };
+                *left = fewer;
+            }
+            let (List(_, fields) | Message(_, fields)) = nested else { continue };
+            // A malformed part may be another type of message, or be replaced later; the rest is counted anyway.
+            if let Ok(true) = uses_up(inner, fields, left) {
+                return Ok(true);
+            }
         }
     }
     Ok(false)

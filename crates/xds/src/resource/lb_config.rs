@@ -9,6 +9,7 @@ use wire::cluster::{LbConfig, LbPolicy as LegacyPolicy};
 
 use super::extension::{self, Extension, ExtensionConfig};
 use super::field::Field;
+use super::lb_custom::CustomPolicy;
 use super::lb_json;
 use super::lb_weighted::{self, WeightedRoundRobin};
 
@@ -49,9 +50,11 @@ pub enum LbPolicy {
         /// Whether the address list is shuffled.
         shuffle_address_list: bool,
     },
+    /// A policy of the application (gRFC A52).
+    Custom(CustomPolicy),
 }
 
-/// A52: the maximum nesting depth of policies.
+/// A52-03: the maximum nesting depth of policies.
 const MAX_DEPTH: usize = 16;
 
 /// A42: the maximum ring size, which is also the default of the upper limit.
@@ -82,17 +85,23 @@ const REGISTRY: [(&str, Parser); 7] = [
 
 /// The policy of a cluster.
 pub(crate) fn cluster_policy(at: &Field<'_>, proto: &wire::Cluster) -> Option<LbPolicy> {
-    // A52: the list takes precedence over the old enum.
+    // A52-01: the list takes precedence over the old enum.
     match &proto.load_balancing_policy {
         Some(list) => first_known(&at.field("load_balancing_policy"), list, 0),
         None => legacy(at, proto),
     }
 }
 
-/// The first supported policy of a list.
+/// Whether this is the config type of a supported policy.
+pub(super) fn is_built_in(type_name: &str) -> bool {
+    REGISTRY.iter().any(|(known, _)| *known == type_name)
+}
+
+/// A52-04: the first supported policy of a list; all others are skipped.
 fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -> Option<LbPolicy> {
     check_depth(at, depth)?;
     let at_list = at.field("policies");
+    let mut skipped = Vec::new();
     for (i, policy) in list.policies.iter().enumerate() {
         let at = at_list.index(i);
         let at = at.field("typed_extension_config");
@@ -106,18 +115,28 @@ fn first_known(at: &Field<'_>, list: &wire::LoadBalancingPolicy, depth: usize) -
                     return parser(&at, value, depth);
                 }
             }
-            // A52: a TypedStruct names a policy in gRPC's registry and contains its JSON config.
+            // A52-05, A52-06: a TypedStruct names a policy of gRPC or of the application, and contains its JSON config.
             ExtensionConfig::Struct(json) => {
-                if let Some(parser) = lb_json::parser(&extension.type_name) {
-                    return parser(&at.field("value"), json, depth);
+                if let Some(parser) = lb_json::parser(&at, &extension.type_name) {
+                    return parser.parse(&at.field("value"), &extension.type_name, json, depth);
                 }
             }
         }
+        skipped.push(extension.type_name);
     }
-    at.fail("no policy of the list is supported")
+    unsupported(at, &skipped)
 }
 
-/// A52: policies must not be nested too deeply.
+/// A52-07: a list without a supported policy is a violation, which names those that were skipped.
+pub(super) fn unsupported<T>(at: &Field<'_>, skipped: &[impl AsRef<str>]) -> Option<T> {
+    if skipped.is_empty() {
+        return at.fail("no policy of the list is supported: it is empty");
+    }
+    let names: Vec<_> = skipped.iter().map(|name| format!("{:?}", name.as_ref())).collect();
+    at.fail(format!("no policy of the list is supported: {}", names.join(", ")))
+}
+
+/// A52-03: policies must not be nested too deeply.
 pub(super) fn check_depth(at: &Field<'_>, depth: usize) -> Option<()> {
     if depth >= MAX_DEPTH {
         return at.fail(format!("policies are nested deeper than {MAX_DEPTH} levels"));

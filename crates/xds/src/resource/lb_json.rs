@@ -4,18 +4,45 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 
 use super::field::Field;
-use super::lb_config::{DEFAULT_CHOICE_COUNT, DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, check_depth};
+use super::lb_config::{
+    DEFAULT_CHOICE_COUNT, DEFAULT_MIN_RING_SIZE, LbPolicy, MAX_RING_SIZE, check_depth, unsupported,
+};
+use super::lb_custom::{self, CustomPolicies};
 use super::lb_weighted;
 
 /// The default of `maxRingSize`, which differs from that of the xDS field; the client caps rings at this size anyway
 /// (A42).
 const DEFAULT_MAX_RING_SIZE: u64 = 4096;
 
-/// Parses a policy's config at a nesting depth; `None` only after a violation was recorded.
-pub(super) type Parser = fn(&Field<'_>, &Struct, usize) -> Option<LbPolicy>;
+/// Parses the config of a policy of gRPC at a nesting depth; `None` only after a violation was recorded.
+type BuiltIn = fn(&Field<'_>, &Struct, usize) -> Option<LbPolicy>;
+
+/// The parser of a policy's config.
+pub(super) enum Parser<'a> {
+    BuiltIn(BuiltIn),
+    Custom(&'a dyn CustomPolicies),
+}
+
+impl Parser<'_> {
+    /// Parses the config of the policy with this name at a nesting depth; `None` only after a violation was recorded.
+    pub(super) fn parse(&self, at: &Field<'_>, name: &str, json: &Struct, depth: usize) -> Option<LbPolicy> {
+        match self {
+            Self::BuiltIn(parser) => parser(at, json, depth),
+            Self::Custom(policies) => lb_custom::read(*policies, at, name, json, depth),
+        }
+    }
+}
+
+/// The parser of the policy with this name, if it is supported: one of gRPC's, or one of the application's.
+pub(super) fn parser<'a>(at: &Field<'a>, name: &str) -> Option<Parser<'a>> {
+    if let Some(parser) = built_in(name) {
+        return Some(Parser::BuiltIn(parser));
+    }
+    at.context().policies.as_deref().filter(|policies| policies.contains(name)).map(Parser::Custom)
+}
 
 /// The parser of the policy with this name in gRPC's registry, if it is supported.
-pub(super) fn parser(name: &str) -> Option<Parser> {
+pub(super) fn built_in(name: &str) -> Option<BuiltIn> {
     match name {
         "round_robin" => Some(|_, _, _| Some(LbPolicy::RoundRobin)),
         "pick_first" => Some(pick_first),
@@ -110,7 +137,7 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 fn wrr_locality(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy> {
-    child(at, json, depth).map(|child| LbPolicy::WrrLocality(Box::new(child)))
+    child(at, json, "childPolicy", depth).map(|child| LbPolicy::WrrLocality(Box::new(child)))
 }
 
 fn random_subsetting(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy> {
@@ -123,27 +150,31 @@ fn random_subsetting(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPo
     let Some(subset_size) = subset_size.filter(|&size| size > 0) else {
         return at.key("subsetSize").fail("must be a whole number greater than 0");
     };
-    let child = Box::new(child(at, json, depth)?);
+    let child = Box::new(child(at, json, "childPolicy", depth)?);
     Some(LbPolicy::RandomSubsetting { subset_size, child })
 }
 
-/// The first supported policy of `childPolicy`.
-fn child(at: &Field<'_>, json: &Struct, depth: usize) -> Option<LbPolicy> {
-    let at = at.key("childPolicy");
-    let Some(list) = kind(json, "childPolicy") else { return at.require(None) };
+/// The first supported policy of this field, which is usually `childPolicy`.
+pub(super) fn child(at: &Field<'_>, json: &Struct, field: &str, depth: usize) -> Option<LbPolicy> {
+    let at = at.key(field);
+    let Some(list) = kind(json, field) else { return at.require(None) };
     let Kind::ListValue(list) = list else { return at.fail("must be a list") };
     check_depth(&at, depth + 1)?;
+    let mut skipped = Vec::new();
     for (i, value) in list.values.iter().enumerate() {
         let at = at.index(i);
         let Some((name, config)) = only_field(value) else {
             return at.fail("must be an object with the name of one policy");
         };
-        let Some(parser) = parser(name) else { continue };
+        let Some(parser) = parser(&at, name) else {
+            skipped.push(name);
+            continue;
+        };
         let at = at.key(name);
         let Some(Kind::StructValue(config)) = &config.kind else { return at.fail("must be an object") };
-        return parser(&at, config, depth + 1);
+        return parser.parse(&at, name, config, depth + 1);
     }
-    at.fail("no policy of the list is supported")
+    unsupported(&at, &skipped)
 }
 
 /// The name and value of the single field of an object.

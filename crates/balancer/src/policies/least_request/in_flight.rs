@@ -15,15 +15,27 @@ impl InFlight {
         self.0.0.load(Ordering::Relaxed)
     }
 
+    fn begin(&self) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn end(&self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl CallTracker for InFlight {
-    /// A48-11: counted when its stream is created.
+    /// A48-11: counted when its stream is created, and while it waits for one.
     fn started(&self) {
-        self.0.0.fetch_add(1, Ordering::Relaxed);
+        self.begin();
+    }
+
+    fn waiting(&self) {
+        self.begin();
+    }
+
+    fn waited(&self) {
+        self.end();
     }
 
     /// A48-12: regardless of the status.

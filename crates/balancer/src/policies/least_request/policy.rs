@@ -33,10 +33,11 @@ impl Spread for LeastLoaded {
     }
 
     // A48-10: the counters live as long as their endpoints.
-    fn updated(&mut self, members: &[Member], _: &mut dyn Cx) {
+    fn updated(&mut self, members: &[Member], _: &mut dyn Cx) -> Applied {
         let mut old = std::mem::take(&mut self.in_flight);
         let kept = members.iter().filter_map(|member| old.remove_entry(&member.index()));
         self.in_flight = kept.collect();
+        Applied::SamePicker
     }
 
     fn create_subchannel(

@@ -9,7 +9,7 @@ use proxyless_sans_io::Rng;
 
 use super::LeastRequestConfig;
 use crate::api::ConnectivityState::{Connecting, Ready, TransientFailure};
-use crate::api::{CallAttributes, CallTicket, Code, Endpoint, Endpoints, PickArgs, PickResult};
+use crate::api::{CallAttributes, CallTicket, Code, Endpoint, Endpoints, PickArgs, PickResult, WaitingCall};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
 
 fn config(choice_count: u32) -> Arc<LeastRequestConfig> {
@@ -137,6 +137,17 @@ fn a48_11_a48_12_calls_count_from_start_to_end_whatever_their_status() {
     calls.pop().unwrap().unsent();
     drop(calls.pop());
     assert_eq!(in_flight(&mut bench), [(address(1).to_string(), 1)].into());
+}
+
+#[test]
+fn a48_11_calls_that_wait_for_a_stream_count() {
+    let mut bench = bench(2, [1]);
+    bench.ready_all();
+    let running = call(&mut bench, &mut Rng::new(1));
+    let waiting = WaitingCall::start(running.target());
+    assert_eq!(in_flight(&mut bench), [(address(1).to_string(), 2)].into());
+    drop((running, waiting));
+    assert!(in_flight(&mut bench).is_empty());
 }
 
 #[test]

@@ -44,8 +44,9 @@ pub(super) enum Progress {
 }
 
 impl Attempt {
-    pub(super) fn new(candidates: Vec<Candidate>) -> Self {
-        Self { candidates, cursor: 0, timer: None, pass_failed: false, failures: 0, last_error: None }
+    /// `last_error` is the error of a candidate that has failed already.
+    pub(super) fn new(candidates: Vec<Candidate>, last_error: Option<Arc<PickError>>) -> Self {
+        Self { candidates, cursor: 0, timer: None, pass_failed: false, failures: 0, last_error }
     }
 
     /// The subchannels of the search.

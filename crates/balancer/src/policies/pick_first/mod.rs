@@ -10,6 +10,8 @@ mod policy;
 #[cfg(test)]
 mod health_tests;
 #[cfg(test)]
+mod scaling_tests;
+#[cfg(test)]
 mod tests;
 
 pub use config::PickFirstConfig;

@@ -77,7 +77,7 @@ impl Policy for PickFirst {
 
     fn exit_idle(&mut self, cx: &mut dyn Cx) {
         if matches!(self.phase, Phase::Idle { .. }) {
-            self.search(Vec::new(), cx);
+            self.search(Vec::new(), None, cx);
         }
     }
 
@@ -121,7 +121,9 @@ impl PickFirst {
                         *health = event.health;
                         self.publish_selected(event.error.as_deref(), cx);
                     }
-                    _ => self.lost(cx),
+                    ConnectivityState::Idle => self.lost(cx),
+                    // A105-19: it attempts another connection, or is in backoff after such an attempt.
+                    state => self.search_again(state, event.error.clone(), cx),
                 }
             }
             Phase::Empty | Phase::Idle { .. } | Phase::Selected { .. } => {}
@@ -139,13 +141,14 @@ impl PickFirst {
         match std::mem::take(&mut self.phase) {
             idle @ Phase::Idle { .. } => self.phase = idle,
             Phase::Selected { subchannel, health } => self.reselect(subchannel, health, cx),
-            Phase::Searching(attempt) => self.search(attempt.into_candidates(), cx),
-            Phase::Empty => self.search(Vec::new(), cx),
+            Phase::Searching(attempt) => self.search(attempt.into_candidates(), None, cx),
+            Phase::Empty => self.search(Vec::new(), None, cx),
         }
     }
 
-    /// Searches for a connection among the addresses, reusing subchannels of the previous search.
-    fn search(&mut self, old: Vec<Candidate>, cx: &mut dyn Cx) {
+    /// Searches for a connection among the addresses, reusing subchannels of the previous search. `error` is that of the
+    /// one that has failed, if any.
+    fn search(&mut self, old: Vec<Candidate>, error: Option<Arc<PickError>>, cx: &mut dyn Cx) {
         let mut candidates = self.candidates(old, cx);
         if let Some(at) = candidates.iter().position(|c| c.subchannel.target().slot.is_connected()) {
             self.select(candidates.swap_remove(at).subchannel, ConnectivityState::Ready, None, cx);
@@ -159,7 +162,7 @@ impl PickFirst {
             cx.publish(ConnectivityState::Connecting, picker);
         }
         // A61: every new address list gets its own first pass.
-        let mut attempt = Attempt::new(candidates);
+        let mut attempt = Attempt::new(candidates, error);
         let progress = attempt.step(self.config.attempt_delay(), cx);
         self.phase = Phase::Searching(attempt);
         self.progress(progress, cx);
@@ -241,8 +244,14 @@ impl PickFirst {
         }
     }
 
-    /// The selected connection was lost: waits for an RPC or the parent, whatever the subchannel does next. If it is in
-    /// backoff, the search finds it in TRANSIENT_FAILURE.
+    /// The selected subchannel has left READY for this state: starts a new pass over all addresses.
+    fn search_again(&mut self, state: ConnectivityState, error: Option<Arc<PickError>>, cx: &mut dyn Cx) {
+        let Phase::Selected { subchannel, .. } = std::mem::take(&mut self.phase) else { return };
+        cx.request_reresolution();
+        self.search(vec![Candidate::new(subchannel, state)], error, cx);
+    }
+
+    /// The selected connection was lost: waits for an RPC or the parent.
     fn lost(&mut self, cx: &mut dyn Cx) {
         cx.request_reresolution();
         self.go_idle(cx);
@@ -320,10 +329,13 @@ fn shuffle(endpoints: &mut Vec<Arc<Endpoint>>, rng: &mut Rng) {
     endpoints.extend(keyed.into_iter().map(|(_, endpoint)| endpoint));
 }
 
-/// Whether the address can use the connection of a subchannel. A29-09: not if it is secured differently.
+/// Whether the address can use the connection of a subchannel. A29-09, A86-13: not if it is secured differently, or
+/// goes through another proxy.
 fn same_connection(subchannel: &SubchannelHandle, address: &Address) -> bool {
     let target = subchannel.target();
-    target.address == address.address && target.endpoint.security == address.endpoint.security
+    target.address == address.address
+        && target.endpoint.security == address.endpoint.security
+        && target.endpoint.proxy == address.endpoint.proxy
 }
 
 /// The same subchannel, or one with a new target if the parts of the endpoint that calls use changed. The connection

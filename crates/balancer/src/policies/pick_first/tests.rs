@@ -292,6 +292,36 @@ fn a29_09_other_security_means_another_connection_and_calls_wait_for_it() {
 }
 
 #[test]
+fn a86_13_another_proxy_means_another_connection_and_calls_wait_for_it() {
+    let mut bench = bench([1]);
+    bench.ready(address(1));
+    bench.take_effects();
+    let proxied = |n| Endpoint { proxy: Some(Arc::new(address(n))), ..endpoint(1) };
+    bench.update(config(), Endpoints::of([proxied(8)]));
+    assert_eq!(bench.pick(), Picked::Queue, "the direct connection takes no more calls");
+    bench.exit_idle();
+    let through = |effects: &[TreeEffect]| {
+        let connects = effects.iter().filter_map(|effect| match effect {
+            TreeEffect::Connect { address, proxy, .. } => Some((*address, proxy.as_deref().copied())),
+            _ => None,
+        });
+        connects.collect::<Vec<_>>()
+    };
+    assert_eq!(through(&bench.take_effects()), [(address(1), Some(address(8)))]);
+    // A proxy that changes during an attempt replaces it.
+    bench.update(config(), Endpoints::of([proxied(9)]));
+    let effects = bench.take_effects();
+    assert_eq!(through(&effects), [(address(1), Some(address(9)))]);
+    let cancelled = |effect: &TreeEffect| matches!(effect, TreeEffect::CancelConnect { .. });
+    assert!(effects.iter().any(cancelled), "{effects:?}");
+    // An equal address is the same proxy.
+    bench.ready(address(1));
+    bench.update(config(), Endpoints::of([proxied(9)]));
+    assert_eq!(bench.take_effects(), []);
+    assert_eq!(bench.picks(1), addresses([1]));
+}
+
+#[test]
 fn update_of_the_weight_alone_changes_nothing() {
     let mut bench = bench([1]);
     bench.ready(address(1));

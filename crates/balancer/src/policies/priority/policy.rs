@@ -9,9 +9,9 @@ use super::config::{PriorityChild, PriorityConfig, RETENTION};
 use super::serving::Serving;
 use super::timers::{ChildTimers, Expired, TimerStarter};
 use crate::api::{
-    Child, ChildEntry, ChildIndex, ChildPolicyView, Children, ConfigError, ConnectivityState, Cx, FailPicker,
-    PickError, Picker, Policy, PolicyConfig, PolicyView, Reresolution, TreeEvent, TreePath, Update,
-    config_of,
+    Child, ChildEntry, ChildIndex, ChildPolicyView, Children, ConfigError, ConnectivityState, Cx, Detail,
+    FailPicker, PickError, Picker, Policy, PolicyConfig, PolicyView, Reresolution, TreeEvent, TreePath,
+    Update, config_of,
 };
 use crate::targets;
 
@@ -118,11 +118,19 @@ impl Policy for Priority {
         };
         let is_ready = matches!(self.published, Some((ConnectivityState::Ready, _)));
         let changed = self.shown.change(now).filter(|_| is_ready);
-        PolicyView { changed, children: priorities.map(child).collect(), ..PolicyView::default() }
+        let details = priorities.clone().filter_map(|name| self.failover_timer(name, now)).collect();
+        PolicyView { changed, details, children: priorities.map(child).collect(), ..PolicyView::default() }
     }
 }
 
 impl Priority {
+    /// The failover timer of a child, for inspection, while it is running.
+    fn failover_timer(&self, name: &Arc<str>, now: Time) -> Option<Detail> {
+        let left = self.children.get(name)?.data.failover_in(now)?;
+        let label = self.given.as_ref()?.config.label(name);
+        Some(Detail::new("failover timer", label).with_seconds("ends_in_seconds", left))
+    }
+
     fn call_child(&mut self, index: ChildIndex, cx: &mut dyn Cx, f: impl FnOnce(&mut Child, &mut dyn Cx)) {
         let Some(entry) = self.children.at(index) else { return };
         let ((), published) = call(entry, &mut self.timers, cx, f);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use proxyless_sans_io::Time;
+
 use crate::api::{ConnectivityState, Cx, Timer, TreePathBuf};
 
 /// The timers of one child.
@@ -20,6 +22,11 @@ impl ChildTimers {
 
     pub(super) fn is_failover_pending(&self) -> bool {
         self.failover.is_some()
+    }
+
+    /// The time until the failover timer runs out, if it is running.
+    pub(super) fn failover_in(&self, now: Time) -> Option<Duration> {
+        self.failover.as_ref().map(|deadline| deadline.at.since(now))
     }
 
     /// Starts the retention timer, unless it is running.
@@ -75,6 +82,7 @@ pub(super) enum Expired {
 /// A running timer and its tag.
 pub(super) struct Deadline {
     tag: u32,
+    at: Time,
     _timer: Timer,
 }
 
@@ -88,6 +96,7 @@ pub(super) struct TimerStarter {
 impl TimerStarter {
     pub(super) fn start(&mut self, delay: Duration, cx: &mut dyn Cx) -> Deadline {
         self.last_tag = self.last_tag.wrapping_add(1);
-        Deadline { tag: self.last_tag, _timer: cx.set_timer(TreePathBuf::default(), delay, self.last_tag) }
+        let timer = cx.set_timer(TreePathBuf::default(), delay, self.last_tag);
+        Deadline { tag: self.last_tag, at: cx.now() + delay, _timer: timer }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Weighted {
     oob: Oob,
     per_call: PerCall,
     endpoints: BTreeMap<ChildIndex, EndpointWeight>,
+    /// The time at which the per-call reports of all endpoints were last collected.
+    collected: Time,
     position: Option<Arc<Position>>,
     /// Runs while there is a picker.
     timer: Option<Timer>,
@@ -77,7 +79,7 @@ impl Spread for Weighted {
         Applied::NewPicker
     }
 
-    fn updated(&mut self, members: &[Member], cx: &mut dyn Cx) {
+    fn updated(&mut self, members: &[Member], cx: &mut dyn Cx) -> Applied {
         let mut old = std::mem::take(&mut self.endpoints);
         self.endpoints = members.iter().filter_map(|member| old.remove_entry(&member.index())).collect();
         if std::mem::take(&mut self.oob.changed) {
@@ -86,6 +88,7 @@ impl Spread for Weighted {
             let mut watch = |subchannel: &SubchannelHandle| cx.watch_load(subchannel, interval);
             members.iter().for_each(|member| member.subchannels(&mut watch));
         }
+        Applied::SamePicker
     }
 
     fn create_subchannel(
@@ -108,9 +111,10 @@ impl Spread for Weighted {
 
     fn changed(&mut self, member: &Member, change: Change, now: Time) {
         let is_ready = change.now == ConnectivityState::Ready && change.was != ConnectivityState::Ready;
+        let received = self.latest_receipt(now);
         if let Some(known) = self.endpoints.get_mut(&member.index()).filter(|_| is_ready) {
             // Reports of the lost connection do not begin the blackout period.
-            known.collect(now);
+            known.collect(received);
             known.weight.on_ready();
         }
     }
@@ -126,6 +130,7 @@ impl Spread for Weighted {
 
     fn on_event(&mut self, _: TreeEvent<'_>, _: &[Member], picker: Option<&WeightedPicker>, cx: &mut dyn Cx) {
         self.timer = None;
+        self.collect(cx.now());
         if let Some(picker) = picker {
             picker.reschedule(self.schedule(picker.endpoints(), cx.now()));
             self.start_timer(cx);
@@ -165,9 +170,22 @@ impl Weighted {
         self.timer.get_or_insert_with(|| cx.set_timer(TreePathBuf::default(), period, 0));
     }
 
+    /// Takes the latest per-call report of each endpoint.
+    fn collect(&mut self, now: Time) {
+        let received = self.latest_receipt(now);
+        self.endpoints.values_mut().for_each(|known| known.collect(received));
+        self.collected = now;
+    }
+
+    /// A58-04: the time that counts as the receipt of reports which are collected now. Without a picker no timer runs,
+    /// and a report may have waited since the last collection: it must not seem newer than it can be at most.
+    fn latest_receipt(&self, now: Time) -> Time {
+        now.min(self.collected + self.update_period)
+    }
+
     /// A scheduler for the weights of these endpoints.
     fn schedule(&mut self, endpoints: &[ChildIndex], now: Time) -> Scheduler {
-        self.endpoints.values_mut().for_each(|known| known.collect(now));
+        self.collect(now);
         let periods = self.periods;
         let weights: Vec<f64> = endpoints
             .iter()
@@ -181,10 +199,10 @@ impl Weighted {
 }
 
 impl EndpointWeight {
-    /// Takes the latest per-call report. It counts as received now, at most an update period late.
-    fn collect(&mut self, now: Time) {
+    /// Takes the latest per-call report.
+    fn collect(&mut self, received: Time) {
         if let Some(weight) = self.reports.take() {
-            self.weight.update(weight, now);
+            self.weight.update(weight, received);
         }
     }
 }

@@ -35,18 +35,22 @@ fn load(utilization: f64) -> BackendMetrics {
     BackendMetrics { rps: 100.0, application_utilization: utilization, ..Default::default() }
 }
 
+/// Starts a call.
+fn start(bench: &mut Bench) -> CallTicket {
+    let (headers, mut rng) = (HeaderMap::new(), Rng::new(1));
+    let attributes = CallAttributes::default();
+    let mut args = PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng };
+    match bench.tree().output().picker.pick(&mut args) {
+        PickResult::Complete(pick) => CallTicket::start(pick),
+        other => panic!("not complete: {other:?}"),
+    }
+}
+
 /// Makes a call to each endpoint, which reports its load with it if a tracker wants that.
 fn report(bench: &mut Bench, loads: &[(u16, f64)]) {
-    let headers = HeaderMap::new();
-    let mut rng = Rng::new(1);
     let mut left: BTreeMap<_, _> = loads.iter().map(|&(n, load)| (address(n), load)).collect();
     for _ in 0..1_000 {
-        let attributes = CallAttributes::default();
-        let mut args = PickArgs { path: "/s/m", headers: &headers, attributes, rng: &mut rng };
-        let PickResult::Complete(pick) = bench.tree().output().picker.pick(&mut args) else {
-            panic!("not complete")
-        };
-        let ticket = CallTicket::start(pick);
+        let ticket = start(bench);
         let metrics = left.remove(&ticket.target().address).filter(|_| ticket.wants_metrics()).map(load);
         ticket.finish_with(Code::Ok, metrics);
         if left.is_empty() {
@@ -164,6 +168,26 @@ fn a58_21_a_reconnected_endpoint_has_a_blackout_period() {
         seconds(&mut bench, 1);
     }
     assert!((10..=12).contains(&share(&mut bench, 1)));
+}
+
+#[test]
+fn a58_04_a_report_that_waited_for_an_endpoint_to_return_is_not_new() {
+    let config = WeightedRoundRobinConfig { weight_expiration_period: Duration::from_secs(60), ..quick() };
+    let mut bench = bench(config, 1..=2);
+    report(&mut bench, &[(1, 0.8), (2, 0.2)]);
+    seconds(&mut bench, 1);
+    assert_eq!(share(&mut bench, 2), 80);
+    let calls: Vec<_> = (0..4).map(|_| start(&mut bench)).collect();
+    bench.close(address(1));
+    bench.close(address(2));
+    // The calls outlive the READY state of their connections, as after a GOAWAY.
+    for call in calls {
+        let utilization = if call.target().address == address(1) { 0.8 } else { 0.2 };
+        call.finish_with(Code::Ok, Some(load(utilization)));
+    }
+    seconds(&mut bench, 100);
+    bench.ready_all();
+    assert_eq!(share(&mut bench, 2), 50, "the weights have expired");
 }
 
 #[test]

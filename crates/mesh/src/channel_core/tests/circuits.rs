@@ -10,8 +10,13 @@ use crate::policies::fixtures::{
 #[test]
 fn x_13_the_circuit_breaker_of_a_cluster_limits_its_rpcs() {
     let mut world = World::with_routes(&[("/", "c")]);
-    world
-        .set_cluster("c", Cluster { circuit_breakers: CircuitBreakers { max_requests: 2 }, ..eds_cluster() });
+    world.set_cluster(
+        "c",
+        Cluster {
+            circuit_breakers: CircuitBreakers { max_requests: 2, ..CircuitBreakers::default() },
+            ..eds_cluster()
+        },
+    );
     world.set_endpoints("c", assignment(vec![vec![locality("l", 1, [1])]]));
     let held = [world.hold("/s/m"), world.hold("/s/m")];
     let Rpc::Dropped(why) = world.rpc("/s/m") else { panic!() };

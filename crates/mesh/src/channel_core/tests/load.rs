@@ -146,7 +146,7 @@ fn a37_07_each_leaf_reports_for_itself() {
 
 #[test]
 fn x_13_a27_106_drops_are_counted_by_category_and_circuit_drops_without() {
-    let limit = CircuitBreakers { max_requests: 1 };
+    let limit = CircuitBreakers { max_requests: 1, ..CircuitBreakers::default() };
     let mut world = world(Cluster { circuit_breakers: limit, ..reporting(eds_cluster()) });
     let held = world.hold("/s/m");
     assert!(matches!(world.rpc("/s/m"), Rpc::Dropped(_)));

@@ -397,7 +397,9 @@ impl World {
                 self.closes.extend(self.connections.remove(&connection).map(|found| found.address));
             }
             ChannelEffect::Connection(
-                TreeEffect::OpenLoadStream { .. } | TreeEffect::CloseLoadStream { .. },
+                TreeEffect::OpenLoadStream { .. }
+                | TreeEffect::CloseLoadStream { .. }
+                | TreeEffect::ReportDemand { .. },
             ) => {}
             ChannelEffect::RegisterLoad { store } => self.loads.push(store),
             ChannelEffect::UnregisterLoad { store } => {

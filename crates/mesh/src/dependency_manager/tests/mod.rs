@@ -265,6 +265,7 @@ fn cluster(kind: ClusterKind) -> Resource {
         outlier_detection: None,
         override_host_status: OverrideHostStatus::default(),
         tls: None,
+        http_connect: false,
     }))
 }
 
@@ -282,5 +283,5 @@ fn assignment(ports: &[u16]) -> Resource {
 
 fn endpoint(port: u16, health: EndpointHealth) -> LbEndpoint {
     let addresses = Arc::new([SocketAddr::from(([127, 0, 0, 1], port))]);
-    LbEndpoint { addresses, weight: 1, health, hostname: None, hash_key: None }
+    LbEndpoint { addresses, weight: 1, health, hostname: None, hash_key: None, proxy: None }
 }

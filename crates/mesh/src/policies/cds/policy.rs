@@ -16,7 +16,7 @@ use proxyless_xds::resource::{
 use super::config::{CdsConfig, NAME};
 use super::priority_names::PriorityNames;
 use crate::dependency_manager::join_notes;
-use crate::endpoints::EndpointTable;
+use crate::endpoints::{ConnectionSettings, EndpointTable};
 use crate::policies::cluster_impl::{ClusterImplConfig, LoadReporting};
 use crate::policies::lb_policy;
 use crate::policies::override_host::OverrideHostConfig;
@@ -137,9 +137,12 @@ impl Cds {
         let names = self.names.update(&priorities.priorities);
         // A29-09: each leaf has its own TLS settings.
         let security = leaf.config.settings.security.of_cluster(leaf.cluster().tls.as_ref());
+        // A86-07: proxies do not depend on the channel's credentials.
+        let http_connect = leaf.cluster().http_connect;
+        let settings = ConnectionSettings { security: &security, http_connect };
         let update = Update {
             config: leaf_tree(&leaf, drops, &names, &policy_config),
-            endpoints: self.endpoints.update(priorities, &names, lb_policy::grouping(policy), &security),
+            endpoints: self.endpoints.update(priorities, &names, lb_policy::grouping(policy), settings),
             resolution_note: leaf.note.clone(),
             // No policy below needs it, and it changes with every other cluster.
             shared: None,
@@ -192,6 +195,7 @@ fn leaf_tree(
                 _ => None,
             },
             max_requests: cluster.circuit_breakers.max_requests,
+            max_connections_per_subchannel: cluster.circuit_breakers.max_connections_per_host,
             drops: drops.to_vec(),
             circuits: settings.circuits.clone(),
             // A37-07: each leaf's own `lrs_server` applies, not that of an aggregate above it. A27-48, A27-49: it can

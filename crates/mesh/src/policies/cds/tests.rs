@@ -451,7 +451,7 @@ fn a50_detection_comes_from_the_cluster_and_can_be_turned_off() {
 #[test]
 fn a75_04_a75_05_a75_06_limits_come_before_sessions() {
     let mut cds = Cds::new();
-    let one = CircuitBreakers { max_requests: 1 };
+    let one = CircuitBreakers { max_requests: 1, ..CircuitBreakers::default() };
     cds.update([two_priorities(Cluster { circuit_breakers: one, ..eds_cluster() })]);
     cds.bench.ready_all();
     let headers = HeaderMap::new();

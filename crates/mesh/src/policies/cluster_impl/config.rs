@@ -22,6 +22,8 @@ pub struct ClusterImplConfig {
     pub eds_service_name: Option<Arc<str>>,
     /// The maximum number of RPCs in flight.
     pub max_requests: u32,
+    /// The maximum number of connections to each address (gRFC A105); 1 if unset.
+    pub max_connections_per_subchannel: Option<u32>,
     /// The fractions of RPCs to drop.
     pub drops: Vec<DropCategory>,
     /// The registry of the counters of RPCs in flight.
@@ -42,7 +44,7 @@ pub struct LoadReporting {
 }
 
 impl ClusterImplConfig {
-    /// Whether both configurations are equal except for the child.
+    /// Whether both configurations are equal except for the child and for connections.
     pub(super) fn equivalent_for_picks(&self, other: &Self) -> bool {
         self.cluster == other.cluster
             && self.eds_service_name == other.eds_service_name
@@ -55,7 +57,9 @@ impl ClusterImplConfig {
 
 impl PartialEq for ClusterImplConfig {
     fn eq(&self, other: &Self) -> bool {
-        self.equivalent_for_picks(other) && *self.child == *other.child
+        self.equivalent_for_picks(other)
+            && self.max_connections_per_subchannel == other.max_connections_per_subchannel
+            && *self.child == *other.child
     }
 }
 
@@ -66,6 +70,9 @@ policy_config!(ClusterImplConfig, NAME, Layered::<ClusterImpl>::default(), |conf
         ("cluster".to_owned(), (*config.cluster).into()),
         ("maxConcurrentRequests".to_owned(), config.max_requests.into()),
     ]);
+    if let Some(limit) = config.max_connections_per_subchannel {
+        fields.insert("maxConnectionsPerSubchannel", limit);
+    }
     if let Some(name) = &config.eds_service_name {
         fields.insert("edsServiceName", &**name);
     }

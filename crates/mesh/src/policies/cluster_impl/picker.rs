@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use proxyless_balancer::api::{PickArgs, PickError, PickResult, Picker};
+use proxyless_balancer::api::{PickArgs, PickError, PickPurpose, PickResult, Picker};
 use proxyless_xds::lrs::{DropCounter, LoadStore};
 use proxyless_xds::resource::{CircuitBreakers, MILLION};
 
@@ -73,7 +73,9 @@ impl Picker for ClusterImplPicker {
         // A27-106, A37-49: each category is drawn independently; drops come first, even if the child is not READY.
         for drop in &rules.drops {
             if args.rng.below(u64::from(MILLION)) < u64::from(drop.per_million) {
-                if let Some(counter) = &drop.counter {
+                if let Some(counter) = &drop.counter
+                    && args.attributes.purpose == PickPurpose::Call
+                {
                     counter.dropped();
                 }
                 return PickResult::Drop(Arc::clone(&drop.error));
@@ -84,6 +86,12 @@ impl Picker for ClusterImplPicker {
             // A32: RPCs that are queued or fail are not in flight, so they take no place, not even during the pick.
             other => return other,
         };
+        if args.attributes.purpose == PickPurpose::Explanation {
+            return match rules.in_flight() < rules.max_requests {
+                true => PickResult::Complete(pick),
+                false => PickResult::Drop(Arc::clone(&rules.too_many)),
+            };
+        }
         // beyond the limit the RPC fails and is not retried; it is a drop without a category.
         let Some(permit) = rules.circuit.enter(rules.max_requests) else {
             if let Some(load) = &rules.load {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    Below, ChildOutput, ConfigError, ConnectivityState, Cx, Endpoints, Layer, PolicyView, SubchannelHandle,
-    SubchannelSpec, Update, config_of,
+    Below, ChildOutput, ConfigError, ConnectionLimit, ConnectivityState, Cx, Endpoints, Layer, PolicyView,
+    SubchannelHandle, SubchannelSpec, Update, config_of,
 };
 use proxyless_sans_io::Time;
 
@@ -20,6 +20,8 @@ use crate::targets;
 pub(super) struct ClusterImpl {
     applied: Option<Applied>,
     load: ClusterLoad,
+    /// `max_connections_per_subchannel` of all its subchannels, which it changes without replacing them (A105-02).
+    connection_limit: ConnectionLimit,
 }
 
 struct Applied {
@@ -35,6 +37,9 @@ impl Layer for ClusterImpl {
         tracing::debug!(target: targets::XDS_CLUSTER_IMPL_LB, cluster = %config.cluster,
             max_requests = config.max_requests, drop_categories = config.drops.len(), "update");
         self.load.configure(config);
+        if self.connection_limit.set(config.max_connections_per_subchannel) {
+            cx.connection_limits_changed();
+        }
         let last = self.applied.as_ref();
         let rules = match last.filter(|last| last.config.equivalent_for_picks(config)) {
             Some(last) => Arc::clone(&last.rules),
@@ -67,6 +72,7 @@ impl Layer for ClusterImpl {
 
     fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
         self.load.track(&mut spec);
+        spec.connection_limit = Some(self.connection_limit.clone());
         cx.create_subchannel(spec)
     }
 

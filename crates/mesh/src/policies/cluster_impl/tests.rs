@@ -3,8 +3,8 @@ use std::sync::{Arc, OnceLock};
 
 use http::HeaderMap;
 use proxyless_balancer::api::{
-    CallAttributes, CallTicket, Code, ConnectivityState, Endpoint, Endpoints, Pick, PickArgs, PickResult,
-    Picker,
+    CallAttributes, CallTicket, Code, ConnectivityState, Endpoint, Endpoints, Pick, PickArgs, PickPurpose,
+    PickResult, Picker,
 };
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoints};
@@ -20,6 +20,7 @@ fn config(circuits: &CircuitRegistry) -> ClusterImplConfig {
         cluster: "c".into(),
         eds_service_name: None,
         max_requests: 1024,
+        max_connections_per_subchannel: None,
         drops: Vec::new(),
         circuits: circuits.clone(),
         load_reporting: None,
@@ -100,6 +101,17 @@ fn x_13_the_limit_is_exact_and_a_drop() {
     third.finish(Code::Ok);
     drop(second);
     assert_eq!(circuits.in_flight("c", None), 0);
+}
+
+#[test]
+fn a32_an_explanation_takes_no_permit_and_respects_the_limit() {
+    let circuits = CircuitRegistry::default();
+    let mut bench = ready(ClusterImplConfig { max_requests: 1, ..config(&circuits) });
+    let explained = || CallAttributes { purpose: PickPurpose::Explanation, ..CallAttributes::default() };
+    let PickResult::Complete(shown) = pick(&mut bench, explained()) else { panic!("no target") };
+    assert_eq!((shown.permit.is_none(), circuits.in_flight("c", None)), (true, 0));
+    let _call = complete(&mut bench);
+    assert!(matches!(pick(&mut bench, explained()), PickResult::Drop(_)));
 }
 
 #[test]
@@ -358,4 +370,32 @@ fn a81_empty_or_impossible_hostnames_change_nothing() {
         bench.ready_all();
         assert_eq!(authority(&mut bench, true), None, "{hostname:?}");
     }
+}
+
+#[test]
+fn a105_02_a_changed_limit_keeps_the_subchannels() {
+    let circuits = CircuitRegistry::default();
+    let limited = |max_connections_per_subchannel| {
+        Arc::new(ClusterImplConfig { max_connections_per_subchannel, ..config(&circuits) })
+    };
+    let mut bench = ready(config(&circuits));
+    let target = Arc::clone(&complete(&mut bench).target);
+    bench.take_effects();
+    bench.take_published();
+    bench.update(limited(Some(2)), endpoints([1]));
+    bench.set_queued(address(1), 1);
+    assert_eq!(bench.connecting(), [address(1)], "a second connection");
+    bench.ready(address(1));
+    assert_eq!(bench.take_published(), [], "picks are the same");
+    assert!(Arc::ptr_eq(&complete(&mut bench).target, &target));
+    // With a third one allowed it is attempted at once, because a call still waits.
+    bench.update(limited(Some(3)), endpoints([1]));
+    assert_eq!(bench.connecting(), [address(1)]);
+    bench.ready(address(1));
+    // Unset again: nothing is closed.
+    bench.take_effects();
+    bench.update(limited(None), endpoints([1]));
+    assert_eq!(bench.take_effects(), []);
+    let subchannels = bench.tree().subchannels();
+    assert_eq!((subchannels[0].connections.len(), subchannels[0].max_connections), (3, 1));
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    ActualHost, ConnectivityState, Failures, HostWait, OverrideHost, Pick, PickArgs, PickResult, PickTarget,
-    Picker, SignalRaiser,
+    ActualHost, ConnectivityState, Failures, HostWait, OverrideHost, Pick, PickArgs, PickPurpose, PickResult,
+    PickTarget, Picker, SignalRaiser,
 };
 use proxyless_sans_io::sync::atomic::{Ordering, fence};
 use proxyless_sans_io::sync::mpsc::Sender;
@@ -175,7 +175,9 @@ impl Row {
     /// A75-36: records the use of the address by a session.
     fn note_use(&self, args: &mut PickArgs<'_>) {
         let Some(session) = &mut args.attributes.override_host else { return };
-        self.shared.used(session.now);
+        if args.attributes.purpose == PickPurpose::Call {
+            self.shared.used(session.now);
+        }
         session.actual = Some(ActualHost { address: self.address, addresses: Arc::clone(&self.addresses) });
     }
 }

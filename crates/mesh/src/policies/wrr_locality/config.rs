@@ -6,6 +6,7 @@ use proxyless_balancer::api::{Layered, PolicyConfig};
 use proxyless_balancer::policy_config;
 
 use super::policy::WrrLocality;
+use crate::endpoints::Grouping;
 
 pub(super) const NAME: &str = "xds_wrr_locality_experimental";
 
@@ -14,11 +15,13 @@ pub(super) const NAME: &str = "xds_wrr_locality_experimental";
 pub struct WrrLocalityConfig {
     /// The policy within each locality.
     pub child: Arc<dyn PolicyConfig>,
+    /// The form in which that policy takes endpoints.
+    pub grouping: Grouping,
 }
 
 impl PartialEq for WrrLocalityConfig {
     fn eq(&self, other: &Self) -> bool {
-        *self.child == *other.child
+        self.grouping == other.grouping && *self.child == *other.child
     }
 }
 

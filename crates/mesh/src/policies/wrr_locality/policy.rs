@@ -10,6 +10,7 @@ use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig
 use proxyless_sans_io::Time;
 
 use super::config::{NAME, WrrLocalityConfig};
+use crate::endpoints::Grouping;
 use crate::targets;
 
 /// The policy, which only translates configurations.
@@ -21,7 +22,7 @@ pub(super) struct WrrLocality {
 
 impl Layer for WrrLocality {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
-        let WrrLocalityConfig { child } = config_of(NAME, &update.config)?;
+        let WrrLocalityConfig { child, grouping } = config_of(NAME, &update.config)?;
         let localities = update.endpoints.groups().len();
         tracing::debug!(target: targets::XDS_WRR_LOCALITY_LB, localities, "update");
         // A27-97: each locality's share is by its weight.
@@ -30,9 +31,9 @@ impl Layer for WrrLocality {
         });
         let config = Arc::new(WeightedTargetConfig { targets: targets.collect() });
         self.endpoints = Some(update.endpoints.clone());
-        let endpoints = match child.policy_name() == NAME {
-            true => nested(&update.endpoints),
-            false => update.endpoints.clone(),
+        let endpoints = match grouping {
+            Grouping::Localities => nested(&update.endpoints),
+            Grouping::Flat => update.endpoints.clone(),
         };
         below.update(&Update { config, endpoints, ..update.clone() }, self, cx)
     }
@@ -49,7 +50,7 @@ impl Layer for WrrLocality {
     }
 }
 
-/// A52: policies nest. The policy within a locality sees that locality, with its name and weight, as the only one.
+/// A52-11: policies nest. The policy within a locality sees that locality, with its name and weight, as the only one.
 fn nested(endpoints: &Endpoints) -> Endpoints {
     let around =
         |group: &Group| Group { endpoints: Endpoints::Groups([group.clone()].into()), ..group.clone() };

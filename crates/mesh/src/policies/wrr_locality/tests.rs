@@ -6,13 +6,14 @@ use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoints};
 
 use super::WrrLocalityConfig;
+use crate::endpoints::Grouping;
 
 fn group(name: &str, weight: u32, numbers: impl IntoIterator<Item = u16>) -> Group {
     Group { name: name.into(), weight, locality: None, endpoints: endpoints(numbers) }
 }
 
 fn config() -> Arc<WrrLocalityConfig> {
-    Arc::new(WrrLocalityConfig { child: Arc::new(RoundRobinConfig) })
+    Arc::new(WrrLocalityConfig { child: Arc::new(RoundRobinConfig), grouping: Grouping::Flat })
 }
 
 fn share(bench: &mut Bench, n: u16) -> f64 {
@@ -60,11 +61,14 @@ fn without_localities_rpcs_fail() {
 
 /// This many levels of the policy around another.
 fn levels(levels: usize, inner: Arc<dyn PolicyConfig>) -> Arc<dyn PolicyConfig> {
-    (0..levels).fold(inner, |child, _| Arc::new(WrrLocalityConfig { child }))
+    (0..levels).fold(inner, |child, level| {
+        let grouping = if level == 0 { Grouping::Flat } else { Grouping::Localities };
+        Arc::new(WrrLocalityConfig { child, grouping })
+    })
 }
 
 #[test]
-fn a52_levels_of_the_policy_see_the_same_localities() {
+fn a52_11_levels_of_the_policy_see_the_same_localities() {
     for depth in 1..=4 {
         let mut bench = Bench::new();
         let localities = [group("a", 3, [1]), group("b", 1, 2..=3)];
@@ -86,7 +90,7 @@ fn a52_levels_of_the_policy_see_the_same_localities() {
 }
 
 #[test]
-fn a52_new_weights_and_endpoints_reach_the_innermost_level() {
+fn a52_11_a52_13_new_weights_and_endpoints_reach_the_innermost_level() {
     let mut bench = Bench::new();
     let config = || levels(3, Arc::new(RoundRobinConfig));
     bench.update(config(), Endpoints::Groups(Arc::new([group("a", 3, [1]), group("b", 1, [2])])));

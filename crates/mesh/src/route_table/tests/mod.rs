@@ -1,5 +1,6 @@
 //! Routes built by hand, and the RPCs that they take.
 
+mod explain;
 mod faults;
 mod hashing;
 mod matching;

@@ -9,7 +9,7 @@ use proxyless_xds::resource::ResourceType;
 use super::{CHANNELS, LEAVES};
 
 use crate::clients::endpoints::Behaviour;
-use crate::script::config::{Assignment, Cluster, ClusterKind, Listener, Mesh, Route};
+use crate::script::config::{Assignment, Cluster, ClusterKind, Faults, Listener, Mesh, Route};
 use crate::script::{Action, Change, Loss, Mood, Script, Step};
 
 /// One in this many worlds has no extensions.
@@ -49,6 +49,9 @@ pub(super) fn add(script: &mut Script) {
     if extras.one_in(3) {
         extras.limit_streams(script);
     }
+    if extras.one_in(3) {
+        extras.inject_faults(script);
+    }
 }
 
 struct Extras {
@@ -78,7 +81,9 @@ impl Extras {
     fn weigh_listener(&mut self, listener: &mut Listener) {
         match listener {
             Listener::Inline(routes) => self.weigh_routes(routes),
-            Listener::WithoutSessions(listener) => self.weigh_listener(listener),
+            Listener::WithoutSessions(listener) | Listener::WithFaults(_, listener) => {
+                self.weigh_listener(listener)
+            }
             Listener::Rds(_) | Listener::Socket => {}
         }
     }
@@ -207,6 +212,37 @@ impl Extras {
         }
         script.steps.extend(crowds);
         script.steps.sort_by_key(|step| step.at);
+    }
+
+    /// Listeners have a fault filter, and change it.
+    fn inject_faults(&mut self, script: &mut Script) {
+        for listener in script.mesh.listeners.values_mut() {
+            self.add_faults(listener);
+        }
+        for step in &mut script.steps {
+            if let Action::Set(Change::Listener(_, listener)) = &mut step.action {
+                self.add_faults(listener);
+            }
+        }
+    }
+
+    fn add_faults(&mut self, listener: &mut Listener) {
+        if let Listener::WithoutSessions(listener) = listener {
+            return self.add_faults(listener);
+        }
+        if self.one_in(4) {
+            return;
+        }
+        let percent = |extras: &mut Self| [0, 10, 50, 100][extras.rng.below(4) as usize];
+        let most = if self.one_in(4) { 90_000 } else { 3_000 };
+        let faults = Faults {
+            delay: Duration::from_millis(1 + self.rng.below(most)),
+            delayed: percent(self),
+            aborted: percent(self),
+            max_active: self.one_in(2).then(|| self.rng.below(4) as u32),
+        };
+        let inner = std::mem::replace(listener, Listener::Socket);
+        *listener = Listener::WithFaults(faults, Box::new(inner));
     }
 
     /// The process is suspended for minutes or hours; later steps are postponed accordingly.

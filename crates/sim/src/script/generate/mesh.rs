@@ -91,13 +91,18 @@ impl Maker {
     }
 
     fn cluster(&mut self, kind: ClusterKind) -> Cluster {
-        let policy = match self.rng.below(12) {
+        let draw = self.rng.below(12);
+        // Without a draw of its own, so that the worlds of known seeds stay the same.
+        let other = self.rng.clone().below(2) == 0;
+        let policy = match draw {
             0 => Policy::RingHash,
             1 => Policy::LocalRings,
             2..=3 => Policy::PickFirst,
             4 => Policy::Nested,
             5 => Policy::LeastRequest,
+            6 if other => Policy::WeightedByCalls,
             6 => Policy::WeightedRoundRobin,
+            7 if other => Policy::SmallSubset,
             7 => Policy::Subset,
             _ => Policy::RoundRobin,
         };
@@ -106,6 +111,8 @@ impl Maker {
             kind,
             policy,
             max_requests,
+            // Without a draw of its own, so that the worlds of known seeds stay the same.
+            max_connections: Some(self.rng.clone().below(8) as u32).filter(|limit| (2..5).contains(limit)),
             reports_load: self.settings.load && !self.one_in(4),
             session: self.session(),
             outlier_detection: (self.settings.outliers && !self.one_in(4)).then(|| self.outlier_detection()),

@@ -9,6 +9,8 @@ use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::config::route::v3 as route;
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as aggregate;
+use envoy_types::pb::envoy::extensions::filters::common::fault::v3 as common_fault;
+use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{self as fault, HttpFault};
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
@@ -23,7 +25,8 @@ use prost::{Message, Name};
 use proxyless_xds::resource::ResourceType;
 
 use crate::script::config::{
-    Assignment, Cluster, ClusterKind, Endpoint, Health, Key, Listener, Mesh, PORT, Policy, Route,
+    Assignment, Cluster, ClusterKind, Endpoint, Faults, Health, Key, Listener, Mesh, PORT, Policy, Route,
+    SMALL_SUBSET,
 };
 
 mod options;
@@ -98,7 +101,7 @@ fn pack<M: Name>(message: &M) -> Any {
 
 fn listener(name: &str, spec: &Listener) -> listener::Listener {
     let specifier = match spec.kind() {
-        Listener::Socket | Listener::WithoutSessions(_) => {
+        Listener::Socket | Listener::WithoutSessions(_) | Listener::WithFaults(..) => {
             let address = Some(socket_address("0.0.0.0", PORT));
             return listener::Listener { name: name.into(), address, ..Default::default() };
         }
@@ -110,27 +113,45 @@ fn listener(name: &str, spec: &Listener) -> listener::Listener {
             hcm::http_connection_manager::RouteSpecifier::RouteConfig(route_config("inline", routes))
         }
     };
-    let router = hcm::HttpFilter {
-        name: "router".into(),
-        config_type: Some(hcm::http_filter::ConfigType::TypedConfig(pack(&Router::default()))),
-        ..Default::default()
-    };
     // Without the filter the client does not expect sessions; RPCs carry their cookies themselves.
-    let sessions = hcm::HttpFilter {
-        name: "sessions".into(),
-        config_type: Some(hcm::http_filter::ConfigType::TypedConfig(pack(&StatefulSession::default()))),
-        ..Default::default()
-    };
+    let has_sessions = !matches!(spec, Listener::WithoutSessions(_));
+    let sessions = has_sessions.then(|| filter("sessions", &StatefulSession::default()));
+    let faults = spec.faults().map(|faults| filter("faults", &fault_filter(faults)));
+    let router = filter("router", &Router::default());
     let manager = hcm::HttpConnectionManager {
-        http_filters: match spec {
-            Listener::WithoutSessions(_) => vec![router],
-            _ => vec![sessions, router],
-        },
+        http_filters: sessions.into_iter().chain(faults).chain([router]).collect(),
         route_specifier: Some(specifier),
         ..Default::default()
     };
     let api_listener = Some(listener::ApiListener { api_listener: Some(pack(&manager)) });
     listener::Listener { name: name.into(), api_listener, ..Default::default() }
+}
+
+fn filter<M: Name>(name: &str, config: &M) -> hcm::HttpFilter {
+    let config_type = Some(hcm::http_filter::ConfigType::TypedConfig(pack(config)));
+    hcm::HttpFilter { name: name.into(), config_type, ..Default::default() }
+}
+
+fn fault_filter(spec: &Faults) -> HttpFault {
+    let percent = |numerator| FractionalPercent { numerator, denominator: DenominatorType::Hundred.into() };
+    let delay = common_fault::FaultDelay {
+        fault_delay_secifier: Some(common_fault::fault_delay::FaultDelaySecifier::FixedDelay(
+            options::duration(spec.delay),
+        )),
+        percentage: Some(percent(spec.delayed)),
+    };
+    let abort = fault::FaultAbort {
+        // UNAVAILABLE.
+        error_type: Some(fault::fault_abort::ErrorType::GrpcStatus(14)),
+        percentage: Some(percent(spec.aborted)),
+        ..Default::default()
+    };
+    HttpFault {
+        delay: Some(delay),
+        abort: Some(abort),
+        max_active_faults: spec.max_active.map(|value| UInt32Value { value }),
+        ..Default::default()
+    }
 }
 
 fn route_config(name: &str, routes: &[Route]) -> route::RouteConfiguration {
@@ -198,13 +219,18 @@ fn cluster(name: &str, spec: &Cluster) -> cluster::Cluster {
         }
     }
     proto.load_balancing_policy = Some(policy(spec.policy));
-    proto.circuit_breakers = spec.max_requests.map(|value| {
-        let limit = cluster::circuit_breakers::Thresholds {
-            max_requests: Some(UInt32Value { value }),
-            ..Default::default()
-        };
-        cluster::CircuitBreakers { thresholds: vec![limit], ..Default::default() }
-    });
+    let number = |value: Option<u32>| value.map(|value| UInt32Value { value });
+    let (max_requests, max_connections) = (number(spec.max_requests), number(spec.max_connections));
+    let thresholds = cluster::circuit_breakers::Thresholds::default;
+    if max_requests.is_some() || max_connections.is_some() {
+        proto.circuit_breakers = Some(cluster::CircuitBreakers {
+            thresholds: vec![cluster::circuit_breakers::Thresholds { max_requests, ..thresholds() }],
+            per_host_thresholds: vec![cluster::circuit_breakers::Thresholds {
+                max_connections,
+                ..thresholds()
+            }],
+        });
+    }
     options::set(&mut proto, spec);
     proto
 }
@@ -228,10 +254,11 @@ fn policy(policy: Policy) -> cluster::LoadBalancingPolicy {
         Policy::LeastRequest => {
             by_locality(one_policy(&policies::least_request::v3::LeastRequest::default()))
         }
-        Policy::WeightedRoundRobin => {
+        Policy::WeightedRoundRobin | Policy::WeightedByCalls => {
             let seconds = |seconds| Some(Duration { seconds, nanos: 0 });
+            let out_of_band = policy == Policy::WeightedRoundRobin;
             by_locality(one_policy(&ClientSideWeightedRoundRobin {
-                enable_oob_load_report: Some(BoolValue { value: true }),
+                enable_oob_load_report: Some(BoolValue { value: out_of_band }),
                 oob_reporting_period: seconds(2),
                 blackout_period: seconds(1),
                 weight_expiration_period: seconds(60),
@@ -240,12 +267,17 @@ fn policy(policy: Policy) -> cluster::LoadBalancingPolicy {
                 ..Default::default()
             }))
         }
-        Policy::Subset => one_policy(&policies::random_subsetting::v3::RandomSubsetting {
-            subset_size: Some(UInt32Value { value: 1_000 }),
-            child_policy: Some(self::policy(Policy::RoundRobin)),
-        }),
+        Policy::Subset => subset(1_000),
+        Policy::SmallSubset => subset(SMALL_SUBSET),
         Policy::PickFirst => one_policy(&policies::pick_first::v3::PickFirst::default()),
     }
+}
+
+fn subset(size: u32) -> cluster::LoadBalancingPolicy {
+    one_policy(&policies::random_subsetting::v3::RandomSubsetting {
+        subset_size: Some(UInt32Value { value: size }),
+        child_policy: Some(policy(Policy::RoundRobin)),
+    })
 }
 
 fn by_locality(child: cluster::LoadBalancingPolicy) -> cluster::LoadBalancingPolicy {

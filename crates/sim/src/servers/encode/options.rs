@@ -61,7 +61,7 @@ fn outlier_detection(spec: &EjectionSettings) -> cluster::OutlierDetection {
     proto
 }
 
-fn duration(duration: Duration) -> WireDuration {
+pub(super) fn duration(duration: Duration) -> WireDuration {
     WireDuration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         nanos: duration.subsec_nanos().cast_signed(),

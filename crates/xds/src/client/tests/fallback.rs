@@ -1,6 +1,6 @@
 //! Fallback to other servers, and back (gRFC A71).
 
-use super::planes::Planes;
+use super::planes::{Planes, bootstrap};
 use super::*;
 
 /// A core with two servers, whose first one has sent the endpoints `e` with port 1.
@@ -118,6 +118,21 @@ fn a71_13_14_first_response_of_a_better_server_ends_the_fallback() {
     p.told();
     p.respond(0, EDS, "9", &[assignment("e", 1)]);
     assert_eq!((p.told(), p.port("e"), p.open()), (vec!["1: ok".to_owned()], 1, vec![0]));
+}
+
+#[test]
+fn a71_14_connection_to_an_unused_server_is_closed() {
+    let mut p = fallen_back();
+    retry(&mut p);
+    p.up(0);
+    assert_eq!(p.connected, [0, 1].into());
+    p.respond(0, EDS, "1", &[assignment("e", 1)]);
+    assert_eq!(p.connected, [0].into());
+    // A server that waits for its next attempt has a connection, perhaps, but not a stream.
+    p.down(0);
+    assert_eq!((p.open(), p.connected.clone()), (vec![], [0].into()));
+    p.unwatch(1);
+    assert!(p.connected.is_empty() && p.core.next_deadline().is_none());
 }
 
 #[test]
@@ -245,6 +260,28 @@ fn is_eds(request: &DiscoveryRequest) -> bool {
 }
 
 #[test]
+fn a71_06_authority_without_watches_forgets_its_fallback_although_others_use_the_server() {
+    let c = |authority: &str| format!("xdstp://{authority}/envoy.config.cluster.v3.Cluster/c");
+    let mut p = Planes::new(&[0, 1], &[("b", &[1])]);
+    p.watch(1, CDS, &c("b"));
+    p.up(1);
+    p.watch(2, CDS, "plain");
+    p.down(0);
+    p.respond(1, CDS, "1", &[cluster(&c("b"), "e"), cluster("plain", "e")]);
+    p.unwatch(2);
+    assert_eq!((p.open(), p.names(1, CDS)), (vec![1], vec![&*c("b")]));
+    p.told();
+    // The server may have missed the unsubscription, so the resource is kept for a while.
+    p.advance(Duration::from_secs(31));
+    p.watch(3, CDS, "plain");
+    assert_eq!((p.open(), p.names(1, CDS)), (vec![0, 1], vec![&*c("b")]), "it begins with the first server");
+    p.up(0);
+    assert_eq!(p.names(0, CDS), ["plain"]);
+    p.respond(0, CDS, "1", &[cluster("plain", "f")]);
+    assert_eq!(p.told(), ["3: ok"]);
+}
+
+#[test]
 fn a71_unwatching_everything_closes_all_streams() {
     let mut p = fallen_back();
     retry(&mut p);
@@ -268,4 +305,51 @@ fn a47_25_load_moves_with_the_cluster() {
     // The same bytes, but from another server.
     p.respond(0, CDS, "1", &[cluster(&c, "e")]);
     assert_eq!((p.core.load_server(&c), p.moves), (ServerId(0), 2));
+}
+
+#[test]
+fn a81_equal_bytes_of_a_trusted_and_another_server_are_decoded_again() {
+    for gate in [true, false] {
+        let gates = Gates { authority_rewrite: gate, ..Gates::default() };
+        let mut config = XdsCoreConfig::new(&bootstrap(&[0, 1], &[]), gates, 1);
+        config.servers[1].features.trusted_xds_server = true;
+        let mut p = Planes::of(config);
+        let rewrites = |p: &mut Planes| {
+            let (_, event) = p.events.pop()?;
+            let WatchEvent::Changed(Ok(Resource::RouteConfiguration(config))) = event else { return None };
+            config.virtual_hosts[0].routes[0].action.as_ref().map(|action| action.auto_host_rewrite)
+        };
+        p.watch(1, RDS, "r");
+        p.down(0);
+        p.up(1);
+        p.respond(1, RDS, "1", &[rewriting_route("r")]);
+        assert_eq!(rewrites(&mut p), Some(gate));
+        retry(&mut p);
+        p.up(0);
+        p.respond(0, RDS, "1", &[rewriting_route("r")]);
+        assert_eq!(rewrites(&mut p), gate.then_some(false), "the first server is not trusted");
+    }
+}
+
+/// A RouteConfiguration whose only route rewrites the authority, if the server is trusted.
+fn rewriting_route(name: &str) -> Any {
+    use envoy_types::pb::envoy::config::route::v3 as wire;
+    use envoy_types::pb::google::protobuf::BoolValue;
+    let action = wire::RouteAction {
+        cluster_specifier: Some(wire::route_action::ClusterSpecifier::Cluster("c".into())),
+        host_rewrite_specifier: Some(wire::route_action::HostRewriteSpecifier::AutoHostRewrite(BoolValue {
+            value: true,
+        })),
+        ..Default::default()
+    };
+    let route = wire::Route {
+        r#match: Some(wire::RouteMatch {
+            path_specifier: Some(wire::route_match::PathSpecifier::Prefix(String::new())),
+            ..Default::default()
+        }),
+        action: Some(wire::route::Action::Route(action)),
+        ..Default::default()
+    };
+    let host = wire::VirtualHost { domains: vec!["*".into()], routes: vec![route], ..Default::default() };
+    any(&RouteConfiguration { name: name.into(), virtual_hosts: vec![host], ..Default::default() })
 }

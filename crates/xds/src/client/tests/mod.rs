@@ -152,7 +152,7 @@ impl Harness {
                 }
                 self.tokens.push_back(token);
             }
-            Effect::MoveLoad => {}
+            Effect::Disconnect { .. } | Effect::MoveLoad => {}
         }
         None
     }

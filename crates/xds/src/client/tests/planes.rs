@@ -18,6 +18,8 @@ pub(super) struct Planes {
     pub(super) subscribed: BTreeMap<(usize, ResourceType), Vec<String>>,
     pub(super) events: Vec<(u64, WatchEvent)>,
     pub(super) moves: usize,
+    /// The servers that the core has used and not disconnected from.
+    pub(super) connected: BTreeSet<usize>,
     nonces: u64,
 }
 
@@ -38,8 +40,12 @@ pub(super) fn bootstrap(top: &[usize], authorities: &[(&str, &[usize])]) -> Boot
 impl Planes {
     /// The servers of the bootstrap must occur in the order of their numbers.
     pub(super) fn new(top: &[usize], authorities: &[(&str, &[usize])]) -> Self {
+        Self::of(XdsCoreConfig::new(&bootstrap(top, authorities), Gates::default(), 1))
+    }
+
+    pub(super) fn of(config: XdsCoreConfig) -> Self {
         Self {
-            core: XdsCore::new(XdsCoreConfig::new(&bootstrap(top, authorities), Gates::default(), 1)),
+            core: XdsCore::new(config),
             now: Time::ZERO,
             streams: BTreeMap::new(),
             contacted: BTreeSet::new(),
@@ -47,6 +53,7 @@ impl Planes {
             subscribed: BTreeMap::new(),
             events: Vec::new(),
             moves: 0,
+            connected: BTreeSet::new(),
             nonces: 0,
         }
     }
@@ -66,11 +73,17 @@ impl Planes {
             Effect::OpenStream { stream, server: ServerId(server) } => {
                 assert!(self.streams.insert(server, stream).is_none(), "one stream per server");
                 self.contacted.insert(server);
+                self.connected.insert(server);
                 None
             }
             Effect::CloseStream { stream } => {
                 let server = self.server(stream);
                 self.ended(server);
+                None
+            }
+            Effect::Disconnect { server: ServerId(server) } => {
+                assert!(!self.streams.contains_key(&server), "its stream is closed before");
+                assert!(self.connected.remove(&server), "once");
                 None
             }
             Effect::Send { stream, bytes } => {

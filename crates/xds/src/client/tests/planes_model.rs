@@ -165,6 +165,8 @@ impl World {
         }
         let open: BTreeSet<_> = self.p.open().into_iter().collect();
         assert!(open.is_subset(&needed), "streams to {open:?}, needed are {needed:?}");
+        let connected = &self.p.connected;
+        assert!(connected.is_subset(&needed), "connected to {connected:?}, needed are {needed:?}");
         let ports = self.p.ports();
         for (authority, name) in self.watches.values() {
             let (_, list) = LISTS.into_iter().find(|(of, _)| of == authority).unwrap();

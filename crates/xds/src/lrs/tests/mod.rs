@@ -58,6 +58,7 @@ struct Harness {
     stream: StreamId,
     opened: usize,
     closed: usize,
+    disconnects: usize,
     reads: usize,
     hold_sends: bool,
     /// Requests that were sent and not yet pulled.
@@ -73,6 +74,7 @@ impl Harness {
             stream: StreamId::default(),
             opened: 0,
             closed: 0,
+            disconnects: 0,
             reads: 0,
             hold_sends: false,
             unsent: VecDeque::new(),
@@ -106,6 +108,7 @@ impl Harness {
                         self.closed += 1;
                         self.unsent.clear();
                     }
+                    Effect::Disconnect => self.disconnects += 1,
                     Effect::Send { stream, bytes } => {
                         assert!(self.unsent.is_empty(), "one request at a time");
                         self.unsent.push_back((stream, LoadStatsRequest::decode(bytes).unwrap()));

@@ -49,6 +49,59 @@ fn a47_26_a_store_that_moves_to_another_server_starts_over() {
 }
 
 #[test]
+fn a47_26_a_report_in_transit_is_not_sent_again_after_its_store_has_moved() {
+    let store = store("c");
+    let mut harness = Harness::reporting(&[&store]);
+    load_of(&store).started();
+    harness.hold_sends = true;
+    harness.advance(SECOND);
+    assert_eq!(harness.unsent.len(), 1);
+    harness.input(Input::Withdraw { store });
+    harness.down();
+    assert_eq!(
+        (harness.core.next_deadline(), harness.opened),
+        (None, 1),
+        "the old server is not dialled again"
+    );
+}
+
+#[test]
+fn a_server_that_stays_away_is_not_dialled_forever_for_the_last_report() {
+    let store = store("c");
+    let mut harness = Harness::reporting(&[&store]);
+    let load = load_of(&store);
+    load.started();
+    harness.unregister(&store);
+    harness.down();
+    for _ in 0..100 {
+        harness.advance(SECOND * 10);
+        if harness.core.next_deadline().is_some() {
+            harness.down();
+        }
+    }
+    assert!(harness.opened > 3, "it was given {} chances", harness.opened);
+    assert_eq!((harness.core.next_deadline(), harness.disconnects), (None, 1));
+    // The server is back, and is used again.
+    harness.register(&store);
+    harness.up();
+    harness.message(load_request(None, SECOND));
+    assert_eq!(harness.next_only(), [1, 0, 0, 1]);
+}
+
+#[test]
+fn a_server_that_never_asks_for_reports_does_not_keep_an_unused_stream() {
+    let (store, mut harness) = (store("c"), Harness::new());
+    harness.register(&store);
+    harness.up();
+    load_of(&store).started();
+    harness.unregister(&store);
+    harness.advance(SECOND * 299);
+    assert_eq!(harness.closed, 0);
+    harness.advance(SECOND);
+    assert_eq!((harness.closed, harness.disconnects, harness.core.next_deadline()), (1, 1, None));
+}
+
+#[test]
 fn a_removed_store_leaves_its_last_numbers() {
     let store = store("c");
     let mut harness = Harness::reporting(&[&store]);

@@ -4,6 +4,7 @@ mod discovery;
 mod metrics;
 mod outlier_detection;
 mod override_host_status;
+mod transport_socket;
 mod upstream_tls;
 mod validate;
 
@@ -41,6 +42,8 @@ pub struct Cluster {
     /// The TLS settings of connections to its endpoints (gRFC A29), if it has any. They apply to channels with xDS
     /// credentials only.
     pub tls: Option<Arc<UpstreamTls>>,
+    /// Whether endpoints with a proxy are connected to through it, by HTTP CONNECT (gRFC A86).
+    pub http_connect: bool,
 }
 
 /// The kinds of clusters.
@@ -81,15 +84,18 @@ pub enum LrsServer {
     SelfServer,
 }
 
-/// The circuit breaker limits of a cluster (gRFC A32).
+/// The circuit breaker limits of a cluster (gRFC A32, A105).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitBreakers {
     /// `max_requests` of the first DEFAULT threshold; 1024 if unset (A37-50, X-13).
     pub max_requests: u32,
+    /// `max_connections` of the first DEFAULT threshold per host, at least 1, if it is set and its gate is open: the
+    /// number of connections to each endpoint (A105-01).
+    pub max_connections_per_host: Option<u32>,
 }
 
 impl Default for CircuitBreakers {
     fn default() -> Self {
-        Self { max_requests: 1024 }
+        Self { max_requests: 1024, max_connections_per_host: None }
     }
 }

@@ -1,11 +1,8 @@
-//! The TLS settings of a cluster: the `UpstreamTlsContext` of its `transport_socket` (gRFC A29, A82, A101).
+//! The TLS settings of a cluster: the `UpstreamTlsContext` of its transport socket (gRFC A29, A82, A101).
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::config::core::v3::TransportSocket;
-use envoy_types::pb::envoy::config::core::v3::transport_socket::ConfigType;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as wire;
-use prost::Name;
 use wire::common_tls_context::{CertificateProviderInstance, ValidationContextType};
 
 use crate::resource::extension::Extension;
@@ -44,24 +41,18 @@ pub enum RootCertificates {
     System,
 }
 
-/// Validates the `transport_socket` of a Cluster.
-pub(super) fn upstream_tls(at: &Field<'_>, proto: &TransportSocket) -> Option<UpstreamTls> {
-    let at_config = at.field("typed_config");
-    let config = match &proto.config_type {
-        Some(ConfigType::TypedConfig(any)) => Some(any),
-        _ => None,
-    };
-    let extension = Extension::read(&at_config, config)?;
-    // A29-07: no other transport socket is supported.
-    if extension.type_name != wire::UpstreamTlsContext::full_name() {
-        return at_config.fail(format!("the transport socket {} is not supported", extension.type_name));
-    }
-    let proto: wire::UpstreamTlsContext = extension.decode(&at_config)?;
+/// Validates an `UpstreamTlsContext`; `at` is its transport socket, `at_config` the config in that.
+pub(super) fn upstream_tls(
+    at: &Field<'_>,
+    at_config: &Field<'_>,
+    extension: &Extension<'_>,
+) -> Option<UpstreamTls> {
+    let proto: wire::UpstreamTlsContext = extension.decode(at_config)?;
     // A29-03: a cluster that requires TLS must not be served in plaintext.
     if at.context().certificate_providers.is_none() {
         return at.fail("TLS to endpoints is not supported by this client");
     }
-    context(&at_config, &proto)
+    context(at_config, &proto)
 }
 
 fn context(at: &Field<'_>, proto: &wire::UpstreamTlsContext) -> Option<UpstreamTls> {

@@ -1,9 +1,10 @@
-//! Validation of a [`Cluster`] (gRFC A27, A32, A37, A52, A75).
+//! Validation of a [`Cluster`] (gRFC A27, A32, A37, A52, A75, A86, A105).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::cluster::v3 as wire;
+use envoy_types::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use envoy_types::pb::envoy::config::core::v3::{ConfigSource, RoutingPriority, TypedExtensionConfig};
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
@@ -11,7 +12,7 @@ use prost::Name;
 
 use super::discovery::cluster_kind;
 use super::outlier_detection::outlier_detection;
-use super::upstream_tls::upstream_tls;
+use super::transport_socket::TransportSocket;
 use super::{CircuitBreakers, Cluster, LrsServer, MetricSelection, OverrideHostStatus};
 use crate::resource::common::duration;
 use crate::resource::extension::Extension;
@@ -46,17 +47,20 @@ impl NamedResource for wire::Cluster {
             at.field("transport_socket_matches").reject("is not supported; use transport_socket");
         }
         let at_socket = at.field("transport_socket");
-        let tls = self.transport_socket.as_ref().and_then(|proto| upstream_tls(&at_socket, proto));
+        let socket = self.transport_socket.as_ref();
+        let TransportSocket { tls, http_connect } =
+            socket.and_then(|proto| TransportSocket::validate(&at_socket, proto)).unwrap_or_default();
         Some(Resource::Cluster(Arc::new(Cluster {
             kind: kind?,
             lb_policy,
             lrs_server,
             lrs_report_endpoint_metrics: metric_selection(at, self),
-            circuit_breakers: circuit_breakers(self),
+            circuit_breakers: circuit_breakers(at, self),
             idle_timeout: idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT),
             outlier_detection,
             override_host_status: OverrideHostStatus::of(self),
             tls: tls.map(Arc::new),
+            http_connect,
         })))
     }
 }
@@ -92,14 +96,31 @@ fn metric_selection(at: &Field<'_>, proto: &wire::Cluster) -> MetricSelection {
     }
 }
 
-/// A32, X-13: only the first threshold of priority DEFAULT applies.
-fn circuit_breakers(proto: &wire::Cluster) -> CircuitBreakers {
-    let thresholds = proto.circuit_breakers.iter().flat_map(|proto| &proto.thresholds);
-    let first = thresholds.into_iter().find(|proto| proto.priority == RoutingPriority::Default as i32);
-    match first.and_then(|proto| proto.max_requests) {
-        Some(max_requests) => CircuitBreakers { max_requests: max_requests.value },
-        None => CircuitBreakers::default(),
+fn circuit_breakers(at: &Field<'_>, proto: &wire::Cluster) -> CircuitBreakers {
+    let mut breakers = CircuitBreakers::default();
+    let Some(proto) = &proto.circuit_breakers else { return breakers };
+    if let Some(max_requests) = first_default(&proto.thresholds).and_then(|(_, first)| first.max_requests) {
+        breakers.max_requests = max_requests.value;
     }
+    // A105-01: the same for each endpoint, behind its gate.
+    if at.context().gates.connection_scaling
+        && let Some((index, first)) = first_default(&proto.per_host_thresholds)
+        && let Some(max_connections) = first.max_connections
+    {
+        if max_connections.value == 0 {
+            let breakers = at.field("circuit_breakers");
+            let thresholds = breakers.field("per_host_thresholds");
+            thresholds.index(index).field("max_connections").reject("must not be 0");
+        }
+        breakers.max_connections_per_host = Some(max_connections.value);
+    }
+    breakers
+}
+
+/// A32, X-13: only the first threshold of priority DEFAULT applies.
+fn first_default(thresholds: &[Thresholds]) -> Option<(usize, &Thresholds)> {
+    let mut all = thresholds.iter().enumerate();
+    all.find(|(_, proto)| proto.priority == RoutingPriority::Default as i32)
 }
 
 /// A75-26 to A75-32: `None` if unset or after a violation.

@@ -26,6 +26,7 @@ pub(super) struct LocalityLbEndpoints<'a> {
     pub(super) lb_endpoints: Vec<LbEndpoint<'a>>,
     pub(super) load_balancing_weight: Option<UInt32Value>,
     pub(super) priority: u32,
+    pub(super) metadata: Metadata<'a>,
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +103,7 @@ impl<'a> Message<'a> for LocalityLbEndpoints<'a> {
             6 => from.message(key, &mut UInt32Value::default()), // proximity
             7 => from.message(key, &mut LbEndpointList),
             8 => from.unread::<full::LedsClusterLocalityConfig>(key),
-            9 => from.message(key, &mut Metadata::default()),
+            9 => from.message(key, &mut self.metadata),
             _ => from.skip(key),
         }
     }

@@ -5,6 +5,7 @@ mod host;
 pub(super) mod in_place;
 mod known;
 mod metadata;
+mod proxy;
 mod validate;
 
 use std::net::SocketAddr;
@@ -46,6 +47,9 @@ pub struct LbEndpoint {
     pub hostname: Option<Arc<str>>,
     /// `metadata["envoy.lb"]["hash_key"]`, if set (gRFC A76).
     pub hash_key: Option<Arc<str>>,
+    /// The proxy in its metadata, or else in that of its locality (gRFC A86). It is used if the Cluster enables
+    /// [`http_connect`](super::Cluster::http_connect).
+    pub proxy: Option<Arc<SocketAddr>>,
 }
 
 /// A fraction of RPCs to drop.

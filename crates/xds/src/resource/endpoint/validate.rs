@@ -1,4 +1,5 @@
-//! Validation of a [`ClusterLoadAssignment`] (A27-95 to A27-107, X-01 to X-05, gRFC A61, A76, A81).
+//! Validation of a [`ClusterLoadAssignment`] (A27-95 to A27-107, X-01 to X-05, gRFC A61, A76, A81,
+//! A86).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,7 +11,8 @@ use envoy_types::pb::envoy::config::endpoint::v3::cluster_load_assignment::polic
 use super::address_set::AddressSet;
 use super::host::Host;
 use super::known::Known;
-use super::metadata::Metadata;
+use super::metadata::{LB_KEY, Metadata};
+use super::proxy::proxy_address;
 use super::{
     ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints, in_place,
 };
@@ -54,7 +56,8 @@ fn priorities(
 ) -> Vec<Vec<LocalityEndpoints>> {
     let count = protos.iter().map(|proto| proto.lb_endpoints.len()).sum();
     let addresses = AddressSet::with_capacity(count);
-    let mut localities = Localities { shared: BTreeSet::new(), seen: BTreeSet::new(), addresses, known };
+    let mut localities =
+        Localities { shared: BTreeSet::new(), seen: BTreeSet::new(), addresses, known, proxy: None };
     // A map, not a list: a priority may be any number up to four billion.
     let mut priorities = BTreeMap::<u32, Vec<LocalityEndpoints>>::new();
     for (i, proto) in protos.iter().enumerate() {
@@ -93,6 +96,8 @@ struct Localities<'a> {
     seen: BTreeSet<(u32, Arc<Locality>)>,
     addresses: AddressSet,
     known: Known<'a>,
+    /// The latest proxy: neighbours usually have the same.
+    proxy: Option<Arc<SocketAddr>>,
 }
 
 impl Localities<'_> {
@@ -113,10 +118,11 @@ impl Localities<'_> {
             at_locality.reject(format!("is listed twice in priority {}", proto.priority));
         }
         self.known.enter(locality.as_deref());
+        let proxy = self.proxy(at, &proto.metadata);
         let at_endpoints = at.field("lb_endpoints");
         let mut endpoints = Vec::with_capacity(proto.lb_endpoints.len());
         for (i, proto) in proto.lb_endpoints.iter().enumerate() {
-            if let Some(endpoint) = self.endpoint(&at_endpoints.index(i), proto) {
+            if let Some(endpoint) = self.endpoint(&at_endpoints.index(i), proto, proxy.as_ref()) {
                 endpoints.push(endpoint);
             }
         }
@@ -141,8 +147,26 @@ impl Localities<'_> {
         locality
     }
 
-    /// An endpoint; `None` if its health excludes it, or after a violation.
-    fn endpoint(&mut self, at: &Field<'_>, proto: &in_place::LbEndpoint<'_>) -> Option<LbEndpoint> {
+    /// The proxy that metadata names.
+    fn proxy(&mut self, at: &Field<'_>, metadata: &Metadata<'_>) -> Option<Arc<SocketAddr>> {
+        // Hardly any metadata has one.
+        if metadata.is_without_addresses() {
+            return None;
+        }
+        let proxy = proxy_address(at, metadata)?;
+        if self.proxy.as_deref() != Some(&proxy) {
+            self.proxy = Some(Arc::new(proxy));
+        }
+        self.proxy.clone()
+    }
+
+    /// An endpoint; `None` if its health excludes it, or after a violation. `proxy` is that of the locality.
+    fn endpoint(
+        &mut self,
+        at: &Field<'_>,
+        proto: &in_place::LbEndpoint<'_>,
+        proxy: Option<&Arc<SocketAddr>>,
+    ) -> Option<LbEndpoint> {
         // A27-100: other endpoints are ignored without being validated.
         let health = match HealthStatus::try_from(proto.health_status) {
             Ok(HealthStatus::Unknown) => EndpointHealth::Unknown,
@@ -156,12 +180,14 @@ impl Localities<'_> {
             at.field("load_balancing_weight").reject("must not be zero");
         }
         let hash_key = hash_key(at, &proto.metadata);
+        // A86-11: the metadata of the endpoint first, then that of its locality.
+        let proxy = self.proxy(at, &proto.metadata).or_else(|| proxy.cloned());
         // A27-101: named endpoints are not supported.
         let at = at.field("endpoint");
         let proto = at.require(proto.endpoint.as_ref())?;
         let addresses = self.addresses(&at, proto)?;
         let hostname = Some(proto.hostname).filter(|hostname| !hostname.is_empty()).map(Arc::from);
-        Some(LbEndpoint { addresses, weight, health, hostname, hash_key })
+        Some(LbEndpoint { addresses, weight, health, hostname, hash_key, proxy })
     }
 
     fn addresses(&mut self, at: &Field<'_>, proto: &in_place::Endpoint<'_>) -> Option<Arc<[SocketAddr]>> {
@@ -192,7 +218,7 @@ impl Localities<'_> {
 
 /// An address that must be an IP literal and a port (A27-102 to A27-105).
 #[inline]
-fn ip_address(at: &Field<'_>, proto: Option<&in_place::Address<'_>>) -> Option<SocketAddr> {
+pub(super) fn ip_address(at: &Field<'_>, proto: Option<&in_place::Address<'_>>) -> Option<SocketAddr> {
     if let Some(in_place::Address { socket_address: Some(proto) }) = proto
         && let (Host::Ip(ip), Some(port)) = (proto.address, proto.port_value)
         && let Ok(port) = port.try_into()
@@ -218,8 +244,11 @@ fn explain_ip_address(at: &Field<'_>, proto: Option<&in_place::Address<'_>>) -> 
 
 /// A76: the endpoint's key on the ring, if the server chose one.
 fn hash_key(at: &Field<'_>, metadata: &Metadata<'_>) -> Option<Arc<str>> {
-    let key = metadata.hash_key.filter(|key| !key.is_empty())?;
-    (!at.context().gates.endpoint_hash_key_backward_compat).then(|| key.into())
+    let key = metadata.hash_key().filter(|key| !key.is_empty())?;
+    let gates = &at.context().gates;
+    // A86-09: a registered value hides the untyped one with the same key.
+    let hidden = gates.http_connect && metadata.is_registered(LB_KEY);
+    (!gates.endpoint_hash_key_backward_compat && !hidden).then(|| key.into())
 }
 
 /// A27-106: a fraction of RPCs to drop.

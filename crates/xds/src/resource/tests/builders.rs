@@ -209,3 +209,12 @@ pub(super) fn locality(zone: &str, priority: u32, ports: &[u32]) -> endpoint::Lo
 pub(super) fn assignment(endpoints: Vec<endpoint::LocalityLbEndpoints>) -> endpoint::ClusterLoadAssignment {
     endpoint::ClusterLoadAssignment { cluster_name: "cluster".into(), endpoints, ..Default::default() }
 }
+
+/// The key of a proxy's address in metadata (gRFC A86).
+pub(super) const PROXY_KEY: &str = "envoy.http11_proxy_transport_socket.proxy_address";
+
+/// Metadata with these typed values.
+pub(super) fn typed_metadata<const N: usize>(values: [(&str, Any); N]) -> core::Metadata {
+    let typed_filter_metadata = values.map(|(key, value)| (key.to_owned(), value)).into();
+    core::Metadata { typed_filter_metadata, ..Default::default() }
+}

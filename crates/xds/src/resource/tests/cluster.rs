@@ -317,6 +317,49 @@ fn x_13_the_first_default_threshold_counts() {
     assert_eq!(as_cluster(accepts(&eds_cluster())).circuit_breakers.max_requests, 1024);
 }
 
+/// A cluster with these thresholds per host: priority and `max_connections`.
+fn per_host(thresholds: &[(RoutingPriority, Option<u32>)]) -> wire::Cluster {
+    let threshold = |&(priority, max): &(RoutingPriority, Option<u32>)| Thresholds {
+        priority: priority.into(),
+        max_connections: max.map(|value| UInt32Value { value }),
+        ..Thresholds::default()
+    };
+    let per_host_thresholds = thresholds.iter().map(threshold).collect();
+    let breakers = wire::CircuitBreakers { thresholds: vec![], per_host_thresholds };
+    wire::Cluster { circuit_breakers: Some(breakers), ..eds_cluster() }
+}
+
+#[test]
+fn a105_01_the_first_default_threshold_per_host_limits_connections() {
+    let cx = gates(|gates| gates.connection_scaling = true);
+    let breakers = |thresholds: &[_]| {
+        as_cluster(decode_message_with(&per_host(thresholds), &cx).expect("valid")).circuit_breakers
+    };
+    let max = |thresholds: &[_]| breakers(thresholds).max_connections_per_host;
+    let (high, default) = (RoutingPriority::High, RoutingPriority::Default);
+    assert_eq!(max(&[(high, Some(7)), (default, Some(3)), (default, Some(9))]), Some(3));
+    assert_eq!(max(&[(default, None), (default, Some(9))]), None);
+    assert_eq!(max(&[(high, Some(7))]), None);
+    assert_eq!(max(&[]), None);
+    // The limit of requests is that of the whole cluster.
+    assert_eq!(breakers(&[(default, Some(3))]).max_requests, 1024);
+}
+
+#[test]
+fn a105_01_zero_connections_are_rejected() {
+    let cx = gates(|gates| gates.connection_scaling = true);
+    let cluster = per_host(&[(RoutingPriority::High, Some(0)), (RoutingPriority::Default, Some(0))]);
+    rejects_with(&cluster, &cx, "circuit_breakers.per_host_thresholds[1].max_connections", "must not be 0");
+}
+
+#[test]
+fn a105_23_the_limit_of_connections_is_read_behind_its_gate() {
+    for value in [0, 3] {
+        let cluster = per_host(&[(RoutingPriority::Default, Some(value))]);
+        assert_eq!(as_cluster(accepts(&cluster)).circuit_breakers.max_connections_per_host, None);
+    }
+}
+
 fn with_upstream_config(config: Option<Any>) -> wire::Cluster {
     let config = TypedExtensionConfig { name: "upstream".into(), typed_config: config };
     wire::Cluster { upstream_config: Some(config), ..eds_cluster() }

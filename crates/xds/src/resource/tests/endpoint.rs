@@ -386,7 +386,7 @@ fn with_hash_key(kind: Kind) -> wire::ClusterLoadAssignment {
 }
 
 #[test]
-fn a76_the_hash_key_is_read() {
+fn a76_08_a76_10_the_hash_key_is_read_unless_the_opt_out_is_set() {
     let hash_key = |assignment: &ClusterLoadAssignment| {
         assignment.priorities[0][0].endpoints[0].hash_key.as_deref().map(str::to_owned)
     };

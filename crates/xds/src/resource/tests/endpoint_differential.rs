@@ -15,7 +15,9 @@ use wire::endpoint::{AdditionalAddress, HealthCheckConfig};
 use wire::lb_endpoint::HostIdentifier;
 use wire::locality_lb_endpoints::{LbConfig, LbEndpointList};
 
-use super::builders::{address, ads, assignment, inner, lb_endpoint, locality, seconds, socket};
+use super::builders::{
+    PROXY_KEY, address, ads, any, assignment, inner, lb_endpoint, locality, seconds, socket, typed_metadata,
+};
 use super::endpoint_model;
 use super::fuzz::mutate;
 use super::wire_tree::Tree;
@@ -27,10 +29,19 @@ const CASES: usize = 3000;
 /// Decodes in both ways. Says whether the assignment is good.
 #[track_caller]
 fn agree(value: &[u8]) -> bool {
-    let cx = DecodeContext::default();
+    agree_with(value, &open())
+}
+
+/// The gate of proxies is open (gRFC A86).
+fn open() -> DecodeContext {
+    super::gates(|gates| gates.http_connect = true)
+}
+
+#[track_caller]
+fn agree_with(value: &[u8], cx: &DecodeContext) -> bool {
     let kind = ResourceType::ClusterLoadAssignment;
-    let ours = decode(kind, kind.type_url(), value, &cx);
-    let model = endpoint_model::decode(value, &cx);
+    let ours = decode(kind, kind.type_url(), value, cx);
+    let model = endpoint_model::decode(value, cx);
     assert_eq!(ours.name, model.name, "{value:x?}");
     assert_eq!(ours.resource, model.resource, "{value:x?}");
     ours.resource.is_ok()
@@ -39,7 +50,7 @@ fn agree(value: &[u8]) -> bool {
 /// The same beside a version in use, which must make no difference.
 #[track_caller]
 fn agree_beside(known: &Resource, value: &[u8]) {
-    let cx = DecodeContext::default();
+    let cx = open();
     let kind = ResourceType::ClusterLoadAssignment;
     let update = decode_update(kind, kind.type_url(), value, &cx, &|_| Some(known));
     let Update::Resource(ours) = update else { panic!("{update:?}") };
@@ -50,6 +61,7 @@ fn agree_beside(known: &Resource, value: &[u8]) {
 fn valid_messages_agree() {
     for message in corpus() {
         assert!(agree(&message.encode_to_vec()), "{message:?}");
+        assert!(agree_with(&message.encode_to_vec(), &DecodeContext::default()), "{message:?}");
     }
 }
 
@@ -173,7 +185,21 @@ fn corpus() -> Vec<wire::ClusterLoadAssignment> {
     let values = vec![text("a"), Value { kind: Some(Kind::BoolValue(true)) }];
     corpus.push(with_metadata("list", Value { kind: Some(Kind::ListValue(ListValue { values })) }));
     corpus.push(rich());
+    corpus.push(proxied());
     corpus
+}
+
+/// Proxies in the metadata of a locality and of an endpoint, and other addresses (gRFC A86).
+fn proxied() -> wire::ClusterLoadAssignment {
+    let mut of_locality = locality("a", 0, &[1, 2, 3]);
+    of_locality.metadata = Some(typed_metadata([(PROXY_KEY, any(&address("10.0.0.9", 3128)))]));
+    let own = [(PROXY_KEY, any(&address("::1", 3129))), ("other", any(&address("10.0.0.8", 1)))];
+    of_locality.lb_endpoints[1].metadata = Some(typed_metadata(own));
+    let hidden = [("envoy.lb", any(&address("10.0.0.7", 1)))];
+    let untyped = metadata("hash_key", Value { kind: Some(Kind::StringValue("k".into())) });
+    let filter_metadata = untyped.filter_metadata;
+    of_locality.lb_endpoints[2].metadata = Some(Metadata { filter_metadata, ..typed_metadata(hidden) });
+    assignment(vec![of_locality, locality("b", 0, &[4])])
 }
 
 fn with_metadata(key: &str, value: Value) -> wire::ClusterLoadAssignment {

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::config::core::v3::{HealthStatus, Metadata};
+use envoy_types::pb::envoy::config::core::v3::{Address, HealthStatus, Metadata};
 use envoy_types::pb::envoy::config::endpoint::v3 as wire;
+use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::google::protobuf::value::Kind;
 use wire::cluster_load_assignment::policy::DropOverload;
 use wire::lb_endpoint::HostIdentifier;
@@ -101,9 +102,11 @@ impl Localities {
             // duplicate localities are ambiguous.
             at_locality.reject(format!("is listed twice in priority {}", proto.priority));
         }
+        let proxy = proto.metadata.as_ref().and_then(|metadata| proxy(at, metadata));
         let at_endpoints = at.field("lb_endpoints");
         let endpoints = proto.lb_endpoints.iter().enumerate();
-        let endpoints = endpoints.filter_map(|(i, proto)| self.endpoint(&at_endpoints.index(i), proto));
+        let endpoints =
+            endpoints.filter_map(|(i, proto)| self.endpoint(&at_endpoints.index(i), proto, proxy));
         let endpoints = endpoints.collect::<Vec<_>>();
         // the weights of a locality.
         if sum_exceeds_u32(endpoints.iter().map(|endpoint| endpoint.weight)) {
@@ -127,7 +130,12 @@ impl Localities {
     }
 
     /// An endpoint; `None` if its health says not to use it, or after a violation.
-    fn endpoint(&mut self, at: &Field<'_>, proto: &wire::LbEndpoint) -> Option<LbEndpoint> {
+    fn endpoint(
+        &mut self,
+        at: &Field<'_>,
+        proto: &wire::LbEndpoint,
+        of_locality: Option<SocketAddr>,
+    ) -> Option<LbEndpoint> {
         // other endpoints are ignored, whatever is in them.
         let health = match HealthStatus::try_from(proto.health_status) {
             Ok(HealthStatus::Unknown) => EndpointHealth::Unknown,
@@ -141,6 +149,8 @@ impl Localities {
             at.field("load_balancing_weight").reject("must not be zero");
         }
         let hash_key = proto.metadata.as_ref().and_then(|metadata| hash_key(at, metadata));
+        let own = proto.metadata.as_ref().and_then(|metadata| proxy(at, metadata));
+        let proxy = own.or(of_locality).map(Arc::new);
         // an endpoint by name is none.
         let at = at.field("endpoint");
         let Some(HostIdentifier::Endpoint(proto)) = &proto.host_identifier else {
@@ -148,7 +158,7 @@ impl Localities {
         };
         let addresses = self.addresses(&at, proto)?;
         let hostname = Some(proto.hostname.as_str()).filter(|hostname| !hostname.is_empty()).map(Arc::from);
-        Some(LbEndpoint { addresses, weight, health, hostname, hash_key })
+        Some(LbEndpoint { addresses, weight, health, hostname, hash_key, proxy })
     }
 
     fn addresses(&mut self, at: &Field<'_>, proto: &wire::Endpoint) -> Option<Arc<[SocketAddr]>> {
@@ -166,11 +176,7 @@ impl Localities {
         Some(addresses)
     }
 
-    fn address(
-        &mut self,
-        at: &Field<'_>,
-        proto: Option<&envoy_types::pb::envoy::config::core::v3::Address>,
-    ) -> Option<SocketAddr> {
+    fn address(&mut self, at: &Field<'_>, proto: Option<&Address>) -> Option<SocketAddr> {
         let address = ip_address(at, proto)?;
         // once in the whole assignment.
         if !self.addresses.insert(address) {
@@ -180,10 +186,7 @@ impl Localities {
     }
 }
 
-fn ip_address(
-    at: &Field<'_>,
-    address: Option<&envoy_types::pb::envoy::config::core::v3::Address>,
-) -> Option<SocketAddr> {
+fn ip_address(at: &Field<'_>, address: Option<&Address>) -> Option<SocketAddr> {
     let at_address = at.field("socket_address");
     let address = socket_address(at, address)?;
     let ip = address.address.parse::<IpAddr>();
@@ -199,10 +202,41 @@ fn hash_key(at: &Field<'_>, metadata: &Metadata) -> Option<Arc<str>> {
     if at.context().gates.endpoint_hash_key_backward_compat {
         return None;
     }
+    // a typed value hides the other.
+    let hidden = metadata.typed_filter_metadata.get("envoy.lb").is_some_and(is_address);
+    if hidden && at.context().gates.http_connect {
+        return None;
+    }
     match &metadata.filter_metadata.get("envoy.lb")?.fields.get("hash_key")?.kind {
         Some(Kind::StringValue(key)) if !key.is_empty() => Some(key.as_str().into()),
         _ => None,
     }
+}
+
+/// the proxy, and all other values of its type.
+fn proxy(at: &Field<'_>, metadata: &Metadata) -> Option<SocketAddr> {
+    if !at.context().gates.http_connect {
+        return None;
+    }
+    let at = at.field("metadata");
+    let at = at.field("typed_filter_metadata");
+    let sorted: BTreeMap<_, _> = metadata.typed_filter_metadata.iter().collect();
+    let mut proxy = None;
+    for (key, any) in sorted.into_iter().filter(|(_, any)| is_address(any)) {
+        let at = at.key(key);
+        let address = match <Address as prost::Message>::decode(&*any.value) {
+            Ok(address) => ip_address(&at, Some(&address)),
+            Err(error) => at.fail(format!("does not decode: {error}")),
+        };
+        if key == "envoy.http11_proxy_transport_socket.proxy_address" {
+            proxy = address;
+        }
+    }
+    proxy
+}
+
+fn is_address(any: &Any) -> bool {
+    any.type_url.rsplit('/').next() == Some("envoy.config.core.v3.Address")
 }
 
 /// a share of RPCs to drop.

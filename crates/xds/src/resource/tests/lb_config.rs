@@ -34,7 +34,7 @@ fn list(configs: Vec<Any>) -> wire::LoadBalancingPolicy {
     wire::LoadBalancingPolicy { policies: policies.collect() }
 }
 
-fn cluster(configs: Vec<Any>) -> wire::Cluster {
+pub(super) fn cluster(configs: Vec<Any>) -> wire::Cluster {
     // The old enum must not count.
     let lb_policy = LegacyPolicy::Maglev as i32;
     wire::Cluster { load_balancing_policy: Some(list(configs)), lb_policy, ..eds_cluster() }
@@ -44,18 +44,18 @@ fn accepted(cluster: &wire::Cluster) -> LbPolicy {
     as_cluster(accepts(cluster)).lb_policy.clone().expect("a policy")
 }
 
-fn wrr_locality(child: Any) -> Any {
+pub(super) fn wrr_locality(child: Any) -> Any {
     any(&WrrLocality { endpoint_picking_policy: Some(list(vec![child])) })
 }
 
-fn round_robin() -> Any {
+pub(super) fn round_robin() -> Any {
     any(&RoundRobin::default())
 }
 
-const FIRST: &str = "load_balancing_policy.policies[0].typed_extension_config.typed_config";
+pub(super) const FIRST: &str = "load_balancing_policy.policies[0].typed_extension_config.typed_config";
 
 #[test]
-fn a52_known_policies_are_read() {
+fn a52_01_a52_10_a52_11_known_policies_are_read() {
     assert_eq!(accepted(&cluster(vec![round_robin()])), LbPolicy::RoundRobin);
     assert_eq!(
         accepted(&cluster(vec![wrr_locality(round_robin())])),
@@ -68,7 +68,7 @@ fn a52_known_policies_are_read() {
 }
 
 #[test]
-fn a52_the_first_known_policy_counts() {
+fn a52_04_a52_05_the_first_known_policy_counts() {
     let custom = TypedStruct { type_url: "type.googleapis.com/example.Custom".into(), value: None };
     let known = TypedStruct { type_url: round_robin().type_url, value: None };
     let configs = vec![
@@ -85,7 +85,7 @@ fn a52_the_first_known_policy_counts() {
 }
 
 /// A TypedStruct of either kind for a policy of gRPC's registry.
-fn by_name(outer: &str, name: &str, json: serde_json::Value) -> Any {
+pub(super) fn by_name(outer: &str, name: &str, json: serde_json::Value) -> Any {
     let typed = TypedStruct {
         type_url: format!("type.googleapis.com/{name}"),
         value: json.as_object().map(proto_struct),
@@ -111,10 +111,10 @@ fn proto_value(json: &serde_json::Value) -> Value {
     Value { kind: Some(kind) }
 }
 
-const OUTER: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
+pub(super) const OUTER: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
 
 #[test]
-fn a52_a_typed_struct_configures_the_policy_that_it_names() {
+fn a52_05_a52_06_a_typed_struct_configures_the_policy_that_it_names() {
     let rings = |min_ring_size, max_ring_size| LbPolicy::RingHash {
         min_ring_size,
         max_ring_size,
@@ -176,7 +176,7 @@ fn a52_a_typed_struct_configures_the_policy_that_it_names() {
 }
 
 #[test]
-fn a52_a_bad_config_in_a_typed_struct_is_rejected_by_its_path() {
+fn a52_08_a_bad_config_in_a_typed_struct_is_rejected_by_its_path() {
     let value = format!("{FIRST}.value");
     for (name, json, path, why) in [
         ("pick_first", json!({"shuffleAddressList": 1}), r#"["shuffleAddressList"]"#, "must be a bool"),
@@ -210,7 +210,13 @@ fn a52_a_bad_config_in_a_typed_struct_is_rejected_by_its_path() {
             "xds_wrr_locality_experimental",
             json!({"childPolicy": []}),
             r#"["childPolicy"]"#,
-            "no policy of the list",
+            "no policy of the list is supported: it is empty",
+        ),
+        (
+            "xds_wrr_locality_experimental",
+            json!({"childPolicy": [{"a.A": {}}, {"b.B": {}}]}),
+            r#"["childPolicy"]"#,
+            r#"no policy of the list is supported: "a.A", "b.B""#,
         ),
         (
             "xds_wrr_locality_experimental",
@@ -241,7 +247,7 @@ fn a27_08_policies_that_xds_brought_go_by_their_experimental_names() {
 }
 
 #[test]
-fn a52_nesting_by_typed_structs_is_limited_as_well() {
+fn a52_03_nesting_by_typed_structs_is_limited_as_well() {
     // The inner ones in JSON; protobuf itself allows about twelve.
     let nested = |outer: usize, inner: usize| {
         let wrap = |child, _| json!({"xds_wrr_locality_experimental": {"childPolicy": [child]}});
@@ -256,10 +262,18 @@ fn a52_nesting_by_typed_structs_is_limited_as_well() {
 }
 
 #[test]
-fn a52_a_list_without_a_known_policy_is_rejected() {
-    for configs in [vec![], vec![any_of_type("example.Unknown", b"")]] {
-        rejects(&cluster(configs), "load_balancing_policy", "no policy of the list is supported");
-    }
+fn a52_07_a_list_without_a_known_policy_is_rejected() {
+    let struct_of = |outer, name| by_name(outer, name, json!({}));
+    let names = |configs: Vec<Any>, why: &str| {
+        let why = format!("no policy of the list is supported: {why}");
+        rejects(&cluster(configs), "load_balancing_policy", &why);
+    };
+    names(vec![], "it is empty");
+    names(vec![any_of_type("example.Unknown", b"")], r#""example.Unknown""#);
+    names(
+        vec![any_of_type("a.A", b""), struct_of(OUTER[0], "b.B"), struct_of(OUTER[1], "c.C")],
+        r#""a.A", "b.B", "c.C""#,
+    );
     rejects(
         &cluster(vec![wrr_locality(any_of_type("example.Unknown", b""))]),
         "load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy",
@@ -268,7 +282,7 @@ fn a52_a_list_without_a_known_policy_is_rejected() {
 }
 
 #[test]
-fn a52_a_known_policy_that_is_bad_is_not_passed_over() {
+fn a52_08_a_known_policy_that_is_bad_is_not_passed_over() {
     for name in ["round_robin.v3.RoundRobin", "ring_hash.v3.RingHash", "pick_first.v3.PickFirst"] {
         let bad = any_of_type(&format!("envoy.extensions.load_balancing_policies.{name}"), b"\xff");
         rejects(&cluster(vec![bad, round_robin()]), FIRST, "does not decode");
@@ -281,7 +295,7 @@ fn a52_a_known_policy_that_is_bad_is_not_passed_over() {
 }
 
 #[test]
-fn a52_a_policy_needs_a_config() {
+fn a52_02_a_policy_needs_a_config() {
     let mut cluster = cluster(vec![round_robin()]);
     let policies = &mut cluster.load_balancing_policy.as_mut().expect("a list").policies;
     policies[0].typed_extension_config.as_mut().expect("a config").typed_config = None;
@@ -292,7 +306,7 @@ fn a52_a_policy_needs_a_config() {
 }
 
 #[test]
-fn a52_sixteen_levels_are_the_limit() {
+fn a52_03_sixteen_levels_are_the_limit() {
     let nested = |levels: usize| (1..levels).fold(round_robin(), |child, _| wrr_locality(child));
     accepts(&cluster(vec![nested(16)]));
     let found = super::decode_message(&cluster(vec![nested(17)])).expect_err("too deep");
@@ -557,7 +571,7 @@ fn a42_limits_out_of_order_are_rejected() {
 }
 
 #[test]
-fn a42_only_xx_hash_is_accepted() {
+fn a42_a52_09_only_xx_hash_is_accepted() {
     use policies::ring_hash::v3::ring_hash::HashFunction;
     let with =
         |function: i32| cluster(vec![any(&RingHash { hash_function: function, ..Default::default() })]);
