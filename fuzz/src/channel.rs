@@ -17,6 +17,7 @@ use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::dns::{DnsAnswer, DnsConfig, QueryId};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_mesh::security::ClusterTls;
+use proxyless_sans_io::metrics::Meter;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::Gates;
 use proxyless_xds::client::{WatchEvent, WatchId};
@@ -96,6 +97,7 @@ impl World {
     fn new() -> Self {
         let gates = Gates::from_variables(|_| Some("true".to_owned()));
         let config = ChannelConfig {
+            meter: Meter::default(),
             listener_name: "a".into(),
             authority: "a.example".into(),
             tree: TreeConfig::default(),

@@ -18,6 +18,7 @@ use tonic::transport::Server;
 use crate::channelz::Channelz;
 use crate::controls::Controls;
 use crate::csds::Csds;
+use crate::metrics::{self, MetricStore};
 use crate::{controls, guard, page};
 
 /// Serves the admin services of the process on a loopback port; 0 chooses a free one.
@@ -41,6 +42,8 @@ pub struct Admin {
     clients: ClientPool,
     health: Health,
     controls: Option<Arc<dyn Controls>>,
+    /// The metrics to serve; by default those of the process.
+    metrics: Option<MetricStore>,
 }
 
 impl fmt::Debug for Admin {
@@ -61,7 +64,7 @@ enum Health {
 impl Default for Admin {
     /// Covers all clients and channels of the process.
     fn default() -> Self {
-        Self { clients: ClientPool::global(), health: Health::Served, controls: None }
+        Self { clients: ClientPool::global(), health: Health::Served, controls: None, metrics: None }
     }
 }
 
@@ -75,6 +78,13 @@ impl Admin {
     /// Omits the health service, for servers that have their own.
     pub fn without_health(mut self) -> Self {
         self.health = Health::LeftOut;
+        self
+    }
+
+    /// Serves the metrics of this store at `/metrics` instead of the process's. The channels that record in it are built
+    /// with [`XdsChannelBuilder::recorder`](proxyless::XdsChannelBuilder::recorder).
+    pub fn metrics(mut self, store: MetricStore) -> Self {
+        self.metrics = Some(store);
         self
     }
 
@@ -114,8 +124,10 @@ impl Admin {
         } else {
             tracing::warn!(%address, "admin services, without authentication, beyond this machine");
         }
+        // Another server may have its own `/metrics`.
+        let metrics = metrics::router("/metrics", self.store());
         let mut router = self.add_to(Routes::default());
-        let root = page::root().route_layer(axum::middleware::from_fn(guard::local_only));
+        let root = page::root().merge(metrics).route_layer(axum::middleware::from_fn(guard::local_only));
         *router.axum_router_mut() = std::mem::take(router.axum_router_mut()).merge(root);
         // Browsers use HTTP/1 with servers without TLS.
         let server = Server::builder().accept_http1(true).add_routes(router);
@@ -128,8 +140,16 @@ impl Admin {
         Ok(AdminServer { address, task: task.abort_handle() })
     }
 
+    fn store(&self) -> MetricStore {
+        self.metrics.clone().unwrap_or_else(|| {
+            metrics::collect_metrics();
+            metrics::store()
+        })
+    }
+
     fn router(self) -> Router {
         let mut router = page::router(&self.clients);
+        router = router.merge(metrics::router("/proxyless/metrics", self.store()));
         router = route(router, Csds::new(self.clients.clone()).into_service());
         router = route(router, Channelz::new(self.clients).into_service());
         if self.health == Health::Served {

@@ -18,9 +18,11 @@
 //! * `/proxyless/`: a live page of all this, and its data as JSON: `/proxyless/channels.json` (calls, routes, policy
 //!   trees, connections, events), `/proxyless/resources.json` and `/proxyless/process.json`. The page also explains calls:
 //!   `/proxyless/explain.json?channel=ID&path=/package.Service/Method&header=name:value` says where one would go, and
-//!   why.
+//!   why;
+//! * `/metrics`, and `/proxyless/metrics` in the routes of another server: gRPC's standard metrics of the channels that were built after this call (or after [`collect_metrics`]),
+//!   for Prometheus.
 //!
-//! Standard tools (grpcdebug, `proxyless status`) and browsers can read them. RPCs pay nothing for it.
+//! Standard tools (grpcdebug, `proxyless status`) and browsers can read them. Except for `/metrics`, RPCs pay nothing for it.
 //! There is no authentication: keep the port on the loopback interface.
 #![forbid(unsafe_code)]
 
@@ -30,6 +32,7 @@ mod controls;
 mod csds;
 mod explain;
 mod guard;
+mod metrics;
 mod page;
 mod resources;
 mod timestamp;
@@ -39,6 +42,7 @@ pub use channelz::Channelz;
 #[doc(hidden)]
 pub use controls::{ControlRow, Controls};
 pub use csds::Csds;
+pub use metrics::{MetricStore, collect_metrics};
 pub use resources::{ClientResources, ResourceFault, ResourceLine, UpdateLine};
 
 /// The messages of channelz, as gRFC A14 defines them.

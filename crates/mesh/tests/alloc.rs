@@ -16,6 +16,7 @@ use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, ChannelEffect, Ch
 use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_mesh::security::ClusterTls;
+use proxyless_sans_io::metrics::Meter;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::Gates;
 use proxyless_xds::client::WatchEvent;
@@ -141,6 +142,7 @@ fn assignment() -> ClusterLoadAssignment {
 /// A channel whose effects are all applied at once.
 fn serving_channel() -> (ChannelCore, DataPlane, Vec<Arc<LoadStore>>) {
     let config = ChannelConfig {
+        meter: Meter::default(),
         listener_name: "service".into(),
         authority: "service".into(),
         tree: TreeConfig::default(),

@@ -12,6 +12,7 @@ use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_mesh::policies::custom::Registry;
 use proxyless_mesh::route_table::ChannelHash;
+use proxyless_sans_io::metrics::{Meter, Recorder};
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
 use proxyless_xds::bootstrap::{Bootstrap, BootstrapOptions};
@@ -29,6 +30,7 @@ use crate::drive::security::ConnectionSecurity;
 use crate::drive::supervisor::{Parts, spawn};
 use crate::error::BuildError;
 use crate::snapshot::Published;
+use crate::telemetry::{self, Methods};
 
 /// Builds an [`XdsChannel`] with options.
 ///
@@ -69,6 +71,7 @@ pub struct XdsChannelBuilder {
     retries: RetryOptions,
     connection: ConnectOptions,
     connections_per_subchannel_cap: u32,
+    recorders: Vec<Arc<dyn Recorder>>,
 }
 
 impl XdsChannelBuilder {
@@ -93,6 +96,7 @@ impl XdsChannelBuilder {
             retries: RetryOptions::default(),
             connection: ConnectOptions::default(),
             connections_per_subchannel_cap: TreeConfig::default().connections_per_subchannel_cap,
+            recorders: Vec::new(),
         }
     }
 
@@ -332,6 +336,12 @@ impl XdsChannelBuilder {
         self
     }
 
+    /// Records the metrics of this channel, beside the [installed](telemetry::install) recorders.
+    pub fn recorder(mut self, recorder: impl Recorder + 'static) -> Self {
+        self.recorders.push(Arc::new(recorder));
+        self
+    }
+
     /// Builds the channel. It connects with its first RPC, or with [`XdsChannel::ready`].
     ///
     /// # Errors
@@ -355,11 +365,13 @@ impl XdsChannelBuilder {
         let clients = self.client_source(&target, bootstrap, gates);
         let security = self.connection_security(&name, &clients);
         let hash = ChannelHash(clock::seed());
+        let recorders = telemetry::installed().into_iter().chain(self.recorders.iter().cloned()).collect();
+        let meter = Meter::new(Arc::clone(&target), recorders);
         let commands = spawn(
             Parts {
                 id: clock::next_id(),
                 target: Arc::clone(&target),
-                config: self.channel_config(&name, listener_name, gates),
+                config: self.channel_config(&name, listener_name, gates, &meter),
                 published: Arc::clone(&published),
                 clients,
                 security,
@@ -384,10 +396,17 @@ impl XdsChannelBuilder {
                 self.connection.max_header_list_size,
                 &self.credentials,
             ),
+            methods: Methods::new(&meter),
         }))
     }
 
-    fn channel_config(&self, name: &Arc<str>, listener_name: Arc<str>, gates: Gates) -> ChannelConfig {
+    fn channel_config(
+        &self,
+        name: &Arc<str>,
+        listener_name: Arc<str>,
+        gates: Gates,
+        meter: &Meter,
+    ) -> ChannelConfig {
         ChannelConfig {
             listener_name,
             authority: Arc::clone(name),
@@ -403,6 +422,7 @@ impl XdsChannelBuilder {
             circuits: CircuitRegistry::global(),
             cluster_tls: self.credentials.cluster_tls(),
             idle_timeout: self.idle_timeout,
+            meter: meter.clone(),
             // Each driver has its own.
             seed: 0,
         }

@@ -181,6 +181,7 @@ mod snapshot;
 mod state;
 mod sync;
 mod targets;
+pub mod telemetry;
 mod user_agent;
 
 pub use bootstrap::Bootstrap;

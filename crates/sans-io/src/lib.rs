@@ -12,6 +12,7 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
 )]
 
+pub mod metrics;
 pub mod panics;
 pub mod sync;
 pub mod values;

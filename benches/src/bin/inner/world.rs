@@ -13,6 +13,7 @@ use proxyless_mesh::dns::DnsConfig;
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_mesh::security::ClusterTls;
 use proxyless_sans_io::Time;
+use proxyless_sans_io::metrics::Meter;
 use proxyless_xds::StreamId;
 use proxyless_xds::bootstrap::ServerFeatures;
 use proxyless_xds::client::{
@@ -222,6 +223,7 @@ fn xds_config() -> XdsCoreConfig {
 
 fn channel_config() -> ChannelConfig {
     ChannelConfig {
+        meter: Meter::default(),
         listener_name: SERVICE.into(),
         authority: SERVICE.into(),
         tree: TreeConfig::default(),

@@ -7,6 +7,8 @@ use std::sync::Arc;
 #[cfg(not(proxyless_loom))]
 use arc_swap::ArcSwapOption;
 
+use proxyless_sans_io::metrics::PlaceId;
+
 use super::{BackendMetrics, CallCounter, Code, ConnectionSlot, Endpoint, Pick, PickPermit};
 
 #[cfg(proxyless_loom)]
@@ -23,6 +25,8 @@ pub struct PickTarget {
     pub slot: Arc<ConnectionSlot>,
     /// The trackers of calls on this target.
     pub trackers: Trackers,
+    /// The cluster and the locality, for metrics.
+    pub place: PlaceId,
 }
 
 impl fmt::Debug for PickTarget {
@@ -242,7 +246,7 @@ mod tests {
     fn pick(trackers: Trackers) -> Pick {
         let address = crate::testing::address(1);
         let (endpoint, slot) = (Arc::new(Endpoint::new(address)), Arc::default());
-        Pick::new(Arc::new(PickTarget { address, endpoint, slot, trackers }))
+        Pick::new(Arc::new(PickTarget { address, endpoint, slot, trackers, place: PlaceId::default() }))
     }
 
     #[test]

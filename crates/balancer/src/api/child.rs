@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proxyless_sans_io::metrics::Meter;
 use proxyless_sans_io::{Rng, Time};
 
 use super::change::{Cause, Changed, reason};
@@ -282,5 +283,9 @@ impl Cx for ChildCx<'_> {
 
     fn record(&mut self, event: PolicyEvent) {
         self.parent.record(event);
+    }
+
+    fn meter(&self) -> &Meter {
+        self.parent.meter()
     }
 }

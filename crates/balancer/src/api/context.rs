@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proxyless_sans_io::metrics::{Meter, PlaceId};
 use proxyless_sans_io::{Rng, Time};
 
 use super::{
@@ -56,6 +57,9 @@ pub trait Cx {
 
     /// Records a decision of the policy for inspection.
     fn record(&mut self, event: PolicyEvent);
+
+    /// The channel's metrics.
+    fn meter(&self) -> &Meter;
 }
 
 /// The specification of a subchannel. Layers above may add trackers on its way to the root.
@@ -69,6 +73,8 @@ pub struct SubchannelSpec {
     pub trackers: Trackers,
     /// The number of connections that it may have, if a policy sets it (gRFC A105).
     pub connection_limit: Option<ConnectionLimit>,
+    /// The cluster and the locality, for metrics; xds_cluster_impl sets it.
+    pub place: PlaceId,
     /// The path back down, built by each level on the way up.
     pub path: TreePathBuf,
 }
@@ -82,6 +88,7 @@ impl SubchannelSpec {
             endpoint,
             trackers: Trackers::default(),
             connection_limit: None,
+            place: PlaceId::default(),
             path: TreePathBuf::default(),
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proxyless_sans_io::metrics::Meter;
 use proxyless_sans_io::{Rng, Time};
 
 use super::{
@@ -73,5 +74,9 @@ impl<F: FnMut(SubchannelSpec, &mut dyn Cx) -> SubchannelHandle> Cx for CreatorCx
 
     fn record(&mut self, event: PolicyEvent) {
         self.cx.record(event);
+    }
+
+    fn meter(&self) -> &Meter {
+        self.cx.meter()
     }
 }

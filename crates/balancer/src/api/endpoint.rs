@@ -121,6 +121,12 @@ impl Endpoints {
             .map_or_else(Self::none, |group| group.endpoints.clone())
     }
 
+    /// The locality of the group of this name, if groups are localities.
+    #[must_use]
+    pub fn locality(&self, name: &str) -> Option<&Locality> {
+        self.groups().iter().find(|group| &*group.name == name)?.locality.as_deref()
+    }
+
     /// The total number of endpoints.
     #[must_use]
     pub fn count(&self) -> usize {

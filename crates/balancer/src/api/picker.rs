@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
 use proxyless_sans_io::Rng;
+use proxyless_sans_io::metrics::PlaceId;
 
 use super::{OverrideHost, PickError, PickTarget, SignalRaiser};
 
@@ -44,6 +45,9 @@ pub struct CallAttributes {
     pub override_host: Option<OverrideHost>,
     /// The purpose of the pick.
     pub purpose: PickPurpose,
+    /// Set by pickers, whatever the result: the leaf cluster that was asked, and the locality of a completed pick, for
+    /// metrics (gRFC A89).
+    pub place: PlaceId,
 }
 
 /// The purpose of a pick.

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use proxyless_sans_io::Time;
+use proxyless_sans_io::metrics::PlaceId;
 
 use super::{
     BackendMetrics, ConfigError, ConnectivityState, Cx, Endpoints, HandleId, PickError, PolicyConfig,
@@ -45,6 +46,8 @@ pub struct Update {
     pub endpoints: Endpoints,
     /// The reason why endpoints are missing, for the error of RPCs that fail (A74).
     pub resolution_note: Option<Arc<str>>,
+    /// The cluster (gRFC A89) and, below weighted_target, the locality (gRFC A78), for metrics.
+    pub place: PlaceId,
     /// Data for policies that know its type: xds_cluster_manager gives each cds the view of its cluster.
     pub shared: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -53,7 +56,7 @@ impl Update {
     /// An update without a note and without shared data.
     #[must_use]
     pub fn new(config: Arc<dyn PolicyConfig>, endpoints: Endpoints) -> Self {
-        Self { config, endpoints, resolution_note: None, shared: None }
+        Self { config, endpoints, resolution_note: None, place: PlaceId::default(), shared: None }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderMap;
+use proxyless_sans_io::metrics::Meter;
 use proxyless_sans_io::{Rng, Time};
 
 use crate::api::{
@@ -255,6 +256,7 @@ impl Rig {
 pub(super) struct Recorder {
     now: Time,
     rng: Rng,
+    meter: Meter,
     queue: SignalQueue,
     releases: Arc<Releases>,
     last_id: u64,
@@ -270,6 +272,7 @@ impl Recorder {
         Self {
             now: Time::ZERO,
             rng: Rng::new(1),
+            meter: Meter::default(),
             queue: SignalQueue::new(Arc::new(NoWake)),
             releases: Releases::new(),
             last_id: 0,
@@ -339,6 +342,10 @@ impl Cx for Recorder {
 
     fn record(&mut self, event: PolicyEvent) {
         self.events.push(event.to_string());
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use proxyless_sans_io::metrics::Meter;
 use proxyless_sans_io::{Rng, Time};
 
 use super::{LoadEvent, LoadStreamId, SubchannelId, TreeConfig, TreeStats};
@@ -29,6 +30,7 @@ pub(super) struct Core {
     pub(super) events: VecDeque<PolicyEvent>,
     /// Signals deferred to the end of the input.
     deferred: VecDeque<HandleId>,
+    pub(super) meter: Meter,
     rng: Rng,
     /// Boxed, because the leaves of the map are half empty.
     held: BTreeMap<HandleId, Box<Held>>,
@@ -67,6 +69,7 @@ impl Core {
             events: VecDeque::new(),
             bumped: false,
             deferred: VecDeque::new(),
+            meter: Meter::default(),
             rng: Rng::new(seed),
             held: BTreeMap::new(),
             last_path: None,
@@ -191,12 +194,12 @@ impl Cx for Core {
     }
 
     fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
-        let SubchannelSpec { address, endpoint, trackers, connection_limit, path } = spec;
+        let SubchannelSpec { address, endpoint, trackers, connection_limit, place, path } = spec;
         let id = self.new_id();
         let key = PoolKey { address, security: endpoint.security.clone(), proxy: endpoint.proxy.clone() };
         let (subchannel, slot) = self.pool.acquire(key, id, connection_limit);
         self.hold(id, HeldKind::Subchannel { subchannel }, &path);
-        let target = Arc::new(PickTarget { address, endpoint, slot, trackers });
+        let target = Arc::new(PickTarget { address, endpoint, slot, trackers, place });
         SubchannelHandle::new(id, target, Arc::clone(&self.releases))
     }
 
@@ -253,5 +256,9 @@ impl Cx for Core {
             self.events.pop_front();
         }
         self.events.push_back(event);
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
     }
 }

@@ -13,6 +13,7 @@ mod tests;
 use std::sync::Arc;
 
 use proxyless_sans_io::Time;
+use proxyless_sans_io::metrics::Meter;
 
 pub use crate::pool::StreamDemand;
 pub use io::{
@@ -47,6 +48,13 @@ impl Tree {
     pub fn new(config: TreeConfig, seed: u64, wake: Arc<dyn Wake>) -> Self {
         let rootless = ChildOutput::default();
         Self { root: None, core: Core::new(config, seed, wake), taken: rootless.clone(), rootless }
+    }
+
+    /// Records its metrics with this meter; to be called before the first input.
+    #[must_use]
+    pub fn metered(mut self, meter: Meter) -> Self {
+        self.core.meter = meter;
+        self
     }
 
     /// Updates the root policy, building it first if there is none.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use proxyless_balancer::api::{ConnectivityState, PickError, Picker};
 use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeEffect};
+use proxyless_sans_io::metrics::Meter;
 use proxyless_xds::Gates;
 use proxyless_xds::client::{WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
@@ -37,6 +38,8 @@ pub struct ChannelConfig {
     pub cluster_tls: ClusterTls,
     /// The time without use after which the channel goes IDLE; `None`: never.
     pub idle_timeout: Option<Duration>,
+    /// The channel's metrics.
+    pub meter: Meter,
     /// The seed of all randomness.
     pub seed: u64,
 }

@@ -82,7 +82,7 @@ impl ChannelCore {
             // The tree uses the seed itself.
             dns: DnsScheduler::new(config.dns, !config.seed),
             claims: ClusterClaims::new(Arc::clone(&wake)),
-            tree: Tree::new(config.tree, config.seed, wake),
+            tree: Tree::new(config.tree, config.seed, wake).metered(config.meter.clone()),
             settings: Arc::new(settings),
             managed: ManagedClusters::default(),
             phase: Phase::Idle,

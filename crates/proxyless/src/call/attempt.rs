@@ -90,10 +90,16 @@ async fn reserve(connection: &DataConnection, pick: &Pick) -> Result<ReservedStr
 impl Call<'_> {
     /// Makes one attempt.
     pub(super) async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> AttemptOutcome {
-        let OpenStream { stream, body, pick, actual } = match self.open_stream(attempts).await {
+        if let Some(telemetry) = &mut self.telemetry {
+            telemetry.attempt_started();
+        }
+        let OpenStream { stream, mut body, pick, actual } = match self.open_stream(attempts).await {
             Ok(open) => open,
             Err(outcome) => return self.count_unsent(outcome),
         };
+        if let Some(telemetry) = &mut self.telemetry {
+            telemetry.sends(&mut body);
+        }
         let request = self.request(body, &pick, &attempts.retries);
         // From here on the call is tracked.
         let calls = stream.tag().and_then(|tag| Arc::clone(tag).downcast().ok());
@@ -265,6 +271,9 @@ impl Call<'_> {
         trailers: &HeaderMap,
         attempts: &mut Attempts<'_>,
     ) -> Option<Duration> {
+        if let Some(telemetry) = &mut self.telemetry {
+            telemetry.failed(code);
+        }
         let is_replayable = attempts.replay.is_replayable();
         is_replayable.then(|| attempts.retries.next(code, trailers, &mut self.rng)).flatten()
     }
@@ -286,8 +295,12 @@ impl Call<'_> {
         }
         head.extensions.insert(PeerAddress(ticket.target().address));
         let throttle = self.shared.calls.throttle.as_ref();
+        let mut telemetry = self.telemetry.take();
         let ticket = match code {
             Some(code) => {
+                if let Some(telemetry) = telemetry.take() {
+                    telemetry.ended(code);
+                }
                 if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
                     throttle.succeeded();
                 }
@@ -313,6 +326,7 @@ impl Call<'_> {
             throttle: throttle.cloned(),
             max_header_list_size: self.shared.calls.max_header_list_size,
             _in_use: self.in_use.take(),
+            telemetry,
         };
         AttemptOutcome::Answered(Response::from_parts(head, XdsBody(Some(live))))
     }

@@ -6,6 +6,7 @@
 mod attempt;
 mod deadline;
 mod inject;
+mod messages;
 mod options;
 mod orca;
 mod peer;
@@ -18,6 +19,7 @@ mod retry;
 mod rpc;
 mod settings;
 mod status;
+mod telemetry;
 mod throttle;
 mod timer;
 mod transparent;

@@ -9,6 +9,7 @@ use proxyless_balancer::api::{
 use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::route_table::{ChannelHash, Fault, RouteTable, Selection};
 use proxyless_sans_io::Rng;
+use proxyless_sans_io::metrics::PlaceId;
 use proxyless_transport::panics::contain;
 use proxyless_xds::resource::RetryPolicy;
 use tonic::Status;
@@ -65,6 +66,7 @@ pub(crate) fn attributes(
         auto_host_rewrite: selection.route.auto_host_rewrite,
         override_host: None,
         purpose: PickPurpose::Call,
+        place: PlaceId::default(),
     }
 }
 
@@ -143,6 +145,9 @@ impl Call<'_> {
                 return Some(Picked::Dropped(Status::internal(message)));
             }
         };
+        if let Some(telemetry) = &mut self.telemetry {
+            telemetry.picked(args.attributes.place);
+        }
         let mut override_host = args.attributes.override_host;
         *waiting = override_host.as_mut().and_then(|session| session.waiting.take());
         match result {

@@ -7,12 +7,15 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
+
+use super::messages::MessageCounter;
 
 /// The default limit of the buffer, as in gRPC's other libraries.
 pub(crate) const DEFAULT_LIMIT: usize = 256 * 1024;
@@ -66,7 +69,7 @@ impl Replay {
         };
         let mut state = lock(shared);
         state.attempt += 1;
-        let body = Reader { state: Arc::clone(shared), attempt: state.attempt, position: 0 };
+        let body = Reader { state: Arc::clone(shared), attempt: state.attempt, position: 0, sent: None };
         state.replayable.then_some(RequestBody(Attempt::Reads(body)))
     }
 
@@ -141,9 +144,31 @@ struct Reader {
     state: Arc<Mutex<State>>,
     attempt: u32,
     position: usize,
+    sent: Option<Box<SentCounter>>,
+}
+
+/// Counts what an attempt reads, for its metrics.
+struct SentCounter {
+    messages: MessageCounter,
+    total: Arc<AtomicU64>,
 }
 
 impl RequestBody {
+    /// The data of a complete body.
+    pub(super) fn whole_data(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Attempt::Whole(data) => Some(data.as_deref().unwrap_or_default()),
+            Attempt::Reads(_) => None,
+        }
+    }
+
+    /// Counts the bytes of messages that are read of an incomplete body.
+    pub(super) fn count_into(&mut self, total: Arc<AtomicU64>) {
+        if let Attempt::Reads(reader) = &mut self.0 {
+            reader.sent = Some(Box::new(SentCounter { messages: MessageCounter::default(), total }));
+        }
+    }
+
     /// A complete body, which is sent once.
     pub(crate) fn whole(data: Bytes) -> Self {
         Self(Attempt::Whole(Some(data)))
@@ -160,7 +185,16 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match &mut self.0 {
             Attempt::Whole(data) => Poll::Ready(data.take().map(|data| Ok(Frame::data(data)))),
-            Attempt::Reads(reader) => reader.poll_frame(cx),
+            Attempt::Reads(reader) => {
+                let polled = reader.poll_frame(cx);
+                if let (Some(sent), Poll::Ready(Some(Ok(frame)))) = (&mut reader.sent, &polled)
+                    && let Some(data) = frame.data_ref()
+                {
+                    sent.messages.feed(data);
+                    sent.total.store(sent.messages.bytes(), Ordering::Relaxed);
+                }
+                polled
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use proxyless_balancer::api::{BackendMetrics, CallTicket, Code};
 use tonic::Status;
 
 use super::deadline::Deadline;
+use super::telemetry::CallTelemetry;
 use super::throttle::RetryThrottle;
 use super::{orca, status};
 use crate::activity::InUse;
@@ -31,16 +32,23 @@ pub(super) struct OpenResponse {
     pub(super) max_header_list_size: u32,
     /// Keeps the channel from going IDLE.
     pub(super) _in_use: Option<InUse>,
+    /// The metrics of the call, if the channel has recorders and the call has not ended.
+    pub(super) telemetry: Option<Box<CallTelemetry>>,
 }
 
 impl XdsBody {
     /// Ends the call: notifies the trackers, and releases the connection's stream.
     fn finish(&mut self, code: Code, metrics: Option<BackendMetrics>) {
-        let Some(OpenResponse { ticket: Some(ticket), throttle, .. }) = self.0.take() else { return };
+        let Some(OpenResponse { ticket: Some(ticket), throttle, telemetry, .. }) = self.0.take() else {
+            return;
+        };
         if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
             throttle.succeeded();
         }
         ticket.finish_with(code, metrics);
+        if let Some(telemetry) = telemetry {
+            telemetry.ended(code);
+        }
     }
 
     fn fail(&mut self, code: Code, why: &str) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
@@ -89,6 +97,9 @@ impl Body for XdsBody {
             // A slow reader of an endless stream never waits, so the deadline is checked here.
             Poll::Ready(Some(Ok(frame))) if frame.is_data() && live.deadline.is_past() => self.late(),
             Poll::Ready(Some(Ok(mut frame))) => {
+                if let (Some(telemetry), Some(data)) = (&mut live.telemetry, frame.data_ref()) {
+                    telemetry.received(data);
+                }
                 if let Some(trailers) = frame.trailers_mut() {
                     let Some(code) = status::in_headers(trailers) else {
                         let (code, why) = live.without_status(trailers);

@@ -16,6 +16,8 @@ use super::deadline::Deadline;
 use super::peer::PeerAddress;
 use super::request as requests;
 use super::response::XdsBody;
+use super::status;
+use super::telemetry::{CallTelemetry, Next};
 use super::timer::Timer;
 use super::waiting::Waiting;
 use crate::activity::InUse;
@@ -34,6 +36,9 @@ pub(crate) fn call(
         let mut call = Call::new(&shared, &mut head);
         let answered = call.run(body).await;
         Ok(answered.unwrap_or_else(|status| {
+            if let Some(telemetry) = call.telemetry.take() {
+                telemetry.ended(status::code_of(&status));
+            }
             let mut response = status.into_http();
             if let Some(peer) = call.peer {
                 response.extensions_mut().insert(PeerAddress(peer));
@@ -58,12 +63,16 @@ pub(super) struct Call<'a> {
     pub(super) pick_error: Option<String>,
     /// Present until the response takes it over.
     pub(super) in_use: Option<InUse>,
+    /// The metrics of the RPC, if the channel has recorders; the response takes them over.
+    pub(super) telemetry: Option<Box<CallTelemetry>>,
 }
 
 impl<'a> Call<'a> {
     fn new(shared: &'a Shared, head: &'a mut request::Parts) -> Self {
         let start = Instant::now();
         let deadline = Deadline::of_request(&head.headers, start);
+        let methods = shared.methods.as_ref();
+        let telemetry = methods.map(|methods| CallTelemetry::begin(methods.of(head), start));
         Self {
             shared,
             head,
@@ -74,6 +83,7 @@ impl<'a> Call<'a> {
             last_error: None,
             pick_error: None,
             in_use: Some(shared.published.activity.begin()),
+            telemetry,
         }
     }
 
@@ -96,11 +106,21 @@ impl<'a> Call<'a> {
                 AttemptOutcome::Failed(status) => return Err(status),
                 AttemptOutcome::Retry(delay) => {
                     shared.published.retried.failed();
+                    self.retries(Next::Retry);
                     delay
                 }
-                AttemptOutcome::RetryTransparently(delay) => delay,
+                AttemptOutcome::RetryTransparently(delay) => {
+                    self.retries(Next::Transparent);
+                    delay
+                }
             };
             self.pause(delay).await.inspect_err(unsent)?;
+        }
+    }
+
+    fn retries(&mut self, next: Next) {
+        if let Some(telemetry) = &mut self.telemetry {
+            telemetry.retries(next);
         }
     }
 

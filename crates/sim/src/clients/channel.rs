@@ -13,6 +13,7 @@ use proxyless_mesh::channel_core::{ChannelConfig, ChannelCore, DataPlane};
 use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_mesh::security::ClusterTls;
+use proxyless_sans_io::metrics::Meter;
 use proxyless_sans_io::{BackoffConfig, Time};
 use proxyless_xds::client::{ResourceErrorKind, WatchEvent, WatchId};
 use proxyless_xds::lrs::LoadStore;
@@ -109,6 +110,7 @@ impl SimChannel {
         let woken = Arc::new(Flag::default());
         let name: Arc<str> = format!("l{index}").into();
         let config = ChannelConfig {
+            meter: Meter::default(),
             listener_name: Arc::clone(&name),
             authority: name,
             tree: TreeConfig { keepalive_interval: Some(INTERVAL), ..TreeConfig::default() },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proxyless_sans_io::Time;
+use proxyless_sans_io::metrics::{Meter, PlaceId};
 
 use super::config::WeightedTargetConfig;
 use super::picker::{Share, WeightedPicker};
@@ -43,6 +44,8 @@ impl Policy for WeightedTarget {
             let update = Update {
                 config: Arc::clone(&target.config),
                 endpoints: update.endpoints.group(name),
+                // A78: policies below know the locality that they serve.
+                place: place(update, name, cx.meter()),
                 ..update.clone()
             };
             let (result, _) = call(entry, cx, |child, cx| child.update(&update, cx));
@@ -175,6 +178,13 @@ impl Counted {
     fn share(&self) -> Share {
         Share { weight: self.weight, picker: Arc::clone(&self.output.picker) }
     }
+}
+
+fn place(update: &Update, name: &str, meter: &Meter) -> PlaceId {
+    if !meter.is_enabled() {
+        return PlaceId::default();
+    }
+    meter.with_locality(update.place, update.endpoints.locality(name))
 }
 
 fn good_config(config: &Arc<dyn PolicyConfig>) -> Result<&WeightedTargetConfig, ConfigError> {

@@ -10,6 +10,7 @@ use http::HeaderMap;
 use proxyless_balancer::api::{CallAttributes, ConnectivityState, Pick, PickArgs, PickResult, Wake};
 use proxyless_balancer::testing::address;
 use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeConfig, TreeEffect};
+use proxyless_sans_io::metrics::Meter;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::Gates;
 use proxyless_xds::client::{ResourceError, ResourceErrorKind, WatchEvent, WatchId};
@@ -117,6 +118,7 @@ impl World {
     fn with_options(dns: DnsConfig, idle_timeout: Option<Duration>) -> Self {
         let (woken, circuits) = (Arc::new(Flag::default()), CircuitRegistry::default());
         let config = ChannelConfig {
+            meter: Meter::default(),
             listener_name: "service".into(),
             authority: "service".into(),
             tree: TreeConfig::default(),

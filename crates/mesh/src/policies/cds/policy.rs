@@ -96,6 +96,7 @@ impl Layer for Cds {
                     config: aggregate_config(config, cluster, leaf_clusters),
                     endpoints: Endpoints::none(),
                     resolution_note: join_notes(update.resolution_note.iter().chain(resolution_note)),
+                    place: update.place,
                     shared: update.shared.clone(),
                 };
                 below.update(&update, self, cx)
@@ -144,6 +145,8 @@ impl Cds {
             config: leaf_tree(&leaf, drops, &names, &policy_config),
             endpoints: self.endpoints.update(priorities, &names, lb_policy::grouping(policy), settings),
             resolution_note: leaf.note.clone(),
+            // A89: the backend service is the leaf cluster.
+            place: cx.meter().place(&leaf.config.cluster, None),
             // No policy below needs it, and it changes with every other cluster.
             shared: None,
         };

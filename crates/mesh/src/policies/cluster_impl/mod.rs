@@ -9,6 +9,7 @@ mod config;
 mod load;
 mod load_registry;
 mod picker;
+mod places;
 mod policy;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{PickArgs, PickError, PickPurpose, PickResult, Picker};
+use proxyless_sans_io::metrics::PlaceId;
 use proxyless_xds::lrs::{DropCounter, LoadStore};
 use proxyless_xds::resource::{CircuitBreakers, MILLION};
 
@@ -19,6 +20,8 @@ pub(super) struct Rules {
     too_many: Arc<PickError>,
     /// The store that counts drops, if load is reported.
     load: Option<Arc<LoadStore>>,
+    /// The cluster, for metrics.
+    place: PlaceId,
 }
 
 struct Drop {
@@ -28,7 +31,12 @@ struct Drop {
 }
 
 impl Rules {
-    pub(super) fn new(config: &ClusterImplConfig, circuit: Circuit, load: Option<Arc<LoadStore>>) -> Self {
+    pub(super) fn new(
+        config: &ClusterImplConfig,
+        circuit: Circuit,
+        load: Option<Arc<LoadStore>>,
+        place: PlaceId,
+    ) -> Self {
         let ClusterImplConfig { cluster, max_requests, .. } = config;
         let drops = config.drops.iter().map(|drop| {
             let message = format!("drop: category {:?} of cluster {cluster}", drop.category);
@@ -46,7 +54,7 @@ impl Rules {
         let too_many = PickError::unavailable(format!(
             "circuit breaker: max_requests {max_requests} of cluster {cluster} reached{whose}"
         ));
-        Self { drops: drops.collect(), circuit, max_requests: *max_requests, too_many, load }
+        Self { drops: drops.collect(), circuit, max_requests: *max_requests, too_many, load, place }
     }
 
     /// The number of RPCs in flight to the cluster, from all channels of the process.
@@ -70,6 +78,8 @@ pub(super) struct ClusterImplPicker {
 impl Picker for ClusterImplPicker {
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
         let rules = &*self.rules;
+        // A89: whatever the result of the pick is.
+        args.attributes.place = rules.place;
         // A27-106, A37-49: each category is drawn independently; drops come first, even if the child is not READY.
         for drop in &rules.drops {
             if args.rng.below(u64::from(MILLION)) < u64::from(drop.per_million) {
@@ -100,6 +110,7 @@ impl Picker for ClusterImplPicker {
             return PickResult::Drop(Arc::clone(&rules.too_many));
         };
         pick.permit = Some(permit);
+        args.attributes.place = pick.target.place;
         // A81: the endpoint's host name replaces the channel's authority if the route says so.
         if args.attributes.auto_host_rewrite {
             pick.authority = self.authorities.of(pick.target.address).cloned();

@@ -13,6 +13,7 @@ use super::authority::Authorities;
 use super::config::{ClusterImplConfig, NAME};
 use super::load::ClusterLoad;
 use super::picker::{ClusterImplPicker, Rules};
+use super::places::Places;
 use crate::targets;
 
 /// The policy.
@@ -20,6 +21,7 @@ use crate::targets;
 pub(super) struct ClusterImpl {
     applied: Option<Applied>,
     load: ClusterLoad,
+    places: Places,
     /// `max_connections_per_subchannel` of all its subchannels, which it changes without replacing them (A105-02).
     connection_limit: ConnectionLimit,
 }
@@ -37,6 +39,7 @@ impl Layer for ClusterImpl {
         tracing::debug!(target: targets::XDS_CLUSTER_IMPL_LB, cluster = %config.cluster,
             max_requests = config.max_requests, drop_categories = config.drops.len(), "update");
         self.load.configure(config);
+        self.places.configure(&config.cluster);
         if self.connection_limit.set(config.max_connections_per_subchannel) {
             cx.connection_limits_changed();
         }
@@ -47,7 +50,8 @@ impl Layer for ClusterImpl {
                 below.republish();
                 // A37-55, A37-56: one counter per {cluster, EDS service name}.
                 let circuit = config.circuits.circuit(&config.cluster, config.eds_service_name.as_ref());
-                Arc::new(Rules::new(config, circuit, self.load.store().cloned()))
+                let place = cx.meter().place(&config.cluster, None);
+                Arc::new(Rules::new(config, circuit, self.load.store().cloned(), place))
             }
         };
         let authorities = match last.filter(|last| last.endpoints.ptr_eq(&update.endpoints)) {
@@ -72,6 +76,7 @@ impl Layer for ClusterImpl {
 
     fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
         self.load.track(&mut spec);
+        spec.place = self.places.of(&spec, cx.meter());
         spec.connection_limit = Some(self.connection_limit.clone());
         cx.create_subchannel(spec)
     }

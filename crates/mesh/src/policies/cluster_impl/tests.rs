@@ -9,6 +9,7 @@ use proxyless_balancer::api::{
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoints};
 use proxyless_sans_io::Rng;
+use proxyless_sans_io::metrics::PlaceId;
 use proxyless_xds::resource::DropCategory;
 
 use super::picker::{ClusterImplPicker, Rules};
@@ -183,7 +184,7 @@ fn a32_a_pick_that_waits_holds_no_place_while_it_is_picked_for() {
     let circuit = circuits.circuit(&"c".into(), None);
     let child = Arc::new(Preempted(OnceLock::new(), AtomicBool::new(false)));
     let picker = Arc::new(ClusterImplPicker {
-        rules: Arc::new(Rules::new(&config, circuit, None)),
+        rules: Arc::new(Rules::new(&config, circuit, None, PlaceId::default())),
         authorities: Arc::default(),
         child: Arc::clone(&child) as Arc<_>,
     });

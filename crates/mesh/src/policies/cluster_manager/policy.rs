@@ -81,6 +81,7 @@ impl Policy for ClusterManager {
                 config: Arc::clone(&cluster.config),
                 endpoints: Endpoints::none(),
                 resolution_note: update.resolution_note.clone(),
+                place: update.place,
                 shared: cluster.slice.clone().map(|slice| slice as Arc<_>),
             };
             if let Err(error) = child.update(&update, cx) {

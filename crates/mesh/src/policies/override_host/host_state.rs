@@ -139,6 +139,7 @@ mod models;
 #[cfg(test)]
 mod tests {
     use proxyless_balancer::api::{ConnectionSlot, Endpoint, Trackers};
+    use proxyless_sans_io::metrics::PlaceId;
 
     use super::*;
 
@@ -158,7 +159,13 @@ mod tests {
     fn target(slot: &Arc<ConnectionSlot>) -> Arc<PickTarget> {
         let address = ([127, 0, 0, 1], 1).into();
         let (endpoint, slot) = (Arc::new(Endpoint::new(address)), Arc::clone(slot));
-        Arc::new(PickTarget { address, endpoint, slot, trackers: Trackers::default() })
+        Arc::new(PickTarget {
+            address,
+            endpoint,
+            slot,
+            trackers: Trackers::default(),
+            place: PlaceId::default(),
+        })
     }
 
     #[test]

@@ -38,6 +38,7 @@ fn channel() -> (Arc<Shared>, UnboundedReceiver<Command>) {
         hash: ChannelHash(0),
         commands,
         calls: CallSettings::new(runtime(), RetryOptions::default(), 16 << 10, &XdsCredentials::default()),
+        methods: None,
     };
     (Arc::new(shared), inbox)
 }

@@ -1,0 +1,127 @@
+//! Sums and distributions that many threads add to.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use proxyless::telemetry::{Kind, Series};
+
+/// The fraction of one that sums are counted in: nanoseconds for seconds.
+const FRACTION: f64 = 1e9;
+
+/// The number of stripes of a distribution, so that threads rarely write the same cache line.
+const STRIPES: usize = 4;
+
+/// The values of one series.
+#[derive(Debug)]
+pub(super) enum Values {
+    Sum(AtomicI64),
+    Distribution { bounds: &'static [f64], stripes: [Stripe; STRIPES] },
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Stripe {
+    /// By bound, and one beyond the last.
+    counts: Box<[AtomicU64]>,
+    /// The sum in billionths.
+    sum: AtomicU64,
+}
+
+/// A distribution as it was read.
+#[derive(Debug, PartialEq)]
+pub(super) struct Distribution {
+    /// Not cumulative; one more than there are bounds.
+    pub(super) counts: Vec<u64>,
+    pub(super) sum: f64,
+}
+
+impl Values {
+    pub(super) fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Histogram(bounds) => {
+                let stripe = |_| Stripe {
+                    counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
+                    sum: AtomicU64::new(0),
+                };
+                Self::Distribution { bounds, stripes: std::array::from_fn(stripe) }
+            }
+            _ => Self::Sum(AtomicI64::new(0)),
+        }
+    }
+
+    /// The sum of a counter.
+    pub(super) fn sum(&self) -> i64 {
+        match self {
+            Self::Sum(sum) => sum.load(Ordering::Relaxed),
+            Self::Distribution { .. } => 0,
+        }
+    }
+
+    /// The distribution, if it is one.
+    pub(super) fn distribution(&self) -> Option<(&'static [f64], Distribution)> {
+        let Self::Distribution { bounds, stripes } = self else { return None };
+        let mut counts = vec![0; bounds.len() + 1];
+        let mut sum = 0.0;
+        for stripe in stripes {
+            for (total, count) in counts.iter_mut().zip(&stripe.counts) {
+                *total += count.load(Ordering::Relaxed);
+            }
+            sum += stripe.sum.load(Ordering::Relaxed) as f64 / FRACTION;
+        }
+        Some((bounds, Distribution { counts, sum }))
+    }
+}
+
+impl Series for Values {
+    fn record(&self, value: f64) {
+        match self {
+            // Relaxed: the values order nothing else.
+            Self::Sum(sum) => {
+                sum.fetch_add(value as i64, Ordering::Relaxed);
+            }
+            Self::Distribution { bounds, stripes } => {
+                // A66: a bucket includes its upper bound.
+                let bucket = bounds.partition_point(|&bound| bound < value);
+                let Some(stripe) = stripes.get(own_stripe()) else { return };
+                if let Some(count) = stripe.counts.get(bucket) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                stripe.sum.fetch_add((value * FRACTION) as u64, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn own_stripe() -> usize {
+    use std::sync::atomic::AtomicUsize;
+
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static STRIPE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES);
+    // The thread-local is gone when a thread ends; any stripe will do.
+    STRIPE.try_with(|stripe| *stripe).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a66_buckets_include_their_upper_bounds() {
+        let values = Values::new(Kind::Histogram(&[0.0, 1.0, 2.0]));
+        std::thread::scope(|scope| {
+            for value in [0.0, 0.5, 1.0, 1.5, 9.0] {
+                let values = &values;
+                scope.spawn(move || values.record(value));
+            }
+        });
+        let (_, distribution) = values.distribution().unwrap();
+        assert_eq!(distribution, Distribution { counts: vec![1, 2, 1, 1], sum: 12.0 });
+    }
+
+    #[test]
+    fn sums_go_up_and_down() {
+        let values = Values::new(Kind::UpDownCounter);
+        [1.0, 1.0, -1.0].iter().for_each(|&value| values.record(value));
+        assert_eq!(values.sum(), 1);
+        assert!(values.distribution().is_none());
+    }
+}

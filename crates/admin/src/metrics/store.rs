@@ -1,0 +1,81 @@
+//! The metrics of a process, in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use proxyless::telemetry::{Instrument, Label, LabelValue, Recorder, Series};
+
+use super::series::Values;
+
+/// The number of series of one instrument. Beyond it, measurements go to the series without label values, so that names
+/// that a peer chooses cannot fill the memory.
+const MOST_SERIES: usize = 10_000;
+
+/// A recorder that keeps every instrument with all its labels, for `/metrics`. Clones share their values.
+///
+/// ```
+/// let store = proxyless_admin::MetricStore::new();
+/// // A channel of its own, or every channel: `proxyless::telemetry::install(store.clone())`.
+/// let builder = proxyless::XdsChannel::builder("xds:///greeter").recorder(store.clone());
+/// assert!(store.to_text().ends_with("# EOF\n"));
+/// ```
+#[derive(Clone, Default)]
+pub struct MetricStore(Arc<Mutex<Families>>);
+
+/// The series of each instrument, by its name.
+type Families = BTreeMap<&'static str, Family>;
+
+#[derive(Clone)]
+pub(super) struct Family {
+    pub(super) instrument: &'static Instrument,
+    pub(super) series: BTreeMap<Vec<LabelValue>, Arc<Values>>,
+}
+
+impl MetricStore {
+    /// Creates an empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All metrics in the text format of OpenMetrics.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        super::text::encode(self.clone())
+    }
+
+    /// The instruments that have values.
+    pub(super) fn families(&self) -> Vec<Family> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+impl Recorder for MetricStore {
+    fn is_enabled(&self, _: &'static Instrument) -> bool {
+        true
+    }
+
+    fn series(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Arc<dyn Series> {
+        // The map is consistent even if a holder panicked.
+        let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let family =
+            families.entry(instrument.name).or_insert_with(|| Family { instrument, series: BTreeMap::new() });
+        let mut labels = labels.to_vec();
+        if family.series.len() >= MOST_SERIES && !family.series.contains_key(&labels) {
+            for (label, value) in &mut labels {
+                if *label != Label::Target {
+                    *value = "".into();
+                }
+            }
+        }
+        let values = family.series.entry(labels).or_insert_with(|| Arc::new(Values::new(instrument.kind)));
+        Arc::clone(values) as _
+    }
+}
+
+impl fmt::Debug for MetricStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MetricStore")
+    }
+}

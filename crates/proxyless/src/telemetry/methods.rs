@@ -1,0 +1,186 @@
+//! The series of each method of a channel.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use http::request;
+use proxyless_balancer::api::Code;
+use proxyless_sans_io::metrics::{
+    BoundSeries, Instrument, Label, LabelValue, Meter, PlaceId, Recorder, instruments,
+};
+
+/// The number of methods that have series of their own; others are recorded as `other`.
+const MOST_METHODS: usize = 1_000;
+
+/// The number of status codes.
+const CODES: usize = 17;
+
+/// The methods of a channel.
+pub(crate) struct Methods {
+    meter: Meter,
+    by_path: ArcSwap<HashMap<Box<str>, Arc<MethodMetrics>>>,
+    other: OnceLock<Arc<MethodMetrics>>,
+}
+
+impl Methods {
+    /// `None` without recorders.
+    pub(crate) fn new(meter: &Meter) -> Option<Self> {
+        let new = || Self { meter: meter.clone(), by_path: ArcSwap::default(), other: OnceLock::new() };
+        meter.is_enabled().then(new)
+    }
+
+    /// The series of the method of a request.
+    pub(crate) fn of(&self, head: &request::Parts) -> Arc<MethodMetrics> {
+        let path = head.uri.path();
+        let known = self.by_path.load();
+        if let Some(method) = known.get(path) {
+            return Arc::clone(method);
+        }
+        // A66: only the names of methods known in advance are labels. Those of generated clients are.
+        let generated = head.extensions.get::<tonic::GrpcMethod<'static>>().is_some();
+        let name = path.trim_start_matches('/');
+        let names = |recorder: &&Arc<dyn Recorder>| generated || recorder.records_generic_method(name);
+        if known.len() >= MOST_METHODS || !self.meter.recorders().iter().any(|recorder| names(&recorder)) {
+            let other = || Arc::new(MethodMetrics::new(&self.meter, "other", |_| true));
+            return Arc::clone(self.other.get_or_init(other));
+        }
+        let method = Arc::new(MethodMetrics::new(&self.meter, name, |recorder| names(&recorder)));
+        self.by_path.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.insert(path.into(), Arc::clone(&method));
+            known
+        });
+        method
+    }
+}
+
+/// The series of one method.
+pub(crate) struct MethodMetrics {
+    meter: Meter,
+    /// The recorders that have the name, and those that have `other`, with their label.
+    recorders: [(Vec<Arc<dyn Recorder>>, Arc<str>); 2],
+    pub(crate) started: BoundSeries,
+    durations: ByStatus,
+    retries: OnceLock<BoundSeries>,
+    transparent_retries: OnceLock<BoundSeries>,
+    retry_delay: OnceLock<BoundSeries>,
+    /// By place, in order.
+    attempts: ArcSwap<Vec<(PlaceId, Arc<AttemptMetrics>)>>,
+}
+
+/// The series of attempts that went to one place.
+pub(crate) struct AttemptMetrics {
+    place: PlaceId,
+    durations: ByStatus,
+    sent: ByStatus,
+    received: ByStatus,
+}
+
+/// Series that are bound when their status occurs.
+#[derive(Default)]
+struct ByStatus([OnceLock<BoundSeries>; CODES]);
+
+impl ByStatus {
+    fn of(&self, code: Code, bind: impl FnOnce() -> BoundSeries) -> Option<&BoundSeries> {
+        self.0.get(code as usize).map(|series| series.get_or_init(bind))
+    }
+}
+
+/// The retries of a call (A96).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RetryCounts {
+    pub(crate) retries: u32,
+    pub(crate) transparent: u32,
+    /// The seconds without an attempt between the first and the last one.
+    pub(crate) delay: f64,
+}
+
+impl MethodMetrics {
+    fn new(meter: &Meter, name: &str, names: impl Fn(&Arc<dyn Recorder>) -> bool) -> Self {
+        let (named, unnamed) = meter.recorders().iter().cloned().partition(names);
+        let mut method = Self {
+            meter: meter.clone(),
+            recorders: [(named, name.into()), (unnamed, "other".into())],
+            started: BoundSeries::default(),
+            durations: ByStatus::default(),
+            retries: OnceLock::new(),
+            transparent_retries: OnceLock::new(),
+            retry_delay: OnceLock::new(),
+            attempts: ArcSwap::default(),
+        };
+        method.started = method.bind(&instruments::ATTEMPT_STARTED, PlaceId::default(), None);
+        method
+    }
+
+    fn bind(&self, instrument: &'static Instrument, place: PlaceId, code: Option<Code>) -> BoundSeries {
+        let mut series = BoundSeries::default();
+        for (recorders, method) in &self.recorders {
+            let mut labels: Vec<LabelValue> = vec![(Label::Method, Arc::clone(method))];
+            labels.extend(code.map(|code| (Label::Status, code.to_string().into())));
+            series.extend(self.meter.bind_for(recorders, instrument, place, &labels));
+        }
+        series
+    }
+
+    /// Records the end of a call.
+    pub(crate) fn call_ended(&self, code: Code, seconds: f64, retries: RetryCounts) {
+        let nowhere = PlaceId::default();
+        let bind = |instrument, code| self.bind(instrument, nowhere, code);
+        if let Some(durations) = self.durations.of(code, || bind(&instruments::CALL_DURATION, Some(code))) {
+            durations.record(seconds);
+        }
+        // A96: calls without retries are not recorded.
+        if retries.retries > 0 {
+            let series = self.retries.get_or_init(|| bind(&instruments::CALL_RETRIES, None));
+            series.record(retries.retries.into());
+        }
+        if retries.transparent > 0 {
+            let series =
+                self.transparent_retries.get_or_init(|| bind(&instruments::CALL_TRANSPARENT_RETRIES, None));
+            series.record(retries.transparent.into());
+        }
+        if retries.retries + retries.transparent > 0 {
+            let series = self.retry_delay.get_or_init(|| bind(&instruments::CALL_RETRY_DELAY, None));
+            series.record(retries.delay);
+        }
+    }
+
+    /// Records the end of an attempt.
+    pub(crate) fn attempt_ended(&self, place: PlaceId, code: Code, seconds: f64, sent: u64, received: u64) {
+        let attempts = self.attempts_at(place);
+        let AttemptMetrics { durations, sent: sent_sizes, received: received_sizes, .. } = &*attempts;
+        let record = |by_status: &ByStatus, instrument, value| {
+            let bind = || self.bind(instrument, attempts.place, Some(code));
+            if let Some(series) = by_status.of(code, bind) {
+                series.record(value);
+            }
+        };
+        record(durations, &instruments::ATTEMPT_DURATION, seconds);
+        record(sent_sizes, &instruments::ATTEMPT_SENT, sent as f64);
+        record(received_sizes, &instruments::ATTEMPT_RECEIVED, received as f64);
+    }
+
+    fn attempts_at(&self, place: PlaceId) -> Arc<AttemptMetrics> {
+        let position =
+            |known: &[(PlaceId, Arc<AttemptMetrics>)]| known.binary_search_by_key(&place, |&(at, _)| at);
+        let known = self.attempts.load();
+        if let Some((_, attempts)) = position(&known).ok().and_then(|position| known.get(position)) {
+            return Arc::clone(attempts);
+        }
+        let new = Arc::new(AttemptMetrics {
+            place,
+            durations: ByStatus::default(),
+            sent: ByStatus::default(),
+            received: ByStatus::default(),
+        });
+        self.attempts.rcu(|known| {
+            let mut known = Vec::clone(known);
+            if let Err(position) = position(&known) {
+                known.insert(position, (place, Arc::clone(&new)));
+            }
+            known
+        });
+        new
+    }
+}

@@ -1,0 +1,213 @@
+//! The recorders of one channel.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::place::Places;
+use super::{Instrument, Label, LabelValue, PlaceId, Recorder, Series};
+use crate::values::Locality;
+
+/// Binds the series of one channel: adds its target to their labels, and knows its places. Clones share everything.
+///
+/// The default has no recorders: it binds nothing and interns nothing.
+#[derive(Clone, Default)]
+pub struct Meter(Option<Arc<Shared>>);
+
+struct Shared {
+    target: Arc<str>,
+    recorders: Vec<Arc<dyn Recorder>>,
+    places: Places,
+}
+
+impl Meter {
+    /// A meter of the channel to `target`.
+    #[must_use]
+    pub fn new(target: Arc<str>, recorders: Vec<Arc<dyn Recorder>>) -> Self {
+        if recorders.is_empty() {
+            return Self::default();
+        }
+        Self(Some(Arc::new(Shared { target, recorders, places: Places::default() })))
+    }
+
+    /// Whether there are recorders.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The target of the channel; empty without recorders.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        self.0.as_ref().map_or("", |shared| &shared.target)
+    }
+
+    /// The recorders.
+    #[must_use]
+    pub fn recorders(&self) -> &[Arc<dyn Recorder>] {
+        self.0.as_ref().map_or(&[], |shared| &shared.recorders)
+    }
+
+    /// The number of a cluster and a locality.
+    #[must_use]
+    pub fn place(&self, service: &Arc<str>, locality: Option<&Locality>) -> PlaceId {
+        let Some(shared) = &self.0 else { return PlaceId::default() };
+        shared.places.intern(service, &locality.map_or_else(|| "".into(), locality_label))
+    }
+
+    /// The same backend service in this locality.
+    #[must_use]
+    pub fn with_locality(&self, place: PlaceId, locality: Option<&Locality>) -> PlaceId {
+        let Some(shared) = &self.0 else { return PlaceId::default() };
+        self.place(&shared.places.labels(place).0, locality)
+    }
+
+    /// Binds a series. Its labels are those of the instrument: the target, the labels of the place, and `labels`; a label
+    /// without a value is empty.
+    #[must_use]
+    pub fn bind(
+        &self,
+        instrument: &'static Instrument,
+        place: PlaceId,
+        labels: &[LabelValue],
+    ) -> BoundSeries {
+        self.bind_for(self.recorders(), instrument, place, labels)
+    }
+
+    /// As [`Self::bind`], for some of the recorders.
+    #[must_use]
+    pub fn bind_for(
+        &self,
+        recorders: &[Arc<dyn Recorder>],
+        instrument: &'static Instrument,
+        place: PlaceId,
+        labels: &[LabelValue],
+    ) -> BoundSeries {
+        let Some(shared) = &self.0 else { return BoundSeries::default() };
+        let enabled: Vec<_> = recorders.iter().filter(|recorder| recorder.is_enabled(instrument)).collect();
+        if enabled.is_empty() {
+            return BoundSeries::default();
+        }
+        let (service, locality) = shared.places.labels(place);
+        let value = |&label: &Label| {
+            let value = match label {
+                Label::Target => Some(&shared.target),
+                Label::BackendService => Some(&service),
+                Label::Locality => Some(&locality),
+                _ => labels.iter().find(|(other, _)| *other == label).map(|(_, value)| value),
+            };
+            (label, value.cloned().unwrap_or_else(|| "".into()))
+        };
+        let labels: Vec<_> = instrument.labels.iter().chain(instrument.optional_labels).map(value).collect();
+        enabled.into_iter().map(|recorder| recorder.series(instrument, &labels)).collect()
+    }
+}
+
+/// A78: the form of the label `grpc.lb.locality`.
+fn locality_label(Locality { region, zone, sub_zone }: &Locality) -> Arc<str> {
+    format!("{{region=\"{region}\", zone=\"{zone}\", sub_zone=\"{sub_zone}\"}}").into()
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter").field("recorders", &self.recorders().len()).finish_non_exhaustive()
+    }
+}
+
+/// The series of all recorders for one set of labels; usually none or one.
+#[derive(Clone, Default)]
+pub struct BoundSeries(Vec<Arc<dyn Series>>);
+
+impl BoundSeries {
+    /// Records a value in each of them.
+    pub fn record(&self, value: f64) {
+        self.0.iter().for_each(|series| series.record(value));
+    }
+
+    /// Whether there are none, so that a value need not be measured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds the series of other recorders.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}
+
+impl FromIterator<Arc<dyn Series>> for BoundSeries {
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Series>>>(series: I) -> Self {
+        Self(series.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for BoundSeries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BoundSeries({})", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::metrics::instruments::{ATTEMPT_DURATION, ATTEMPT_STARTED, DISCONNECTIONS};
+
+    /// Records everything but DISCONNECTIONS, as text.
+    #[derive(Default)]
+    struct Text(Arc<Mutex<Vec<String>>>);
+
+    struct Line(String, Arc<Mutex<Vec<String>>>);
+
+    impl Series for Line {
+        fn record(&self, value: f64) {
+            self.1.lock().unwrap().push(format!("{} {value}", self.0));
+        }
+    }
+
+    impl Recorder for Text {
+        fn is_enabled(&self, instrument: &'static Instrument) -> bool {
+            instrument.name != DISCONNECTIONS.name
+        }
+
+        fn series(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Arc<dyn Series> {
+            let labels: Vec<_> =
+                labels.iter().map(|(label, value)| format!("{}={value}", label.key())).collect();
+            Arc::new(Line(format!("{} {}", instrument.name, labels.join(",")), Arc::clone(&self.0)))
+        }
+    }
+
+    #[test]
+    fn a66_a78_a89_series_have_the_labels_of_their_instrument() {
+        let text = Text::default();
+        let lines = Arc::clone(&text.0);
+        let meter = Meter::new("xds:///greeter".into(), vec![Arc::new(text)]);
+        let locality = Locality { region: "eu".into(), zone: "a".into(), sub_zone: String::new() };
+        let place = meter.place(&"blue".into(), Some(&locality));
+        assert_eq!(meter.with_locality(meter.place(&"blue".into(), None), Some(&locality)), place);
+        let method = [(Label::Method, "s/M".into()), (Label::Status, "OK".into())];
+        meter.bind(&ATTEMPT_DURATION, place, &method).record(0.5);
+        meter.bind(&ATTEMPT_STARTED, place, &method).record(1.0);
+        let disconnections = meter.bind(&DISCONNECTIONS, place, &[]);
+        assert!(disconnections.is_empty());
+        disconnections.record(1.0);
+        let place = r#"grpc.lb.locality={region="eu", zone="a", sub_zone=""},grpc.lb.backend_service=blue"#;
+        let target = "grpc.method=s/M,grpc.target=xds:///greeter";
+        assert_eq!(
+            *lines.lock().unwrap(),
+            [
+                format!("grpc.client.attempt.duration {target},grpc.status=OK,{place} 0.5"),
+                format!("grpc.client.attempt.started {target} 1"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_meter_without_recorders_does_nothing() {
+        let meter = Meter::default();
+        assert_eq!(meter.place(&"blue".into(), None), PlaceId::default());
+        assert!(meter.bind(&ATTEMPT_STARTED, PlaceId::default(), &[]).is_empty());
+        assert!(!Meter::new("xds:///x".into(), Vec::new()).is_enabled());
+    }
+}
