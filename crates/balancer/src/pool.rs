@@ -9,10 +9,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use proxyless_sans_io::metrics::{Meter, PlaceId};
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use self::demand::Demands;
 use self::load_streams::{Ended, LoadStreams};
+use self::metrics::{Happened, PoolMetrics, SecurityLevel, SubchannelMetrics};
 use self::scaling::Owner;
 use crate::address::CompactAddress;
 use crate::api::{
@@ -28,6 +30,7 @@ use crate::tree::{
 
 mod demand;
 mod load_streams;
+mod metrics;
 mod scaling;
 
 pub use self::demand::StreamDemand;
@@ -92,6 +95,7 @@ pub(crate) struct Pool {
     past_calls: Arc<CallCounter>,
     /// The slots of removed entries that calls still hold.
     draining: Vec<Weak<ConnectionSlot>>,
+    metrics: PoolMetrics,
 }
 
 struct PoolEntry {
@@ -102,6 +106,8 @@ struct PoolEntry {
     deadline: Option<Time>,
     /// Present if it may ever have had several connections.
     demand: Option<Arc<StreamDemand>>,
+    /// Its metrics, if the channel has recorders.
+    metrics: Option<Box<SubchannelMetrics>>,
 }
 
 struct Start {
@@ -131,7 +137,13 @@ impl Pool {
             reports: VecDeque::new(),
             past_calls: Arc::default(),
             draining: Vec::new(),
+            metrics: PoolMetrics::default(),
         }
+    }
+
+    /// Records the metrics of subchannels with this meter.
+    pub(crate) fn set_meter(&mut self, meter: Meter) {
+        self.metrics = PoolMetrics::new(meter);
     }
 
     /// Adds `owner` to the entry of this key. Unless the entry is IDLE, the owner's first event is queued.
@@ -153,7 +165,7 @@ impl Pool {
             let core = SubchannelCore::new(address, Arc::clone(&self.backoff), slot);
             // Usually there is one owner.
             let owners = Vec::with_capacity(1);
-            Box::new(PoolEntry { core, security, proxy, owners, deadline: None, demand: None })
+            Box::new(PoolEntry { core, security, proxy, owners, deadline: None, demand: None, metrics: None })
         });
         let limited = connection_limit.as_ref().is_some_and(|limit| limit.value() > 1);
         entry.owners.push(Owner { id: owner, connection_limit });
@@ -240,6 +252,7 @@ impl Pool {
         event: ConnectionEvent,
     ) {
         let too_many_pings = matches!(event, ConnectionEvent::TooManyPings(_));
+        let happened = Happened::of(&event);
         let (before, effect) = match self.entries.get_mut(&subchannel) {
             Some(entry) => (entry.core.state(), entry.core.answer(now, attempt, event)),
             None if matches!(event, ConnectionEvent::Ready(_)) => (ConnectivityState::Idle, Effect::Unwanted),
@@ -249,8 +262,12 @@ impl Pool {
             Effect::Ignored => {}
             // The cancellation crossed with the success.
             Effect::Unwanted => self.effects.push_back(TreeEffect::CloseGracefully { subchannel, attempt }),
-            Effect::Changed => self.changed(subchannel, before),
+            Effect::Changed => {
+                self.count(subchannel, attempt, &happened);
+                self.changed(subchannel, before);
+            }
             Effect::Lost => {
+                self.count(subchannel, attempt, &happened);
                 self.lost = true;
                 if too_many_pings {
                     self.double_keepalive_interval();
@@ -261,6 +278,21 @@ impl Pool {
     }
 
     /// A8: after `too_many_pings`, new connections of the channel send half as many PINGs.
+    /// The latest owner of a subchannel has it in this place, for metrics. A94: the labels are those of the latest owner;
+    /// another place does not replace the subchannel.
+    pub(crate) fn locate(&mut self, subchannel: SubchannelId, place: PlaceId) {
+        if let Some(entry) = self.entries.get_mut(&subchannel) {
+            let level = SecurityLevel::of(entry.security.as_deref());
+            self.metrics.locate(&mut entry.metrics, place, level);
+        }
+    }
+
+    fn count(&mut self, subchannel: SubchannelId, attempt: AttemptId, happened: &Happened) {
+        if let Some(metrics) = self.entries.get_mut(&subchannel).and_then(|entry| entry.metrics.as_mut()) {
+            metrics.count(attempt, happened);
+        }
+    }
+
     fn double_keepalive_interval(&mut self) {
         if let Some(interval) = &mut self.keepalive_interval
             && *interval < MAX_KEEPALIVE_INTERVAL

@@ -17,6 +17,11 @@ pub struct GoAway {
 }
 
 impl GoAway {
+    /// The name of the error code, as RFC 9113 has it.
+    pub fn code_name(&self) -> impl fmt::Display {
+        CodeName(self.code)
+    }
+
     /// Whether the server complains about too frequent keepalive PINGs; the client must then double its interval.
     pub fn is_too_many_pings(&self) -> bool {
         self.code == u32::from(h2::Reason::ENHANCE_YOUR_CALM) && &*self.debug_data == b"too_many_pings"

@@ -56,8 +56,8 @@ fn value(metric: &mut MetricEncoder<'_>, kind: Kind, values: &Values) -> fmt::Re
         Kind::UpDownCounter | Kind::Gauge => metric.encode_gauge(&values.sum()),
         Kind::Histogram(_) => {
             let Some((bounds, distribution)) = values.distribution() else { return Ok(()) };
-            // The encoder writes the largest number as +Inf.
-            let bounds = bounds.iter().copied().chain([f64::MAX]);
+            // The last bucket has no bound.
+            let bounds = bounds.iter().copied().chain([f64::INFINITY]);
             let buckets: Vec<_> = bounds.zip(distribution.counts.iter().copied()).collect();
             let count = distribution.counts.iter().sum();
             metric.encode_histogram::<NoLabelSet>(distribution.sum, count, &buckets, None)
@@ -92,8 +92,11 @@ mod tests {
         assert!(text.contains("# TYPE grpc_client_call_duration_seconds histogram"), "{text}");
         assert!(text.contains("# UNIT grpc_client_call_duration_seconds seconds"), "{text}");
         let bucket = |bound: &str| {
-            let start = format!("grpc_client_call_duration_seconds_bucket{{le=\"{bound}\"");
-            text.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{start}: {text}"))
+            let bound = format!("le=\"{bound}\"");
+            let of = |line: &&str| {
+                line.starts_with("grpc_client_call_duration_seconds_bucket{") && line.contains(&bound)
+            };
+            text.lines().find(of).unwrap_or_else(|| panic!("{bound}: {text}"))
         };
         assert!(bucket("0.001").ends_with(" 0"));
         assert!(bucket("0.002").ends_with(" 1"));

@@ -182,21 +182,25 @@ impl SubchannelCore {
             ConnectionEvent::Ready(connection) => self.on_ready(now, attempt, connection),
             // For the streams of the connection.
             ConnectionEvent::Load(..) => Effect::Ignored,
-            ConnectionEvent::Failed(why)
-            | ConnectionEvent::GoAway(why)
+            ConnectionEvent::Failed(why) => self.on_end(now, attempt, &why),
+            ConnectionEvent::GoAway(why)
             | ConnectionEvent::TooManyPings(why)
-            | ConnectionEvent::Closed(why) => match self.attempt {
-                Attempt::Connecting { attempt: current, retry_at, charge, ref after, .. }
-                    if current == attempt =>
-                {
-                    let after = after.as_ref().map_or(now, |&(until, _)| until);
-                    self.failures = self.failures.saturating_add(charge);
-                    let error = PickError::unavailable(format!("{}: {why}", uri(self.address)));
-                    self.enter(Attempt::Backoff { retry_at: retry_at.max(after).max(now), error });
-                    Effect::Changed
-                }
-                _ => self.on_lost(now, attempt, &why),
-            },
+            | ConnectionEvent::Closed(why) => self.on_end(now, attempt, &why.text),
+        }
+    }
+
+    fn on_end(&mut self, now: Time, attempt: AttemptId, why: &str) -> Effect {
+        match self.attempt {
+            Attempt::Connecting { attempt: current, retry_at, charge, ref after, .. }
+                if current == attempt =>
+            {
+                let after = after.as_ref().map_or(now, |&(until, _)| until);
+                self.failures = self.failures.saturating_add(charge);
+                let error = PickError::unavailable(format!("{}: {why}", uri(self.address)));
+                self.enter(Attempt::Backoff { retry_at: retry_at.max(after).max(now), error });
+                Effect::Changed
+            }
+            _ => self.on_lost(now, attempt, why),
         }
     }
 

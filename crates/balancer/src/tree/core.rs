@@ -198,6 +198,9 @@ impl Cx for Core {
         let id = self.new_id();
         let key = PoolKey { address, security: endpoint.security.clone(), proxy: endpoint.proxy.clone() };
         let (subchannel, slot) = self.pool.acquire(key, id, connection_limit);
+        if self.meter.is_enabled() {
+            self.pool.locate(subchannel, place);
+        }
         self.hold(id, HeldKind::Subchannel { subchannel }, &path);
         let target = Arc::new(PickTarget { address, endpoint, slot, trackers, place });
         SubchannelHandle::new(id, target, Arc::clone(&self.releases))

@@ -65,6 +65,30 @@ pub enum LoadEvent {
     },
 }
 
+/// The loss of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The reason, for people.
+    pub text: String,
+    /// The reason as the label `grpc.disconnect_error` (gRFC A94).
+    pub disconnect_error: Arc<str>,
+}
+
+impl Loss {
+    /// A loss with a known label.
+    #[must_use]
+    pub fn new(text: String, disconnect_error: Arc<str>) -> Self {
+        Self { text, disconnect_error }
+    }
+}
+
+impl From<&str> for Loss {
+    /// A94: the label of reasons that are not told apart.
+    fn from(text: &str) -> Self {
+        Self::new(text.to_owned(), "unknown".into())
+    }
+}
+
 /// The driver's answer about a connection attempt.
 #[derive(Clone)]
 pub enum ConnectionEvent {
@@ -73,11 +97,11 @@ pub enum ConnectionEvent {
     /// The attempt failed or timed out.
     Failed(String),
     /// The server sent GOAWAY; the driver lets calls in flight finish.
-    GoAway(String),
+    GoAway(Loss),
     /// The server sent GOAWAY because it received too many PINGs (`too_many_pings`). Otherwise like `GoAway`.
-    TooManyPings(String),
+    TooManyPings(Loss),
     /// The connection was closed.
-    Closed(String),
+    Closed(Loss),
     /// An event of [`TreeEffect::OpenLoadStream`]; the connection stays as it is.
     Load(LoadStreamId, LoadEvent),
 }
@@ -87,9 +111,9 @@ impl fmt::Debug for ConnectionEvent {
         match self {
             Self::Ready(_) => f.write_str("Ready"),
             Self::Failed(why) => write!(f, "Failed({why})"),
-            Self::GoAway(why) => write!(f, "GoAway({why})"),
-            Self::TooManyPings(why) => write!(f, "TooManyPings({why})"),
-            Self::Closed(why) => write!(f, "Closed({why})"),
+            Self::GoAway(why) => write!(f, "GoAway({})", why.text),
+            Self::TooManyPings(why) => write!(f, "TooManyPings({})", why.text),
+            Self::Closed(why) => write!(f, "Closed({})", why.text),
             Self::Load(stream, event) => write!(f, "Load({}, {event:?})", stream.0),
         }
     }

@@ -17,7 +17,7 @@ use proxyless_sans_io::metrics::Meter;
 
 pub use crate::pool::StreamDemand;
 pub use io::{
-    AttemptId, ConnectionCalls, ConnectionEvent, ConnectionNode, LoadEvent, LoadStreamId, Publication,
+    AttemptId, ConnectionCalls, ConnectionEvent, ConnectionNode, LoadEvent, LoadStreamId, Loss, Publication,
     SubchannelId, SubchannelNode, TreeConfig, TreeEffect, TreeStats,
 };
 
@@ -53,6 +53,7 @@ impl Tree {
     /// Records its metrics with this meter; to be called before the first input.
     #[must_use]
     pub fn metered(mut self, meter: Meter) -> Self {
+        self.core.pool.set_meter(meter.clone());
         self.core.meter = meter;
         self
     }

@@ -352,7 +352,7 @@ fn raised_signal_wakes_the_driver_once() {
     tree.update(Time::ZERO, &Update::new(pick_first(), endpoints([1]))).unwrap();
     let Some(TreeEffect::Connect { subchannel, attempt, .. }) = tree.poll_effect() else { panic!() };
     tree.on_connections(Time::ZERO, [(subchannel, attempt, ConnectionEvent::Ready(Arc::new(())))]);
-    tree.on_connections(Time::ZERO, [(subchannel, attempt, ConnectionEvent::Closed(String::new()))]);
+    tree.on_connections(Time::ZERO, [(subchannel, attempt, ConnectionEvent::Closed("".into()))]);
     assert_eq!(tree.output().state, Idle);
     let headers = http::HeaderMap::new();
     for _ in 0..10 {

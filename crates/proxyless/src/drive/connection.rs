@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::uri::{Authority, Scheme};
 use proxyless_balancer::api::{CallCounter, Security};
 use proxyless_balancer::tree::{
-    AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, StreamDemand, SubchannelId,
+    AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, Loss, StreamDemand, SubchannelId,
 };
 use proxyless_tls::TlsInfo;
 use proxyless_transport::panics::catch;
@@ -192,13 +192,20 @@ impl Connections {
             updates.send(Kind::Ready(Arc::clone(&live), tls));
             let lost = live.left_open().await;
             debug!(target: targets::SUBCHANNEL, %address, ?lost, "connection lost");
-            let too_many_pings = live.go_away().is_some_and(|go_away| go_away.is_too_many_pings());
+            let go_away = live.go_away();
+            let too_many_pings = go_away.as_ref().is_some_and(|go_away| go_away.is_too_many_pings());
+            // A94: the first reason counts, and a GOAWAY precedes the end of the connection.
+            let disconnect_error: Arc<str> = match &go_away {
+                Some(go_away) => format!("GOAWAY {}", go_away.code_name()).into(),
+                None => "socket error".into(),
+            };
+            let loss = |reason| Loss::new(reason, disconnect_error);
             updates.ended(match lost {
                 Lost::GoAway(reason) | Lost::Closed(reason) if too_many_pings => {
-                    ConnectionEvent::TooManyPings(reason)
+                    ConnectionEvent::TooManyPings(loss(reason))
                 }
-                Lost::GoAway(reason) => ConnectionEvent::GoAway(reason),
-                Lost::Closed(reason) => ConnectionEvent::Closed(reason),
+                Lost::GoAway(reason) => ConnectionEvent::GoAway(loss(reason)),
+                Lost::Closed(reason) => ConnectionEvent::Closed(loss(reason)),
             });
         });
         let (task, connection, tls, load_stream) = (task.abort_handle(), None, None, None);

@@ -110,9 +110,9 @@ impl Trace {
             ConnectionEvent::Ready(_) => Happened::Connected,
             ConnectionEvent::Failed(why) => Happened::Failed(why.to_string()),
             ConnectionEvent::GoAway(why) | ConnectionEvent::TooManyPings(why) => {
-                Happened::GoingAway(why.to_string())
+                Happened::GoingAway(why.text.clone())
             }
-            ConnectionEvent::Closed(why) => Happened::Lost(why.to_string()),
+            ConnectionEvent::Closed(why) => Happened::Lost(why.text.clone()),
             // Reports are too many to be kept.
             ConnectionEvent::Load(..) => return,
         };

@@ -1,0 +1,154 @@
+//! `/metrics`: gRPC's standard metrics of a mesh that fails, retries and reconnects, as Prometheus reads them.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use http_body_util::BodyExt as _;
+use proxyless::XdsChannel;
+use proxyless_admin::{Admin, AdminServer, MetricStore};
+use proxyless_testkit::echo::{EchoClient, EchoRequest};
+use tonic::Code;
+use tower::{Service as _, ServiceExt as _};
+
+/// A mesh, and a channel whose metrics are served.
+struct Metered {
+    rig: Rig,
+    channel: XdsChannel,
+    admin: AdminServer,
+}
+
+impl Metered {
+    async fn start() -> Self {
+        let rig = Rig::start().await;
+        let store = MetricStore::new();
+        let channel = rig.builder(&format!("xds:///{SERVICE}")).recorder(store.clone()).build().unwrap();
+        let admin = Admin::default().client_pool(rig.pool.clone()).metrics(store).serve(0).await.unwrap();
+        Self { rig, channel, admin }
+    }
+
+    async fn get(&self, path: &str) -> String {
+        let uri = format!("http://{}{path}", self.admin.address());
+        let mut channel = tonic::transport::Endpoint::from_shared(uri.clone()).unwrap().connect_lazy();
+        let request = http::Request::get(uri).body(tonic::body::Body::empty()).unwrap();
+        let response = channel.ready().await.unwrap().call(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+        assert!(content_type.starts_with("application/openmetrics-text"), "{content_type}");
+        String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    }
+
+    /// The value of each sample of a metric, by its labels.
+    async fn samples(&self, name: &str) -> BTreeMap<String, f64> {
+        let text = self.get("/metrics").await;
+        let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+        let sample = |line: &str| {
+            let (labels, value) = line.rsplit_once("} ").unwrap();
+            (labels.to_owned(), value.parse().unwrap())
+        };
+        lines.map(sample).collect()
+    }
+
+    /// The sum over the samples whose labels contain all of these.
+    async fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        let samples = self.samples(name).await;
+        let has = |(of, _): &(&String, &f64)| labels.iter().all(|label| of.contains(label));
+        samples.iter().filter(has).map(|(_, value)| value).sum()
+    }
+
+    /// Waits until a sum has this value.
+    async fn wait(&self, name: &str, labels: &[&str], value: f64) {
+        let reached = async {
+            while self.sum(name, labels).await != value {
+                tokio::task::yield_now().await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, reached).await.is_err() {
+            panic!("{name} {labels:?} is not {value}:\n{}", self.get("/metrics").await);
+        }
+    }
+}
+
+const METHOD: &str = r#"grpc_method="proxyless.testkit.Echo/Unary""#;
+const TARGET: &str = r#"grpc_target="xds:///greeter.example:50051""#;
+const CLUSTER: &str = r#"grpc_lb_backend_service="cluster""#;
+
+#[tokio::test]
+async fn a66_a89_calls_and_attempts_have_method_target_status_and_cluster() -> TestResult {
+    let mesh = Metered::start().await;
+    for _ in 0..3 {
+        ask(&mesh.channel).await?;
+    }
+    mesh.rig.backend.fail_with(Code::NotFound);
+    assert_eq!(ask(&mesh.channel).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(mesh.sum("grpc_client_attempt_started_total", &[METHOD, TARGET]).await, 4.0);
+    for (status, calls) in [(r#"grpc_status="OK""#, 3.0), (r#"grpc_status="NOT_FOUND""#, 1.0)] {
+        let count = async |name: &str, place: &str| mesh.sum(name, &[METHOD, TARGET, status, place]).await;
+        assert_eq!(count("grpc_client_call_duration_seconds_count", "").await, calls);
+        assert_eq!(count("grpc_client_attempt_duration_seconds_count", CLUSTER).await, calls);
+        let size = "grpc_client_attempt_sent_total_compressed_message_size_bytes";
+        assert_eq!(count(&format!("{size}_count"), CLUSTER).await, calls);
+        // EchoRequest { message: "hello" }: a tag, a length and five bytes.
+        assert_eq!(count(&format!("{size}_sum"), CLUSTER).await, 7.0 * calls);
+    }
+    let received = "grpc_client_attempt_rcvd_total_compressed_message_size_bytes_sum";
+    assert!(mesh.sum(received, &[r#"grpc_status="OK""#]).await > 0.0);
+    assert_eq!(mesh.sum(received, &[r#"grpc_status="NOT_FOUND""#]).await, 0.0);
+    let seconds = mesh.sum("grpc_client_call_duration_seconds_sum", &[METHOD]).await;
+    assert!(seconds > 0.0 && seconds < PATIENCE.as_secs_f64(), "{seconds}");
+    assert!(mesh.samples("grpc_client_call_retries_count").await.is_empty(), "A96: 0 is not recorded");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a66_a_cancelled_call_is_recorded() -> TestResult {
+    let mesh = Metered::start().await;
+    let mut request = tonic::Request::new(EchoRequest::new("hello"));
+    request.extensions_mut().insert(proxyless::WaitForReady);
+    mesh.rig.backend.kill().await;
+    let channel = mesh.channel.clone();
+    let call = tokio::spawn(async move { EchoClient::new(channel).unary(request).await.map(drop) });
+    mesh.wait("grpc_client_attempt_started_total", &[METHOD], 1.0).await;
+    call.abort();
+    let cancelled = [METHOD, r#"grpc_status="CANCELLED""#];
+    mesh.wait("grpc_client_call_duration_seconds_count", &cancelled, 1.0).await;
+    mesh.wait("grpc_client_attempt_duration_seconds_count", &cancelled, 1.0).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a94_connections_are_counted_with_the_reason_of_their_end() -> TestResult {
+    let mesh = Metered::start().await;
+    ask(&mesh.channel).await?;
+    let place = [TARGET, CLUSTER];
+    assert_eq!(mesh.sum("grpc_subchannel_connection_attempts_succeeded_total", &place).await, 1.0);
+    let open = [TARGET, CLUSTER, r#"grpc_security_level="none""#];
+    assert_eq!(mesh.sum("grpc_subchannel_open_connections", &open).await, 1.0);
+    mesh.rig.backend.kill().await;
+    mesh.wait("grpc_subchannel_open_connections", &open, 0.0).await;
+    mesh.wait("grpc_subchannel_disconnections_total", &place, 1.0).await;
+    assert_eq!(ask(&mesh.channel).await.unwrap_err().code(), Code::Unavailable);
+    let failed = mesh.sum("grpc_subchannel_connection_attempts_failed_total", &place).await;
+    assert!(failed >= 1.0, "{failed}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a66_generic_methods_are_other() -> TestResult {
+    let mesh = Metered::start().await;
+    let request = http::Request::post("/some.Service/Anything").header("content-type", "application/grpc");
+    let request = request.body(tonic::body::Body::empty())?;
+    let response = mesh.channel.clone().call(request).await?;
+    drop(response.into_body().collect().await);
+    assert_eq!(mesh.sum("grpc_client_attempt_started_total", &[r#"grpc_method="other""#]).await, 1.0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn metrics_of_another_server_are_below_our_own_path() -> TestResult {
+    let mesh = Metered::start().await;
+    ask(&mesh.channel).await?;
+    assert_eq!(mesh.get("/proxyless/metrics").await, mesh.get("/metrics").await);
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The metrics of subchannels (gRFC A94).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proxyless_sans_io::metrics::instruments::{
+    ATTEMPTS_FAILED, ATTEMPTS_SUCCEEDED, DISCONNECTIONS, OPEN_CONNECTIONS,
+};
+use proxyless_sans_io::metrics::{BoundSeries, Label, Meter, PlaceId};
+
+use crate::api::Security;
+use crate::tree::{AttemptId, ConnectionEvent};
+
+/// The series of the places of a channel: a thousand subchannels have few of them.
+#[derive(Default)]
+pub(super) struct PoolMetrics {
+    meter: Meter,
+    places: BTreeMap<(PlaceId, SecurityLevel), Arc<PlaceSeries>>,
+}
+
+/// The security of connections, as far as the configuration sets it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SecurityLevel {
+    None,
+    PrivacyAndIntegrity,
+}
+
+impl SecurityLevel {
+    pub(super) fn of(security: Option<&Security>) -> Self {
+        if security.is_some() { Self::PrivacyAndIntegrity } else { Self::None }
+    }
+}
+
+struct PlaceSeries {
+    meter: Meter,
+    place: PlaceId,
+    succeeded: BoundSeries,
+    failed: BoundSeries,
+    open: BoundSeries,
+}
+
+/// The metrics of one subchannel.
+pub(super) struct SubchannelMetrics {
+    /// Those of the place that new events belong to.
+    series: Arc<PlaceSeries>,
+    /// The open connections, with the series in which they were counted.
+    open: Vec<(AttemptId, Arc<PlaceSeries>)>,
+}
+
+/// The part of a connection event that is counted.
+pub(super) enum Happened {
+    Connected,
+    /// An attempt failed.
+    Failed,
+    /// A connection was lost, or the attempt before it.
+    Lost(Arc<str>),
+    Nothing,
+}
+
+impl Happened {
+    pub(super) fn of(event: &ConnectionEvent) -> Self {
+        match event {
+            ConnectionEvent::Ready(_) => Self::Connected,
+            ConnectionEvent::Failed(_) => Self::Failed,
+            ConnectionEvent::GoAway(loss)
+            | ConnectionEvent::TooManyPings(loss)
+            | ConnectionEvent::Closed(loss) => Self::Lost(Arc::clone(&loss.disconnect_error)),
+            ConnectionEvent::Load(..) => Self::Nothing,
+        }
+    }
+}
+
+impl PoolMetrics {
+    pub(super) fn new(meter: Meter) -> Self {
+        Self { meter, places: BTreeMap::new() }
+    }
+
+    /// New events of a subchannel belong to this place.
+    pub(super) fn locate(
+        &mut self,
+        metrics: &mut Option<Box<SubchannelMetrics>>,
+        place: PlaceId,
+        level: SecurityLevel,
+    ) {
+        let meter = &self.meter;
+        let series = self.places.entry((place, level)).or_insert_with(|| {
+            let security = match level {
+                SecurityLevel::None => "none",
+                SecurityLevel::PrivacyAndIntegrity => "privacy_and_integrity",
+            };
+            Arc::new(PlaceSeries {
+                meter: meter.clone(),
+                place,
+                succeeded: meter.bind(&ATTEMPTS_SUCCEEDED, place, &[]),
+                failed: meter.bind(&ATTEMPTS_FAILED, place, &[]),
+                open: meter.bind(&OPEN_CONNECTIONS, place, &[(Label::SecurityLevel, security.into())]),
+            })
+        });
+        let series = Arc::clone(series);
+        match metrics {
+            Some(metrics) => metrics.series = series,
+            None => *metrics = Some(Box::new(SubchannelMetrics { series, open: Vec::new() })),
+        }
+    }
+}
+
+impl SubchannelMetrics {
+    pub(super) fn count(&mut self, attempt: AttemptId, happened: &Happened) {
+        match happened {
+            Happened::Connected => {
+                self.series.succeeded.record(1.0);
+                self.series.open.record(1.0);
+                self.open.push((attempt, Arc::clone(&self.series)));
+            }
+            Happened::Failed => self.series.failed.record(1.0),
+            Happened::Lost(error) => {
+                let Some(position) = self.open.iter().position(|(open, _)| *open == attempt) else {
+                    return self.series.failed.record(1.0);
+                };
+                disconnected(&self.open.swap_remove(position).1, error);
+            }
+            Happened::Nothing => {}
+        }
+    }
+}
+
+impl Drop for SubchannelMetrics {
+    /// The subchannel is removed. A94: an attempt in flight counts neither as succeeded nor as failed.
+    fn drop(&mut self) {
+        let error: Arc<str> = "subchannel shutdown".into();
+        self.open.drain(..).for_each(|(_, series)| disconnected(&series, &error));
+    }
+}
+
+fn disconnected(series: &PlaceSeries, error: &Arc<str>) {
+    let label = (Label::DisconnectError, Arc::clone(error));
+    series.meter.bind(&DISCONNECTIONS, series.place, &[label]).record(1.0);
+    series.open.record(-1.0);
+}
