@@ -3,12 +3,18 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use common::*;
+use envoy_types::pb::envoy::config::route::v3::RetryPolicy;
+use envoy_types::pb::envoy::config::route::v3::retry_policy::RetryBackOff;
+use envoy_types::pb::envoy::config::route::v3::route::Action;
 use http_body_util::BodyExt as _;
 use proxyless::XdsChannel;
 use proxyless_admin::{Admin, AdminServer, MetricStore};
+use proxyless_testkit::Backend;
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
+use proxyless_testkit::resources::*;
 use tonic::Code;
 use tower::{Service as _, ServiceExt as _};
 
@@ -131,6 +137,88 @@ async fn a94_connections_are_counted_with_the_reason_of_their_end() -> TestResul
     assert_eq!(ask(&mesh.channel).await.unwrap_err().code(), Code::Unavailable);
     let failed = mesh.sum("grpc_subchannel_connection_attempts_failed_total", &place).await;
     assert!(failed >= 1.0, "{failed}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a96_retries_are_recorded_with_their_delay() -> TestResult {
+    let mesh = Metered::start().await;
+    let interval = Some(duration(Duration::from_millis(1)));
+    let policy = RetryPolicy {
+        retry_on: "unavailable".into(),
+        retry_back_off: Some(RetryBackOff { base_interval: interval, max_interval: interval }),
+        ..Default::default()
+    };
+    let mut route = route("cluster");
+    if let Some(Action::Route(action)) = &mut route.action {
+        action.retry_policy = Some(policy);
+    }
+    mesh.rig.plane.set(route_config("route", [virtual_host(["*"], [route])]));
+    mesh.rig.backend.fail_with(Code::Unavailable);
+    assert_eq!(ask(&mesh.channel).await.unwrap_err().code(), Code::Unavailable);
+    // One retry, unless the policy says otherwise.
+    assert_eq!(mesh.sum("grpc_client_attempt_started_total", &[METHOD]).await, 2.0);
+    let unavailable = [METHOD, r#"grpc_status="UNAVAILABLE""#];
+    assert_eq!(mesh.sum("grpc_client_attempt_duration_seconds_count", &unavailable).await, 2.0);
+    assert_eq!(mesh.sum("grpc_client_call_duration_seconds_count", &unavailable).await, 1.0);
+    assert_eq!(mesh.sum("grpc_client_call_retries_sum", &[METHOD, TARGET]).await, 1.0);
+    assert_eq!(mesh.sum("grpc_client_call_retry_delay_seconds_count", &[METHOD, TARGET]).await, 1.0);
+    assert!(mesh.samples("grpc_client_call_transparent_retries_count").await.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a91_ejections_are_counted_by_method_and_cluster() -> TestResult {
+    let mesh = Metered::start().await;
+    let (b, c) = (Backend::start("b").await?, Backend::start("c").await?);
+    let detection = outlier_detection(Duration::from_millis(200), Duration::from_secs(300));
+    let detection = detection.failure_percentage(50, 2, 3).max_ejection_percent(30);
+    mesh.rig.plane.set_all([
+        eds_cluster("cluster").outlier_detection(detection).into(),
+        priorities("cluster", [[&mesh.rig.backend, &b, &c]]).into(),
+    ]);
+    b.fail_with(Code::Internal);
+    c.fail_with(Code::Internal);
+    let method = r#"detection_method="failure_percentage""#;
+    let enforced = "grpc_lb_outlier_detection_ejections_enforced_total";
+    let found = async {
+        while mesh.sum(enforced, &[method, CLUSTER, TARGET]).await < 1.0
+            || mesh
+                .sum(
+                    "grpc_lb_outlier_detection_ejections_unenforced_total",
+                    &[r#"reason="max_ejection_overflow""#],
+                )
+                .await
+                < 1.0
+        {
+            let _ = ask(&mesh.channel).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await?;
+    assert_eq!(mesh.sum(enforced, &[method]).await, 1.0, "a third of three endpoints");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a78_a89_scheduler_updates_are_counted_by_cluster_and_locality() -> TestResult {
+    let mesh = Metered::start().await;
+    let policy = weighted_round_robin(Duration::from_millis(100));
+    mesh.rig.plane.set(eds_cluster("cluster").lb_policy(wrr_locality(extension("wrr", &policy))));
+    ask(&mesh.channel).await?;
+    let place = [TARGET, CLUSTER, r#"grpc_lb_locality="{region="#];
+    // The backend reports no load.
+    let recorded = async {
+        while mesh.sum("grpc_lb_wrr_rr_fallback_total", &place).await < 2.0 {
+            ask(&mesh.channel).await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, recorded).await?;
+    assert!(mesh.sum("grpc_lb_wrr_endpoint_weight_not_yet_usable_total", &place).await >= 2.0);
+    assert!(mesh.sum("grpc_lb_wrr_endpoint_weights_count", &place).await >= 2.0);
+    assert_eq!(mesh.sum("grpc_lb_wrr_endpoint_weights_sum", &place).await, 0.0);
+    assert!(
+        mesh.samples("grpc_lb_wrr_endpoint_weight_stale_total").await.values().all(|&count| count == 0.0)
+    );
     Ok(())
 }
 

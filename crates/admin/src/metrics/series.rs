@@ -14,7 +14,7 @@ const STRIPES: usize = 4;
 #[derive(Debug)]
 pub(super) enum Values {
     Sum(AtomicI64),
-    Distribution { bounds: &'static [f64], stripes: [Stripe; STRIPES] },
+    Distribution { bounds: &'static [f64], stripes: Box<[Stripe; STRIPES]> },
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Values {
                     counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
                     sum: AtomicU64::new(0),
                 };
-                Self::Distribution { bounds, stripes: std::array::from_fn(stripe) }
+                Self::Distribution { bounds, stripes: Box::new(std::array::from_fn(stripe)) }
             }
             _ => Self::Sum(AtomicI64::new(0)),
         }
@@ -61,7 +61,7 @@ impl Values {
         let Self::Distribution { bounds, stripes } = self else { return None };
         let mut counts = vec![0; bounds.len() + 1];
         let mut sum = 0.0;
-        for stripe in stripes {
+        for stripe in stripes.iter() {
             for (total, count) in counts.iter_mut().zip(&stripe.counts) {
                 *total += count.load(Ordering::Relaxed);
             }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use proxyless_sans_io::Time;
+use proxyless_sans_io::metrics::PlaceId;
 
 use super::{Change, Connect, Member, Petiole};
 use crate::api::creator_cx::CreatorCx;
@@ -29,6 +30,9 @@ pub(crate) trait Spread: Default + Send {
     fn configure(&mut self, _config: &Self::Config, _cx: &mut dyn Cx) -> Applied {
         Applied::SamePicker
     }
+
+    /// The cluster and the locality that the policy serves, for metrics.
+    fn located(&mut self, _place: PlaceId) {}
 
     /// The update has been applied to the children.
     fn updated(&mut self, _members: &[Member], _cx: &mut dyn Cx) -> Applied {
@@ -131,6 +135,7 @@ impl<S: Spread> Default for SpreadPolicy<S> {
 
 impl<S: Spread> Policy for SpreadPolicy<S> {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
+        self.spread.located(update.place);
         let applied = self.spread.configure(config_of::<S::Config>(S::NAME, &update.config)?, cx);
         self.note.clone_from(&update.resolution_note);
         self.petiole.update(&update.endpoints, &mut below_cx(&mut self.spread, cx));

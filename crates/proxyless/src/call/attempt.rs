@@ -298,7 +298,7 @@ impl Call<'_> {
         let mut telemetry = self.telemetry.take();
         let ticket = match code {
             Some(code) => {
-                if let Some(telemetry) = telemetry.take() {
+                if let Some(mut telemetry) = telemetry.take() {
                     telemetry.ended(code);
                 }
                 if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {

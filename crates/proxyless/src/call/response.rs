@@ -46,7 +46,7 @@ impl XdsBody {
             throttle.succeeded();
         }
         ticket.finish_with(code, metrics);
-        if let Some(telemetry) = telemetry {
+        if let Some(mut telemetry) = telemetry {
             telemetry.ended(code);
         }
     }

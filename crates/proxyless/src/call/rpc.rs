@@ -36,7 +36,7 @@ pub(crate) fn call(
         let mut call = Call::new(&shared, &mut head);
         let answered = call.run(body).await;
         Ok(answered.unwrap_or_else(|status| {
-            if let Some(telemetry) = call.telemetry.take() {
+            if let Some(mut telemetry) = call.telemetry.take() {
                 telemetry.ended(status::code_of(&status));
             }
             let mut response = status.into_http();

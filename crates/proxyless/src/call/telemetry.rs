@@ -127,11 +127,7 @@ impl CallTelemetry {
     }
 
     /// The RPC has ended.
-    pub(super) fn ended(mut self: Box<Self>, code: Code) {
-        self.end(code);
-    }
-
-    fn end(&mut self, code: Code) {
+    pub(super) fn ended(&mut self, code: Code) {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
@@ -156,6 +152,6 @@ impl CallTelemetry {
 
 impl Drop for CallTelemetry {
     fn drop(&mut self) {
-        self.end(Code::Cancelled);
+        self.ended(Code::Cancelled);
     }
 }

@@ -58,8 +58,8 @@ impl Methods {
 /// The series of one method.
 pub(crate) struct MethodMetrics {
     meter: Meter,
-    /// The recorders that have the name, and those that have `other`, with their label.
-    recorders: [(Vec<Arc<dyn Recorder>>, Arc<str>); 2],
+    /// The recorders that have the name, and those that have `other`.
+    recorders: [Named; 2],
     pub(crate) started: BoundSeries,
     durations: ByStatus,
     retries: OnceLock<BoundSeries>,
@@ -67,6 +67,12 @@ pub(crate) struct MethodMetrics {
     retry_delay: OnceLock<BoundSeries>,
     /// By place, in order.
     attempts: ArcSwap<Vec<(PlaceId, Arc<AttemptMetrics>)>>,
+}
+
+/// Recorders, and the label that the method has for them.
+struct Named {
+    recorders: Vec<Arc<dyn Recorder>>,
+    method: Arc<str>,
 }
 
 /// The series of attempts that went to one place.
@@ -101,7 +107,10 @@ impl MethodMetrics {
         let (named, unnamed) = meter.recorders().iter().cloned().partition(names);
         let mut method = Self {
             meter: meter.clone(),
-            recorders: [(named, name.into()), (unnamed, "other".into())],
+            recorders: [
+                Named { recorders: named, method: name.into() },
+                Named { recorders: unnamed, method: "other".into() },
+            ],
             started: BoundSeries::default(),
             durations: ByStatus::default(),
             retries: OnceLock::new(),
@@ -115,7 +124,7 @@ impl MethodMetrics {
 
     fn bind(&self, instrument: &'static Instrument, place: PlaceId, code: Option<Code>) -> BoundSeries {
         let mut series = BoundSeries::default();
-        for (recorders, method) in &self.recorders {
+        for Named { recorders, method } in &self.recorders {
             let mut labels: Vec<LabelValue> = vec![(Label::Method, Arc::clone(method))];
             labels.extend(code.map(|code| (Label::Status, code.to_string().into())));
             series.extend(self.meter.bind_for(recorders, instrument, place, &labels));

@@ -14,23 +14,48 @@ pub(super) struct Sample {
     pub(super) ejected: bool,
 }
 
-/// Marks the endpoints to eject now by setting `ejected`.
-pub(super) fn eject_outliers(config: &EjectionSettings, samples: &mut [Sample], rng: &mut Rng) {
-    if let Some(success_rate) = &config.success_rate_ejection {
-        by_success_rate(success_rate, config.max_ejection_percent, samples, rng);
-    }
-    if let Some(failure_percentage) = &config.failure_percentage_ejection {
-        by_failure_percentage(failure_percentage, config.max_ejection_percent, samples, rng);
-    }
+/// The number of outliers that one algorithm has found, by what became of them (gRFC A91).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outliers {
+    pub(super) ejected: u64,
+    /// Spared by the enforcement percentage.
+    pub(super) not_enforced: u64,
+    /// Spared because the maximum percentage of endpoints is ejected.
+    pub(super) overflow: u64,
 }
 
-fn by_success_rate(config: &SuccessRateEjection, max_percent: u32, samples: &mut [Sample], rng: &mut Rng) {
+/// The outliers by algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Detected {
+    pub(super) by_success_rate: Outliers,
+    pub(super) by_failure_percentage: Outliers,
+}
+
+/// Marks the endpoints to eject now by setting `ejected`.
+pub(super) fn eject_outliers(config: &EjectionSettings, samples: &mut [Sample], rng: &mut Rng) -> Detected {
+    let mut detected = Detected::default();
+    if let Some(success_rate) = &config.success_rate_ejection {
+        detected.by_success_rate = by_success_rate(success_rate, config.max_ejection_percent, samples, rng);
+    }
+    if let Some(failure_percentage) = &config.failure_percentage_ejection {
+        detected.by_failure_percentage =
+            by_failure_percentage(failure_percentage, config.max_ejection_percent, samples, rng);
+    }
+    detected
+}
+
+fn by_success_rate(
+    config: &SuccessRateEjection,
+    max_percent: u32,
+    samples: &mut [Sample],
+    rng: &mut Rng,
+) -> Outliers {
     let rate = |sample: &Sample| sample.counts.succeeded as f64 / sample.counts.ended() as f64;
     let rates: Vec<f64> =
         samples.iter().filter(|sample| has_volume(sample, config.request_volume)).map(rate).collect();
     // A50: requires a minimum number of endpoints with sufficient volume.
     if rates.is_empty() || rates.len() < config.minimum_hosts as usize {
-        return;
+        return Outliers::default();
     }
     let count = rates.len() as f64;
     let mean = rates.iter().sum::<f64>() / count;
@@ -38,7 +63,7 @@ fn by_success_rate(config: &SuccessRateEjection, max_percent: u32, samples: &mut
     // A50: the factor is in thousandths.
     let threshold = mean - variance.sqrt() * (f64::from(config.stdev_factor) / 1000.0);
     let is_outlier = |sample: &Sample| has_volume(sample, config.request_volume) && rate(sample) < threshold;
-    eject(samples, is_outlier, config.enforcement_percentage, max_percent, rng);
+    eject(samples, is_outlier, config.enforcement_percentage, max_percent, rng)
 }
 
 fn by_failure_percentage(
@@ -46,10 +71,10 @@ fn by_failure_percentage(
     max_percent: u32,
     samples: &mut [Sample],
     rng: &mut Rng,
-) {
+) -> Outliers {
     let enough = samples.iter().filter(|sample| has_volume(sample, config.request_volume)).count();
     if enough < config.minimum_hosts as usize {
-        return;
+        return Outliers::default();
     }
     // A50: above the threshold. Integers, so that rounding does not decide.
     let is_outlier = |sample: &Sample| {
@@ -57,7 +82,7 @@ fn by_failure_percentage(
             && u128::from(sample.counts.failed) * 100
                 > u128::from(sample.counts.ended()) * u128::from(config.threshold)
     };
-    eject(samples, is_outlier, config.enforcement_percentage, max_percent, rng);
+    eject(samples, is_outlier, config.enforcement_percentage, max_percent, rng)
 }
 
 fn eject(
@@ -66,19 +91,26 @@ fn eject(
     enforcement_percentage: u32,
     max_percent: u32,
     rng: &mut Rng,
-) {
+) -> Outliers {
+    let mut outliers = Outliers::default();
     let total = samples.len() as u64;
     let mut ejected = samples.iter().filter(|sample| sample.ejected).count() as u64;
     for sample in samples {
+        if sample.ejected || !is_outlier(sample) {
+            continue;
+        }
         // A50: one endpoint may always be ejected; beyond that, none once the percentage is reached.
         if ejected > 0 && ejected * 100 >= total * u64::from(max_percent) {
-            return;
-        }
-        if !sample.ejected && is_outlier(sample) && rng.below(100) < u64::from(enforcement_percentage) {
+            outliers.overflow += 1;
+        } else if rng.below(100) < u64::from(enforcement_percentage) {
             sample.ejected = true;
             ejected += 1;
+            outliers.ejected += 1;
+        } else {
+            outliers.not_enforced += 1;
         }
     }
+    outliers
 }
 
 /// A50: only endpoints with sufficient volume are evaluated, and never one without calls.
@@ -193,6 +225,19 @@ mod tests {
         let mut with_one = failing();
         with_one[3].ejected = true;
         assert_eq!(ejected(&config(25), with_one), [3], "those of before count");
+    }
+
+    #[test]
+    fn a91_outliers_are_counted_by_what_became_of_them() {
+        let found = |config: &EjectionSettings, counts: &[(u64, u64)]| {
+            eject_outliers(config, &mut samples(counts), &mut Rng::new(1)).by_failure_percentage
+        };
+        let failing = [(0, 10), (0, 10), (0, 10), (10, 0)];
+        let quarter = EjectionSettings { max_ejection_percent: 25, ..failure_percentage(|_| ()) };
+        assert_eq!(found(&quarter, &failing), Outliers { ejected: 1, not_enforced: 0, overflow: 2 });
+        let never = failure_percentage(|c| c.enforcement_percentage = 0);
+        assert_eq!(found(&never, &failing), Outliers { ejected: 0, not_enforced: 3, overflow: 0 });
+        assert_eq!(found(&quarter, &[(10, 0); 4]), Outliers::default());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use proxyless_sans_io::{Rng, Time};
 use super::EjectionSettings;
 use super::counter::{AddressTracker, IntervalCounter};
 use super::difference::Difference;
-use super::ejection::{Sample, eject_outliers, ejection_time};
+use super::ejection::{Detected, Sample, eject_outliers, ejection_time};
 use crate::api::{CallCounts, CallTracker, Detail, Endpoints, PolicyEvent};
 use crate::petiole::EndpointKey;
 use crate::targets;
@@ -180,13 +180,18 @@ impl Watched {
     }
 
     /// A50: the sweep when the timer fires. Returns the ejections and the returns from ejection.
-    pub(super) fn sweep(&mut self, config: &EjectionSettings, now: Time, rng: &mut Rng) -> Vec<PolicyEvent> {
+    pub(super) fn sweep(
+        &mut self,
+        config: &EjectionSettings,
+        now: Time,
+        rng: &mut Rng,
+    ) -> (Vec<PolicyEvent>, Detected) {
         let sample = |endpoint: &EndpointState| Sample {
             counts: endpoint.counter.swap(),
             ejected: endpoint.ejection.is_some(),
         };
         let mut samples: Vec<_> = self.endpoints.values().map(sample).collect();
-        eject_outliers(config, &mut samples, rng);
+        let detected = eject_outliers(config, &mut samples, rng);
         let mut events = Vec::new();
         for ((key, endpoint), sample) in self.endpoints.iter_mut().zip(samples) {
             match &endpoint.ejection {
@@ -215,7 +220,7 @@ impl Watched {
             }
         }
         self.count_ejected();
-        events
+        (events, detected)
     }
 
     fn count_ejected(&mut self) {

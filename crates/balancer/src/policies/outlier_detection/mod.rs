@@ -9,6 +9,7 @@ mod counter;
 mod difference;
 mod ejection;
 mod endpoints;
+mod metrics;
 mod policy;
 
 #[cfg(test)]

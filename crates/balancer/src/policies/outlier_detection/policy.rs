@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use proxyless_sans_io::Time;
+use proxyless_sans_io::metrics::PlaceId;
 
 use super::EjectionSettings;
 use super::config::{NAME, OutlierDetectionConfig};
 use super::endpoints::Watched;
+use super::metrics;
 use crate::api::{
     Below, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Layer, Lent, PickError, PolicyView,
     SharedTreePath, SubchannelEvent, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update,
@@ -23,6 +25,8 @@ pub struct OutlierDetection {
     detection: EjectionSettings,
     endpoints: Option<Endpoints>,
     sweep: Option<Sweep>,
+    /// The cluster, for metrics.
+    place: PlaceId,
 }
 
 /// The timer of the next sweep, and the start of the interval.
@@ -52,6 +56,7 @@ struct Seen {
 impl Layer for OutlierDetection {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &OutlierDetectionConfig = config_of(NAME, &update.config)?;
+        self.place = update.place;
         self.watch(&config.detection, &update.endpoints);
         self.detection.clone_from(&config.detection);
         self.schedule(cx);
@@ -69,9 +74,9 @@ impl Layer for OutlierDetection {
     /// The sweep timer.
     fn on_event(&mut self, _: TreeEvent<'_>, below: &mut Below, cx: &mut dyn Cx) {
         let now = cx.now();
-        for event in self.subchannels.watched.sweep(&self.detection, now, cx.rng()) {
-            cx.record(event);
-        }
+        let (events, detected) = self.subchannels.watched.sweep(&self.detection, now, cx.rng());
+        events.into_iter().for_each(|event| cx.record(event));
+        metrics::record(&detected, self.place, cx.meter());
         // A50: the next interval starts when the timer fires.
         self.sweep = Some(self.timer(now, cx));
         self.tell_child(below, cx);

@@ -2,6 +2,7 @@
 //! report, with their calls or out of band (gRFC A51). A petiole policy (gRFC A61).
 
 mod config;
+mod metrics;
 mod picker;
 mod policy;
 mod report;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_sans_io::Time;
+use proxyless_sans_io::metrics::PlaceId;
 
 use super::config::{NAME, WeightedRoundRobinConfig};
+use super::metrics::Metrics;
 use super::picker::WeightedPicker;
 use super::report::{Formula, PerCall, Reports};
 use super::scheduler::Scheduler;
@@ -35,6 +37,7 @@ pub(super) struct Weighted {
     position: Option<Arc<Position>>,
     /// Runs while there is a picker.
     timer: Option<Timer>,
+    metrics: Metrics,
 }
 
 /// Out-of-band reports.
@@ -77,6 +80,10 @@ impl Spread for Weighted {
         }
         // A58-15: other parameters apply with the picker of this update.
         Applied::NewPicker
+    }
+
+    fn located(&mut self, place: PlaceId) {
+        self.metrics.locate(place);
     }
 
     fn updated(&mut self, members: &[Member], cx: &mut dyn Cx) -> Applied {
@@ -132,7 +139,7 @@ impl Spread for Weighted {
         self.timer = None;
         self.collect(cx.now());
         if let Some(picker) = picker {
-            picker.reschedule(self.schedule(picker.endpoints(), cx.now()));
+            picker.reschedule(self.schedule(picker.endpoints(), cx));
             self.start_timer(cx);
         }
     }
@@ -145,7 +152,7 @@ impl Spread for Weighted {
     ) -> Arc<WeightedPicker> {
         self.start_timer(cx);
         let endpoints: Vec<_> = ready.iter().map(|member| member.index()).collect();
-        let scheduler = self.schedule(&endpoints, cx.now());
+        let scheduler = self.schedule(&endpoints, cx);
         // A random start, so that clients do not all start with the same endpoint.
         let position = self.position.get_or_insert_with(|| Position::starting_at(cx.rng().next_u64()));
         WeightedPicker::new(children, endpoints, scheduler, Arc::clone(position))
@@ -184,9 +191,14 @@ impl Weighted {
     }
 
     /// A scheduler for the weights of these endpoints.
-    fn schedule(&mut self, endpoints: &[ChildIndex], now: Time) -> Scheduler {
+    fn schedule(&mut self, endpoints: &[ChildIndex], cx: &dyn Cx) -> Scheduler {
+        let now = cx.now();
         self.collect(now);
         let periods = self.periods;
+        if cx.meter().is_enabled() {
+            let known = endpoints.iter().map(|endpoint| Some(&self.endpoints.get(endpoint)?.weight));
+            self.metrics.record(known, now, periods, cx.meter());
+        }
         let weights: Vec<f64> = endpoints
             .iter()
             .map(|endpoint| {

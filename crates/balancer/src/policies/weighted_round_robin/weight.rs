@@ -52,6 +52,11 @@ impl Weight {
         self.usable(now, periods)
     }
 
+    /// Whether there was a report, but too long ago.
+    pub(super) fn is_stale(&self, now: Time, periods: Periods) -> bool {
+        self.last_updated.is_some() && self.is_expired(now, periods)
+    }
+
     /// The time since the last report.
     pub(super) fn age(&self, now: Time) -> Option<Duration> {
         self.last_updated.map(|at| now.since(at))
