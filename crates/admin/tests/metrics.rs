@@ -171,7 +171,7 @@ async fn a96_retries_are_recorded_with_their_delay() -> TestResult {
 async fn a91_ejections_are_counted_by_method_and_cluster() -> TestResult {
     let mesh = Metered::start().await;
     let (b, c) = (Backend::start("b").await?, Backend::start("c").await?);
-    let detection = outlier_detection(Duration::from_millis(200), Duration::from_secs(300));
+    let detection = outlier_detection(Duration::from_millis(500), Duration::from_secs(300));
     let detection = detection.failure_percentage(50, 2, 3).max_ejection_percent(30);
     mesh.rig.plane.set_all([
         eds_cluster("cluster").outlier_detection(detection).into(),
@@ -191,10 +191,15 @@ async fn a91_ejections_are_counted_by_method_and_cluster() -> TestResult {
                 .await
                 < 1.0
         {
-            let _ = ask(&mesh.channel).await;
+            // Enough for each endpoint within an interval.
+            for _ in 0..30 {
+                let _ = ask(&mesh.channel).await;
+            }
         }
     };
-    tokio::time::timeout(PATIENCE, found).await?;
+    if tokio::time::timeout(PATIENCE, found).await.is_err() {
+        panic!("no ejection:\n{}", mesh.get("/metrics").await);
+    }
     assert_eq!(mesh.sum(enforced, &[method]).await, 1.0, "a third of three endpoints");
     Ok(())
 }
