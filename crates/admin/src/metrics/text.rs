@@ -33,8 +33,9 @@ impl Collector for MetricStore {
             };
             let kind = match instrument.kind {
                 Kind::Counter => MetricType::Counter,
-                Kind::UpDownCounter | Kind::Gauge => MetricType::Gauge,
+                Kind::UpDownCounter => MetricType::Gauge,
                 Kind::Histogram(_) => MetricType::Histogram,
+                _ => MetricType::Unknown,
             };
             let name = underscored(instrument.name);
             let mut metric = encoder.encode_descriptor(&name, instrument.description, unit.as_ref(), kind)?;
@@ -53,7 +54,7 @@ fn value(metric: &mut MetricEncoder<'_>, kind: Kind, values: &Values) -> fmt::Re
             let sum = u64::try_from(values.sum()).unwrap_or(0);
             metric.encode_counter(&sum, None::<&Exemplar<NoLabelSet, f64>>)
         }
-        Kind::UpDownCounter | Kind::Gauge => metric.encode_gauge(&values.sum()),
+        Kind::UpDownCounter => metric.encode_gauge(&values.sum()),
         Kind::Histogram(_) => {
             let Some((bounds, distribution)) = values.distribution() else { return Ok(()) };
             // The last bucket has no bound.
@@ -62,6 +63,7 @@ fn value(metric: &mut MetricEncoder<'_>, kind: Kind, values: &Values) -> fmt::Re
             let count = distribution.counts.iter().sum();
             metric.encode_histogram::<NoLabelSet>(distribution.sum, count, &buckets, None)
         }
+        _ => Ok(()),
     }
 }
 

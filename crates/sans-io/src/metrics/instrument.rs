@@ -24,6 +24,7 @@ pub struct Instrument {
 
 /// The kind of an instrument.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Kind {
     /// A sum of increments that are not negative.
     Counter,
@@ -31,8 +32,6 @@ pub enum Kind {
     UpDownCounter,
     /// A distribution, with the bounds of its buckets.
     Histogram(&'static [f64]),
-    /// A value that is read when metrics are collected.
-    Gauge,
 }
 
 /// Whether an instrument is recorded if the user does not say.

@@ -129,26 +129,6 @@ catalogue! {
     OPEN_CONNECTIONS = "grpc.subchannel.open_connections", Kind::UpDownCounter, "{connection}", Off,
         [Target], [SecurityLevel, BackendService, Locality],
         "Number of open connections";
-    /// A78.
-    XDS_CONNECTED = "grpc.xds_client.connected", Kind::Gauge, "{bool}", Off,
-        [Target, XdsServer], [],
-        "Whether or not the xDS client currently has a working ADS stream to the xDS server";
-    /// A78.
-    XDS_SERVER_FAILURE = "grpc.xds_client.server_failure", Kind::Counter, "{failure}", Off,
-        [Target, XdsServer], [],
-        "Number of times xDS servers went from healthy to unhealthy";
-    /// A78.
-    XDS_UPDATES_VALID = "grpc.xds_client.resource_updates_valid", Kind::Counter, "{resource}", Off,
-        [Target, XdsServer, XdsResourceType], [],
-        "Number of resources received that were considered valid, including unchanged ones";
-    /// A78.
-    XDS_UPDATES_INVALID = "grpc.xds_client.resource_updates_invalid", Kind::Counter, "{resource}", Off,
-        [Target, XdsServer, XdsResourceType], [],
-        "Number of resources received that were considered invalid";
-    /// A78, A88.
-    XDS_RESOURCES = "grpc.xds_client.resources", Kind::Gauge, "{resource}", Off,
-        [Target, XdsAuthority, XdsCacheState, XdsResourceType], [],
-        "Number of xDS resources";
 }
 
 #[cfg(test)]

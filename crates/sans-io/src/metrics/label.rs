@@ -16,14 +16,6 @@ pub enum Label {
     Locality,
     /// The leaf cluster (A89).
     BackendService,
-    /// The URI of the management server (A78).
-    XdsServer,
-    /// The authority of a resource name; `#old` for names that are not `xdstp:` (A78).
-    XdsAuthority,
-    /// The state of a resource in the cache (A78, A88).
-    XdsCacheState,
-    /// The type of a resource without `type.googleapis.com/` (A78).
-    XdsResourceType,
     /// The algorithm that detected an outlier (A91).
     DetectionMethod,
     /// The reason why an outlier was not ejected (A91).
@@ -44,10 +36,6 @@ impl Label {
             Self::Status => "grpc.status",
             Self::Locality => "grpc.lb.locality",
             Self::BackendService => "grpc.lb.backend_service",
-            Self::XdsServer => "grpc.xds.server",
-            Self::XdsAuthority => "grpc.xds.authority",
-            Self::XdsCacheState => "grpc.xds.cache_state",
-            Self::XdsResourceType => "grpc.xds.resource_type",
             Self::DetectionMethod => "grpc.lb.outlier_detection.detection_method",
             Self::UnenforcedReason => "grpc.lb.outlier_detection.unenforced_reason",
             Self::DisconnectError => "grpc.disconnect_error",
