@@ -30,7 +30,7 @@ use crate::drive::security::ConnectionSecurity;
 use crate::drive::supervisor::{Parts, spawn};
 use crate::error::BuildError;
 use crate::snapshot::Published;
-use crate::telemetry::{self, Methods};
+use crate::telemetry::{self, ChannelTelemetry, Tracer};
 
 /// Builds an [`XdsChannel`] with options.
 ///
@@ -72,6 +72,7 @@ pub struct XdsChannelBuilder {
     connection: ConnectOptions,
     connections_per_subchannel_cap: u32,
     recorders: Vec<Arc<dyn Recorder>>,
+    tracers: Vec<Arc<dyn Tracer>>,
 }
 
 impl XdsChannelBuilder {
@@ -97,6 +98,7 @@ impl XdsChannelBuilder {
             connection: ConnectOptions::default(),
             connections_per_subchannel_cap: TreeConfig::default().connections_per_subchannel_cap,
             recorders: Vec::new(),
+            tracers: Vec::new(),
         }
     }
 
@@ -342,6 +344,12 @@ impl XdsChannelBuilder {
         self
     }
 
+    /// Traces the RPCs of this channel, beside the [installed](telemetry::install_tracer) tracers.
+    pub fn tracer(mut self, tracer: impl Tracer + 'static) -> Self {
+        self.tracers.push(Arc::new(tracer));
+        self
+    }
+
     /// Builds the channel. It connects with its first RPC, or with [`XdsChannel::ready`].
     ///
     /// # Errors
@@ -365,8 +373,9 @@ impl XdsChannelBuilder {
         let clients = self.client_source(&target, bootstrap, gates);
         let security = self.connection_security(&name, &clients);
         let hash = ChannelHash(clock::seed());
-        let recorders = telemetry::installed().into_iter().chain(self.recorders.iter().cloned()).collect();
-        let meter = Meter::new(Arc::clone(&target), recorders);
+        let meter = self.meter(&parsed);
+        let tracers =
+            telemetry::installed_tracers().into_iter().chain(self.tracers.iter().cloned()).collect();
         let commands = spawn(
             Parts {
                 id: clock::next_id(),
@@ -396,8 +405,18 @@ impl XdsChannelBuilder {
                 self.connection.max_header_list_size,
                 &self.credentials,
             ),
-            methods: Methods::new(&meter),
+            telemetry: ChannelTelemetry::new(parsed.to_string().into(), &meter, tracers),
         }))
+    }
+
+    fn meter(&self, target: &XdsTarget) -> Meter {
+        // A66: the label is the canonical target.
+        let target: Arc<str> = target.to_string().into();
+        let mut recorders = telemetry::installed();
+        recorders.extend(self.recorders.iter().cloned());
+        // A79: recorders choose their channels.
+        recorders.retain(|recorder| recorder.records_channel(&target));
+        Meter::new(target, recorders)
     }
 
     fn channel_config(

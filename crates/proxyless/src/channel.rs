@@ -23,7 +23,7 @@ use crate::error::BuildError;
 use crate::inspect::{ChannelView, ExplainRequest, Explanation, TreeView};
 use crate::snapshot::{Published, Snapshot};
 use crate::state::ChannelState;
-use crate::telemetry::Methods;
+use crate::telemetry::ChannelTelemetry;
 
 /// A channel to the service that an `xds:///` target names. Cheap to clone; all clones share one channel.
 ///
@@ -65,8 +65,8 @@ pub(crate) struct Shared {
     pub(crate) hash: ChannelHash,
     pub(crate) commands: UnboundedSender<Command>,
     pub(crate) calls: CallSettings,
-    /// The metrics of calls, if the channel has recorders.
-    pub(crate) methods: Option<Methods>,
+    /// The recorders and tracers of calls, if there are any.
+    pub(crate) telemetry: Option<ChannelTelemetry>,
 }
 
 impl XdsChannel {

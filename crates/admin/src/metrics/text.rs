@@ -7,7 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
-use proxyless::telemetry::{Kind, LabelValue};
+use proxyless::telemetry::{Kind, LabelValue, instruments};
 
 use super::MetricStore;
 use super::series::Values;
@@ -25,6 +25,10 @@ impl Collector for MetricStore {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in self.families() {
             let instrument = family.instrument;
+            // A series for each endpoint would be too much for most servers of metrics.
+            if instrument == &instruments::ENDPOINT_DURATION {
+                continue;
+            }
             let unit = match instrument.unit {
                 "s" => Some(Unit::Seconds),
                 "By" => Some(Unit::Bytes),
@@ -33,7 +37,7 @@ impl Collector for MetricStore {
             };
             let kind = match instrument.kind {
                 Kind::Counter => MetricType::Counter,
-                Kind::UpDownCounter => MetricType::Gauge,
+                Kind::UpDownCounter | Kind::Gauge => MetricType::Gauge,
                 Kind::Histogram(_) => MetricType::Histogram,
                 _ => MetricType::Unknown,
             };
@@ -77,7 +81,7 @@ fn underscored(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proxyless::telemetry::{Label, Recorder, instruments};
+    use proxyless::telemetry::{Label, Recorder};
 
     use super::*;
 

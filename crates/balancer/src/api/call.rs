@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[cfg(not(proxyless_loom))]
 use arc_swap::ArcSwapOption;
 
-use proxyless_sans_io::metrics::PlaceId;
+use proxyless_sans_io::metrics::{BoundSeries, PlaceId};
 
 use super::{BackendMetrics, CallCounter, Code, ConnectionSlot, Endpoint, Pick, PickPermit};
 
@@ -27,6 +27,8 @@ pub struct PickTarget {
     pub trackers: Trackers,
     /// The cluster and the locality, for metrics.
     pub place: PlaceId,
+    /// The durations of attempts on this endpoint; usually not recorded.
+    pub durations: BoundSeries,
 }
 
 impl fmt::Debug for PickTarget {
@@ -246,7 +248,8 @@ mod tests {
     fn pick(trackers: Trackers) -> Pick {
         let address = crate::testing::address(1);
         let (endpoint, slot) = (Arc::new(Endpoint::new(address)), Arc::default());
-        Pick::new(Arc::new(PickTarget { address, endpoint, slot, trackers, place: PlaceId::default() }))
+        let (place, durations) = (PlaceId::default(), BoundSeries::default());
+        Pick::new(Arc::new(PickTarget { address, endpoint, slot, trackers, place, durations }))
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The state that the tree keeps for its policies, and the root's context.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_sans_io::metrics::Meter;
+use proxyless_sans_io::metrics::instruments::ENDPOINT_DURATION;
+use proxyless_sans_io::metrics::{BoundSeries, Label, Meter, PlaceId};
 use proxyless_sans_io::{Rng, Time};
 
 use super::{LoadEvent, LoadStreamId, SubchannelId, TreeConfig, TreeStats};
@@ -184,6 +186,16 @@ fn signal(held: &BTreeMap<HandleId, Box<Held>>, id: HandleId) -> Option<Message>
     }
 }
 
+impl Core {
+    /// The durations of attempts on an endpoint, if they are recorded.
+    fn durations(&self, place: PlaceId, address: SocketAddr) -> BoundSeries {
+        if !self.meter.records(&ENDPOINT_DURATION) {
+            return BoundSeries::default();
+        }
+        self.meter.bind(&ENDPOINT_DURATION, place, &[(Label::Endpoint, address.to_string().into())])
+    }
+}
+
 impl Cx for Core {
     fn now(&self) -> Time {
         self.now
@@ -202,7 +214,8 @@ impl Cx for Core {
             self.pool.locate(subchannel, place);
         }
         self.hold(id, HeldKind::Subchannel { subchannel }, &path);
-        let target = Arc::new(PickTarget { address, endpoint, slot, trackers, place });
+        let durations = self.durations(place, address);
+        let target = Arc::new(PickTarget { address, endpoint, slot, trackers, place, durations });
         SubchannelHandle::new(id, target, Arc::clone(&self.releases))
     }
 

@@ -98,7 +98,8 @@ impl Call<'_> {
             Err(outcome) => return self.count_unsent(outcome),
         };
         if let Some(telemetry) = &mut self.telemetry {
-            telemetry.sends(&mut body);
+            telemetry.opened(&pick.target, self.waited);
+            telemetry.sends(&mut body, &mut self.head.headers);
         }
         let request = self.request(body, &pick, &attempts.retries);
         // From here on the call is tracked.
@@ -231,7 +232,11 @@ impl Call<'_> {
             return self.respond(response, Some(code), sent, attempts);
         };
         let peer = sent.ticket.target().address;
-        self.last_error = grpc::Status::from_headers(headers).map(|status| format!("{peer}: {status}"));
+        let status = grpc::Status::from_headers(headers);
+        if let (Some(telemetry), Some(status)) = (&mut self.telemetry, &status) {
+            telemetry.failed(code, &status.message);
+        }
+        self.last_error = status.map(|status| format!("{peer}: {status}"));
         // A51: a backend that sheds load reports it, too.
         let metrics = orca::metrics(&sent.ticket, headers);
         sent.ticket.finish_with(code, metrics);
@@ -257,6 +262,9 @@ impl Call<'_> {
     ) -> AttemptOutcome {
         match self.retry_delay(status::code_of(&status), trailers, attempts) {
             Some(delay) => {
+                if let Some(telemetry) = &mut self.telemetry {
+                    telemetry.failed(status::code_of(&status), status.message());
+                }
                 self.last_error = Some(status.message().to_owned());
                 AttemptOutcome::Retry(delay)
             }
@@ -271,9 +279,6 @@ impl Call<'_> {
         trailers: &HeaderMap,
         attempts: &mut Attempts<'_>,
     ) -> Option<Duration> {
-        if let Some(telemetry) = &mut self.telemetry {
-            telemetry.failed(code);
-        }
         let is_replayable = attempts.replay.is_replayable();
         is_replayable.then(|| attempts.retries.next(code, trailers, &mut self.rng)).flatten()
     }
@@ -299,7 +304,7 @@ impl Call<'_> {
         let ticket = match code {
             Some(code) => {
                 if let Some(mut telemetry) = telemetry.take() {
-                    telemetry.ended(code);
+                    telemetry.ended_with(code, &head.headers);
                 }
                 if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
                     throttle.succeeded();

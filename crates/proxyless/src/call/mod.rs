@@ -22,6 +22,7 @@ mod status;
 mod telemetry;
 mod throttle;
 mod timer;
+mod traces;
 mod transparent;
 mod waiting;
 

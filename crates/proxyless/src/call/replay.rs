@@ -16,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
 
 use super::messages::MessageCounter;
+use super::traces::AttemptTraces;
 
 /// The default limit of the buffer, as in gRPC's other libraries.
 pub(crate) const DEFAULT_LIMIT: usize = 256 * 1024;
@@ -147,10 +148,11 @@ struct Reader {
     sent: Option<Box<SentCounter>>,
 }
 
-/// Counts what an attempt reads, for its metrics.
+/// Observes the bytes that an attempt reads, for its metrics and traces.
 struct SentCounter {
     messages: MessageCounter,
     total: Arc<AtomicU64>,
+    traces: AttemptTraces,
 }
 
 impl RequestBody {
@@ -162,10 +164,11 @@ impl RequestBody {
         }
     }
 
-    /// Counts the bytes of messages that are read of an incomplete body.
-    pub(super) fn count_into(&mut self, total: Arc<AtomicU64>) {
+    /// Counts and traces the messages that are read of an incomplete body.
+    pub(super) fn count_into(&mut self, total: Arc<AtomicU64>, traces: AttemptTraces) {
         if let Attempt::Reads(reader) = &mut self.0 {
-            reader.sent = Some(Box::new(SentCounter { messages: MessageCounter::default(), total }));
+            let messages = MessageCounter::default();
+            reader.sent = Some(Box::new(SentCounter { messages, total, traces }));
         }
     }
 
@@ -190,7 +193,7 @@ impl Body for RequestBody {
                 if let (Some(sent), Poll::Ready(Some(Ok(frame)))) = (&mut reader.sent, &polled)
                     && let Some(data) = frame.data_ref()
                 {
-                    sent.messages.feed(data);
+                    sent.messages.feed(data, |message| sent.traces.sent(message));
                     sent.total.store(sent.messages.bytes(), Ordering::Relaxed);
                 }
                 polled

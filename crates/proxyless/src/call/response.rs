@@ -32,13 +32,13 @@ pub(super) struct OpenResponse {
     pub(super) max_header_list_size: u32,
     /// Keeps the channel from going IDLE.
     pub(super) _in_use: Option<InUse>,
-    /// The metrics of the call, if the channel has recorders and the call has not ended.
+    /// The metrics and traces of the call, if there are any and the call has not ended.
     pub(super) telemetry: Option<Box<CallTelemetry>>,
 }
 
 impl XdsBody {
-    /// Ends the call: notifies the trackers, and releases the connection's stream.
-    fn finish(&mut self, code: Code, metrics: Option<BackendMetrics>) {
+    /// Ends the call: notifies the trackers, and releases the connection's stream. `tell` records the end.
+    fn finish(&mut self, code: Code, metrics: Option<BackendMetrics>, tell: impl FnOnce(&mut CallTelemetry)) {
         let Some(OpenResponse { ticket: Some(ticket), throttle, telemetry, .. }) = self.0.take() else {
             return;
         };
@@ -47,13 +47,13 @@ impl XdsBody {
         }
         ticket.finish_with(code, metrics);
         if let Some(mut telemetry) = telemetry {
-            telemetry.ended(code);
+            tell(&mut telemetry);
         }
     }
 
     fn fail(&mut self, code: Code, why: &str) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let backend = self.0.as_ref().map(OpenResponse::backend).unwrap_or_default();
-        self.finish(code, None);
+        self.finish(code, None, |telemetry| telemetry.ended(code, why));
         Poll::Ready(Some(Err(Status::new(status::to_tonic(code), format!("{backend}{why}")))))
     }
 
@@ -111,7 +111,7 @@ impl Body for XdsBody {
                         return self.late();
                     }
                     let metrics = live.ticket.as_ref().and_then(|ticket| orca::metrics(ticket, trailers));
-                    self.finish(code, metrics);
+                    self.finish(code, metrics, |telemetry| telemetry.ended_with(code, trailers));
                 }
                 Poll::Ready(Some(Ok(frame)))
             }

@@ -16,7 +16,6 @@ use super::deadline::Deadline;
 use super::peer::PeerAddress;
 use super::request as requests;
 use super::response::XdsBody;
-use super::status;
 use super::telemetry::{CallTelemetry, Next};
 use super::timer::Timer;
 use super::waiting::Waiting;
@@ -31,13 +30,14 @@ pub(crate) fn call(
     request: Request<tonic::body::Body>,
 ) -> impl Future<Output = Result<Response<XdsBody>, Infallible>> + Send {
     let (mut head, body) = request.into_parts();
+    let telemetry = CallTelemetry::begin(&shared, &head);
     // The head is borrowed: an async function stores each of its arguments twice.
     async move {
-        let mut call = Call::new(&shared, &mut head);
+        let mut call = Call::new(&shared, &mut head, telemetry);
         let answered = call.run(body).await;
         Ok(answered.unwrap_or_else(|status| {
             if let Some(mut telemetry) = call.telemetry.take() {
-                telemetry.ended(status::code_of(&status));
+                telemetry.ended_as(&status);
             }
             let mut response = status.into_http();
             if let Some(peer) = call.peer {
@@ -63,16 +63,16 @@ pub(super) struct Call<'a> {
     pub(super) pick_error: Option<String>,
     /// Present until the response takes it over.
     pub(super) in_use: Option<InUse>,
-    /// The metrics of the RPC, if the channel has recorders; the response takes them over.
+    /// Whether the last wait for a snapshot was one.
+    pub(super) waited: bool,
+    /// The metrics and traces of the RPC, if there are any; the response takes them over.
     pub(super) telemetry: Option<Box<CallTelemetry>>,
 }
 
 impl<'a> Call<'a> {
-    fn new(shared: &'a Shared, head: &'a mut request::Parts) -> Self {
+    fn new(shared: &'a Shared, head: &'a mut request::Parts, telemetry: Option<Box<CallTelemetry>>) -> Self {
         let start = Instant::now();
         let deadline = Deadline::of_request(&head.headers, start);
-        let methods = shared.methods.as_ref();
-        let telemetry = methods.map(|methods| CallTelemetry::begin(methods.of(head), start));
         Self {
             shared,
             head,
@@ -83,6 +83,7 @@ impl<'a> Call<'a> {
             last_error: None,
             pick_error: None,
             in_use: Some(shared.published.activity.begin()),
+            waited: false,
             telemetry,
         }
     }
@@ -93,6 +94,11 @@ impl<'a> Call<'a> {
         let unsent = |_: &Status| shared.published.unsent.failed();
         let routed = self.wait_for(Waiting::Route, Self::route).await;
         let mut routed = routed.and_then(|routed| routed).inspect_err(unsent)?;
+        if self.waited
+            && let Some(telemetry) = &mut self.telemetry
+        {
+            telemetry.route_delayed();
+        }
         let faults = std::mem::take(&mut routed.faults);
         if !faults.is_empty() {
             // Boxed, so that RPCs without faults do not carry its state.
@@ -142,6 +148,7 @@ impl<'a> Call<'a> {
         waiting: Waiting<'_>,
         mut evaluate: impl FnMut(&mut Self, &Snapshot) -> Option<T>,
     ) -> Result<T, Status> {
+        self.waited = false;
         loop {
             // The guard is dropped before the await.
             let superseded = {
@@ -153,6 +160,7 @@ impl<'a> Call<'a> {
                 snapshot.superseded.clone()
             };
             self.shared.check_ended()?;
+            self.waited = true;
             self.until(pin!(superseded.cancelled()), waiting).await?;
         }
     }

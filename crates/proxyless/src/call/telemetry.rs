@@ -1,20 +1,27 @@
-//! The metrics of one RPC (gRFCs A66, A96), from its start to the end of its response. Exists only if the channel has
-//! recorders.
+//! The metrics (gRFCs A66, A96) and traces (gRFC A72) of one RPC, from its start to the end of its response. Exists only if
+//! the channel has recorders or tracers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use proxyless_balancer::api::Code;
+use http::{HeaderMap, request};
+use proxyless_balancer::api::{Code, PickTarget};
 use proxyless_sans_io::metrics::PlaceId;
+use proxyless_transport::grpc;
 use tokio::time::Instant;
+use tonic::Status;
 
 use super::messages::MessageCounter;
 use super::replay::RequestBody;
-use crate::telemetry::{MethodMetrics, RetryCounts};
+use super::status;
+use super::traces::{AttemptTraces, CallTraces};
+use crate::channel::Shared;
+use crate::telemetry::{AttemptStart, MethodMetrics, RetryCounts};
 
 /// Records an RPC. Dropped before [`Self::ended`], the RPC was cancelled.
 pub(crate) struct CallTelemetry {
-    method: Arc<MethodMetrics>,
+    metrics: Option<Arc<MethodMetrics>>,
+    traces: CallTraces,
     start: Instant,
     attempt: Option<Attempt>,
     /// The end of the last attempt.
@@ -36,25 +43,36 @@ pub(super) enum Next {
 struct Attempt {
     start: Instant,
     place: PlaceId,
+    /// The target, and the time at which the attempt was sent to it, if that is recorded.
+    endpoint: Option<(Arc<PickTarget>, Instant)>,
     /// The status, once it is known.
-    code: Option<Code>,
+    end: Option<(Code, String)>,
     /// The size of a complete request, and the bytes that were read of another one.
     sent: u64,
     streamed: Option<Arc<AtomicU64>>,
     received: MessageCounter,
+    traces: AttemptTraces,
 }
 
 impl CallTelemetry {
-    pub(super) fn begin(method: Arc<MethodMetrics>, start: Instant) -> Box<Self> {
-        Box::new(Self {
-            method,
-            start,
+    /// A72: runs in the caller's task, whose context has the parent of the trace.
+    pub(super) fn begin(shared: &Shared, head: &request::Parts) -> Option<Box<Self>> {
+        let channel = shared.telemetry.as_ref()?;
+        Some(Box::new(Self {
+            metrics: channel.method(head),
+            traces: CallTraces(channel.traces(head)),
+            start: Instant::now(),
             attempt: None,
             idle_since: None,
             next: Next::First,
             retries: RetryCounts::default(),
             told: false,
-        })
+        }))
+    }
+
+    /// A72: the RPC had to wait for its route.
+    pub(super) fn route_delayed(&mut self) {
+        self.traces.name_resolution_delayed();
     }
 
     /// A66: an attempt starts after the route is known and before the pick.
@@ -68,14 +86,21 @@ impl CallTelemetry {
             Next::Retry => self.retries.retries += 1,
             Next::Transparent => self.retries.transparent += 1,
         }
-        self.method.started.record(1.0);
+        if let Some(metrics) = &self.metrics {
+            metrics.started.record(1.0);
+        }
+        // A72: transparent retries do not count as previous attempts.
+        let previous_attempts = self.retries.retries;
+        let transparent_retry = self.next == Next::Transparent;
         self.attempt = Some(Attempt {
             start: now,
             place: PlaceId::default(),
-            code: None,
+            endpoint: None,
+            end: None,
             sent: 0,
             streamed: None,
             received: MessageCounter::default(),
+            traces: self.traces.attempt(AttemptStart { previous_attempts, transparent_retry }),
         });
     }
 
@@ -86,18 +111,31 @@ impl CallTelemetry {
         }
     }
 
-    /// The attempt sends this body.
-    pub(super) fn sends(&mut self, body: &mut RequestBody) {
+    /// The attempt has a stream to this target. `delayed`: it had to wait for it.
+    pub(super) fn opened(&mut self, target: &Arc<PickTarget>, delayed: bool) {
         let Some(attempt) = &mut self.attempt else { return };
+        // A72: the event comes with the stream.
+        if delayed {
+            attempt.traces.pick_delayed();
+        }
+        if !target.durations.is_empty() {
+            attempt.endpoint = Some((Arc::clone(target), Instant::now()));
+        }
+    }
+
+    /// The attempt sends this body, with these headers.
+    pub(super) fn sends(&mut self, body: &mut RequestBody, headers: &mut HeaderMap) {
+        let Some(attempt) = &mut self.attempt else { return };
+        attempt.traces.inject(headers);
         match body.whole_data() {
             Some(data) => {
                 let mut counter = MessageCounter::default();
-                counter.feed(data);
+                counter.feed(data, |message| attempt.traces.sent(message));
                 attempt.sent = counter.bytes();
             }
             None => {
                 let counter = Arc::<AtomicU64>::default();
-                body.count_into(Arc::clone(&counter));
+                body.count_into(Arc::clone(&counter), attempt.traces.clone());
                 attempt.streamed = Some(counter);
             }
         }
@@ -105,15 +143,16 @@ impl CallTelemetry {
 
     /// Data of the response.
     pub(super) fn received(&mut self, data: &[u8]) {
-        if let Some(attempt) = &mut self.attempt {
-            attempt.received.feed(data);
+        if let Some(Attempt { received, traces, .. }) = &mut self.attempt {
+            received.feed(data, |message| traces.received(message));
         }
     }
 
     /// The attempt has failed with this status; its end follows.
-    pub(super) fn failed(&mut self, code: Code) {
+    pub(super) fn failed(&mut self, code: Code, message: &str) {
         if let Some(attempt) = &mut self.attempt {
-            attempt.code = Some(code);
+            let message = if attempt.traces.is_empty() { String::new() } else { message.to_owned() };
+            attempt.end = Some((code, message));
         }
     }
 
@@ -121,37 +160,61 @@ impl CallTelemetry {
     pub(super) fn retries(&mut self, next: Next) {
         let now = Instant::now();
         // A transparent retry follows the loss of a connection.
-        self.end_attempt(Code::Unavailable, now);
+        self.end_attempt(Code::Unavailable, "no server has processed the request", now);
         self.idle_since = Some(now);
         self.next = next;
     }
 
+    /// The RPC has ended with the status in these headers or trailers.
+    pub(super) fn ended_with(&mut self, code: Code, headers: &HeaderMap) {
+        let message = || grpc::Status::from_headers(headers).map(|status| status.message);
+        // A72: the status of a successful call has no description.
+        let message = if code == Code::Ok || self.traces.is_empty() { None } else { message() };
+        self.ended(code, message.as_deref().unwrap_or_default());
+    }
+
+    /// The RPC has failed.
+    pub(super) fn ended_as(&mut self, status: &Status) {
+        self.ended(status::code_of(status), status.message());
+    }
+
     /// The RPC has ended.
-    pub(super) fn ended(&mut self, code: Code) {
+    pub(super) fn ended(&mut self, code: Code, message: &str) {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
         let now = Instant::now();
         // The attempt of an RPC that ends has the status of the RPC.
         if let Some(attempt) = &mut self.attempt {
-            attempt.code = Some(code);
+            attempt.end = None;
         }
-        self.end_attempt(code, now);
-        let seconds = now.saturating_duration_since(self.start).as_secs_f64();
-        self.method.call_ended(code, seconds, self.retries);
+        self.end_attempt(code, message, now);
+        if let Some(metrics) = &self.metrics {
+            let seconds = now.saturating_duration_since(self.start).as_secs_f64();
+            metrics.call_ended(code, seconds, self.retries);
+        }
+        self.traces.ended(code, message);
     }
 
-    fn end_attempt(&mut self, otherwise: Code, now: Instant) {
+    /// Ends the attempt, with this status unless it has one.
+    fn end_attempt(&mut self, code: Code, message: &str, now: Instant) {
         let Some(attempt) = self.attempt.take() else { return };
-        let Attempt { start, place, code, sent, streamed, received } = attempt;
-        let sent = streamed.map_or(sent, |streamed| streamed.load(Ordering::Relaxed));
-        let seconds = now.saturating_duration_since(start).as_secs_f64();
-        self.method.attempt_ended(place, code.unwrap_or(otherwise), seconds, sent, received.bytes());
+        let Attempt { start, place, endpoint, end, sent, streamed, received, traces } = attempt;
+        let (code, message) = end.as_ref().map_or((code, message), |(code, message)| (*code, message));
+        let seconds = |since: Instant| now.saturating_duration_since(since).as_secs_f64();
+        if let Some(metrics) = &self.metrics {
+            let sent = streamed.map_or(sent, |streamed| streamed.load(Ordering::Relaxed));
+            metrics.attempt_ended(place, code, seconds(start), sent, received.bytes());
+        }
+        if let Some((target, since)) = endpoint {
+            target.durations.record(seconds(since));
+        }
+        traces.ended(code, message);
     }
 }
 
 impl Drop for CallTelemetry {
     fn drop(&mut self) {
-        self.ended(Code::Cancelled);
+        self.ended(Code::Cancelled, "the caller has cancelled the call");
     }
 }

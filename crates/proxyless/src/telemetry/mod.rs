@@ -40,14 +40,48 @@
 //! ```
 
 mod methods;
+mod tracer;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::request;
+use proxyless_sans_io::metrics::Meter;
+
 pub use proxyless_sans_io::metrics::{
-    Default, Instrument, Kind, Label, LabelValue, Recorder, Series, instruments,
+    Default, GaugeSource, Instrument, Kind, Label, LabelValue, Recorder, Series, instruments,
 };
+pub use proxyless_sans_io::values::Code;
+
+pub use tracer::{AttemptStart, AttemptTracer, CallStart, CallTracer, Message, Tracer};
 
 pub(crate) use methods::{MethodMetrics, Methods, RetryCounts};
+
+/// The recorders and tracers of the RPCs of one channel. Exists only if there are any.
+pub(crate) struct ChannelTelemetry {
+    target: Arc<str>,
+    methods: Option<Methods>,
+    tracers: Vec<Arc<dyn Tracer>>,
+}
+
+impl ChannelTelemetry {
+    pub(crate) fn new(target: Arc<str>, meter: &Meter, tracers: Vec<Arc<dyn Tracer>>) -> Option<Self> {
+        let methods = Methods::new(meter);
+        (methods.is_some() || !tracers.is_empty()).then_some(Self { target, methods, tracers })
+    }
+
+    /// The series of the method of a request.
+    pub(crate) fn method(&self, head: &request::Parts) -> Option<Arc<MethodMetrics>> {
+        self.methods.as_ref().map(|methods| methods.of(head))
+    }
+
+    /// The tracers of an RPC that starts.
+    pub(crate) fn traces(&self, head: &request::Parts) -> Vec<Box<dyn CallTracer>> {
+        let method = head.uri.path().trim_start_matches('/');
+        let call =
+            CallStart { target: &self.target, method, headers: &head.headers, extensions: &head.extensions };
+        self.tracers.iter().filter_map(|tracer| tracer.call(&call)).collect()
+    }
+}
 
 static INSTALLED: Mutex<Vec<Arc<dyn Recorder>>> = Mutex::new(Vec::new());
 
@@ -60,4 +94,16 @@ pub fn install(recorder: impl Recorder + 'static) {
 /// The installed recorders.
 pub(crate) fn installed() -> Vec<Arc<dyn Recorder>> {
     INSTALLED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+static TRACERS: Mutex<Vec<Arc<dyn Tracer>>> = Mutex::new(Vec::new());
+
+/// Installs a tracer for all channels of the process that are built from now on, beside those that are installed already.
+pub fn install_tracer(tracer: impl Tracer + 'static) {
+    TRACERS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(tracer));
+}
+
+/// The installed tracers.
+pub(crate) fn installed_tracers() -> Vec<Arc<dyn Tracer>> {
+    TRACERS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

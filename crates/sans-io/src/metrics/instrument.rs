@@ -32,6 +32,8 @@ pub enum Kind {
     UpDownCounter,
     /// A distribution, with the bounds of its buckets.
     Histogram(&'static [f64]),
+    /// A current value, which recorders read from a [`GaugeSource`](super::GaugeSource) when they export.
+    Gauge,
 }
 
 /// Whether an instrument is recorded if the user does not say.

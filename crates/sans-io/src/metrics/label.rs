@@ -24,6 +24,16 @@ pub enum Label {
     DisconnectError,
     /// The security of a connection (A94).
     SecurityLevel,
+    /// The URI of a management server (A78).
+    XdsServer,
+    /// The authority of a resource's name, `#old` for names that are not `xdstp:` (A78).
+    XdsAuthority,
+    /// The state of a cached resource (A78, A88).
+    XdsCacheState,
+    /// The type of a resource, without the prefix of its URL (A78).
+    XdsResourceType,
+    /// The address of an endpoint.
+    Endpoint,
 }
 
 impl Label {
@@ -40,6 +50,11 @@ impl Label {
             Self::UnenforcedReason => "grpc.lb.outlier_detection.unenforced_reason",
             Self::DisconnectError => "grpc.disconnect_error",
             Self::SecurityLevel => "grpc.security_level",
+            Self::XdsServer => "grpc.xds.server",
+            Self::XdsAuthority => "grpc.xds.authority",
+            Self::XdsCacheState => "grpc.xds.cache_state",
+            Self::XdsResourceType => "grpc.xds.resource_type",
+            Self::Endpoint => "proxyless.endpoint",
         }
     }
 }

@@ -47,6 +47,12 @@ impl Meter {
         self.0.as_ref().map_or(&[], |shared| &shared.recorders)
     }
 
+    /// Whether a recorder records this instrument.
+    #[must_use]
+    pub fn records(&self, instrument: &'static Instrument) -> bool {
+        self.recorders().iter().any(|recorder| recorder.is_enabled(instrument))
+    }
+
     /// The number of a cluster and a locality.
     #[must_use]
     pub fn place(&self, service: &Arc<str>, locality: Option<&Locality>) -> PlaceId {

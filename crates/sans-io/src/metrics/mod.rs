@@ -3,7 +3,8 @@
 //! [`instruments`] is the catalogue (gRFCs A66, A78, A89, A91, A94, A96). A [`Meter`] belongs to one channel: cores and the
 //! call path bind a [`Series`] for the label values that they know, when they learn them, and record into it later. A
 //! [`Recorder`] (OpenTelemetry, the store behind `/metrics`) creates the series. Without recorders nothing is bound:
-//! every [`BoundSeries`] is empty, and recording is a test of an empty list.
+//! every [`BoundSeries`] is empty, and recording is a test of an empty list. Gauges are not recorded but read: a
+//! [`GaugeSource`] has their current values.
 
 mod instrument;
 pub mod instruments;
@@ -16,4 +17,4 @@ pub use instrument::{Default, Instrument, Kind};
 pub use label::{Label, LabelValue};
 pub use meter::{BoundSeries, Meter};
 pub use place::PlaceId;
-pub use recorder::{Recorder, Series};
+pub use recorder::{GaugeSource, Recorder, Series};

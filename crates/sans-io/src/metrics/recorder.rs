@@ -1,6 +1,6 @@
 //! The interface of exporters.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::{Instrument, LabelValue};
 
@@ -16,6 +16,15 @@ pub trait Recorder: Send + Sync {
     /// order. The recorder leaves out the optional ones that its user did not ask for (A79).
     fn series(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Arc<dyn Series>;
 
+    /// Whether the channels to this target are recorded (A79). Asked once for each channel.
+    fn records_channel(&self, _target: &str) -> bool {
+        true
+    }
+
+    /// A source of gauges. Its values are read when the recorder exports, while the source exists. Several sources may
+    /// have a value for the same labels: they are the same fact, and any of them will do.
+    fn observe(&self, _source: Weak<dyn GaugeSource>) {}
+
     /// Whether the name of a generic method is recorded instead of `other` (A66). Methods of generated clients are not
     /// asked for.
     fn records_generic_method(&self, _method: &str) -> bool {
@@ -27,4 +36,11 @@ pub trait Recorder: Send + Sync {
 pub trait Series: Send + Sync {
     /// Adds to a counter, or a value to a distribution.
     fn record(&self, value: f64);
+}
+
+/// Current values of gauges.
+pub trait GaugeSource: Send + Sync {
+    /// Passes each value with its instrument and the instrument's labels. It may wait a moment for another thread, so it
+    /// is not to be called in an asynchronous task.
+    fn read(&self, observe: &mut dyn FnMut(&'static Instrument, &[LabelValue], f64));
 }

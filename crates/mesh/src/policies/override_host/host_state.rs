@@ -139,7 +139,7 @@ mod models;
 #[cfg(test)]
 mod tests {
     use proxyless_balancer::api::{ConnectionSlot, Endpoint, Trackers};
-    use proxyless_sans_io::metrics::PlaceId;
+    use proxyless_sans_io::metrics::{BoundSeries, PlaceId};
 
     use super::*;
 
@@ -165,6 +165,7 @@ mod tests {
             slot,
             trackers: Trackers::default(),
             place: PlaceId::default(),
+            durations: BoundSeries::default(),
         })
     }
 

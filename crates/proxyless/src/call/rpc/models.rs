@@ -38,7 +38,7 @@ fn channel() -> (Arc<Shared>, UnboundedReceiver<Command>) {
         hash: ChannelHash(0),
         commands,
         calls: CallSettings::new(runtime(), RetryOptions::default(), 16 << 10, &XdsCredentials::default()),
-        methods: None,
+        telemetry: None,
     };
     (Arc::new(shared), inbox)
 }
