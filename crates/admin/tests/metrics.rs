@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::*;
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::route::v3::RetryPolicy;
 use envoy_types::pb::envoy::config::route::v3::retry_policy::RetryBackOff;
 use envoy_types::pb::envoy::config::route::v3::route::Action;
 use http_body_util::BodyExt as _;
 use proxyless::XdsChannel;
 use proxyless_admin::{Admin, AdminServer, MetricStore};
-use proxyless_testkit::Backend;
 use proxyless_testkit::echo::{EchoClient, EchoRequest};
 use proxyless_testkit::resources::*;
+use proxyless_testkit::{Backend, CDS};
 use tonic::Code;
 use tower::{Service as _, ServiceExt as _};
 
@@ -131,12 +132,22 @@ async fn a94_connections_are_counted_with_the_reason_of_their_end() -> TestResul
     assert_eq!(mesh.sum("grpc_subchannel_connection_attempts_succeeded_total", &place).await, 1.0);
     let open = [TARGET, CLUSTER, r#"grpc_security_level="none""#];
     assert_eq!(mesh.sum("grpc_subchannel_open_connections", &open).await, 1.0);
+    mesh.rig.backend.goaway();
+    let reason = |reason: &str| format!(r#"grpc_disconnect_error="{reason}""#);
+    let disconnections = "grpc_subchannel_disconnections_total";
+    mesh.wait(disconnections, &[TARGET, CLUSTER, &reason("GOAWAY NO_ERROR")], 1.0).await;
+    ask(&mesh.channel).await?;
+    mesh.wait("grpc_subchannel_open_connections", &open, 1.0).await;
     mesh.rig.backend.kill().await;
     mesh.wait("grpc_subchannel_open_connections", &open, 0.0).await;
-    mesh.wait("grpc_subchannel_disconnections_total", &place, 1.0).await;
+    mesh.wait(disconnections, &place, 2.0).await;
+    // A78's names of the same facts.
+    assert_eq!(mesh.sum("grpc_lb_pick_first_disconnections_total", &[TARGET]).await, 2.0);
+    assert_eq!(mesh.sum("grpc_lb_pick_first_connection_attempts_succeeded_total", &[TARGET]).await, 2.0);
     assert_eq!(ask(&mesh.channel).await.unwrap_err().code(), Code::Unavailable);
     let failed = mesh.sum("grpc_subchannel_connection_attempts_failed_total", &place).await;
     assert!(failed >= 1.0, "{failed}");
+    assert!(mesh.sum("grpc_lb_pick_first_connection_attempts_failed_total", &[TARGET]).await >= failed);
     Ok(())
 }
 
@@ -224,6 +235,35 @@ async fn a78_a89_scheduler_updates_are_counted_by_cluster_and_locality() -> Test
     assert!(
         mesh.samples("grpc_lb_wrr_endpoint_weight_stale_total").await.values().all(|&count| count == 0.0)
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a78_the_xds_client_counts_resources_by_server_type_and_state() -> TestResult {
+    let mesh = Metered::start().await;
+    ask(&mesh.channel).await?;
+    let server = format!(r#"grpc_xds_server="{}""#, mesh.rig.plane.address());
+    let cluster = r#"grpc_xds_resource_type="envoy.config.cluster.v3.Cluster""#;
+    mesh.wait("grpc_xds_client_connected", &[TARGET, &server], 1.0).await;
+    mesh.wait("grpc_xds_client_resource_updates_valid_total", &[TARGET, &server, cluster], 1.0).await;
+    let state = |state: &str| format!(r#"grpc_xds_cache_state="{state}""#);
+    let old = r##"grpc_xds_authority="#old""##;
+    mesh.wait("grpc_xds_client_resources", &[TARGET, old, &state("acked")], 4.0).await;
+    // A NACK.
+    mesh.rig.plane.set(Cluster { eds_cluster_config: None, ..eds_cluster("cluster") });
+    mesh.rig.plane.wait_nack(CDS).await?;
+    mesh.wait("grpc_xds_client_resource_updates_invalid_total", &[TARGET, &server, cluster], 1.0).await;
+    mesh.wait("grpc_xds_client_resources", &[cluster, old, &state("nacked_but_cached")], 1.0).await;
+    // The control plane is gone.
+    mesh.rig.plane.stop().await;
+    mesh.wait("grpc_xds_client_connected", &[TARGET, &server], 0.0).await;
+    mesh.wait("grpc_xds_client_server_failure_total", &[TARGET, &server], 1.0).await;
+    // With the channel its gauges go, and its counters stay.
+    let Metered { rig, channel, admin } = mesh;
+    drop(channel);
+    let mesh = Metered { channel: rig.channel(), rig, admin };
+    mesh.wait("grpc_xds_client_resources", &[TARGET], 0.0).await;
+    assert_eq!(mesh.sum("grpc_xds_client_server_failure_total", &[TARGET]).await, 1.0);
     Ok(())
 }
 

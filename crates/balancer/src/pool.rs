@@ -14,7 +14,7 @@ use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use self::demand::Demands;
 use self::load_streams::{Ended, LoadStreams};
-use self::metrics::{Happened, PoolMetrics, SecurityLevel, SubchannelMetrics};
+use self::metrics::{Happened, PoolMetrics, SubchannelMetrics};
 use self::scaling::Owner;
 use crate::address::CompactAddress;
 use crate::api::{
@@ -24,8 +24,8 @@ use crate::api::{
 use crate::subchannel::{Attempt, Effect, Started, SubchannelCore};
 use crate::targets;
 use crate::tree::{
-    AttemptId, ConnectionCalls, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId, SubchannelNode,
-    TreeConfig, TreeEffect,
+    AttemptId, ConnectionCalls, ConnectionEvent, LoadEvent, LoadStreamId, SecurityLevel, SubchannelId,
+    SubchannelNode, TreeConfig, TreeEffect,
 };
 
 mod demand;
@@ -277,12 +277,11 @@ impl Pool {
         }
     }
 
-    /// A8: after `too_many_pings`, new connections of the channel send half as many PINGs.
     /// The latest owner of a subchannel has it in this place, for metrics. A94: the labels are those of the latest owner;
     /// another place does not replace the subchannel.
     pub(crate) fn locate(&mut self, subchannel: SubchannelId, place: PlaceId) {
         if let Some(entry) = self.entries.get_mut(&subchannel) {
-            let level = SecurityLevel::of(entry.security.as_deref());
+            let level = SecurityLevel::of(entry.security.as_deref(), self.config.fallback_security);
             self.metrics.locate(&mut entry.metrics, place, level);
         }
     }
@@ -293,6 +292,7 @@ impl Pool {
         }
     }
 
+    /// A8: after `too_many_pings`, new connections of the channel send half as many PINGs.
     fn double_keepalive_interval(&mut self) {
         if let Some(interval) = &mut self.keepalive_interval
             && *interval < MAX_KEEPALIVE_INTERVAL

@@ -370,10 +370,10 @@ impl XdsChannelBuilder {
         let authority = parsed.authority().and_then(|authority| bootstrap.authorities().get(&**authority));
         let server = authority.and_then(|authority| authority.servers.first()).unwrap_or(bootstrap.server());
         let (server, node) = (Arc::from(server.uri.as_str()), Arc::from(bootstrap.node_id()));
-        let clients = self.client_source(&target, bootstrap, gates);
+        let meter = self.meter(&parsed);
+        let clients = self.client_source(&target, bootstrap, gates, &meter);
         let security = self.connection_security(&name, &clients);
         let hash = ChannelHash(clock::seed());
-        let meter = self.meter(&parsed);
         let tracers =
             telemetry::installed_tracers().into_iter().chain(self.tracers.iter().cloned()).collect();
         let commands = spawn(
@@ -433,6 +433,7 @@ impl XdsChannelBuilder {
                 connect_timeout: self.connect_timeout,
                 keepalive_interval: self.connection.keepalive_interval,
                 connections_per_subchannel_cap: self.connections_per_subchannel_cap,
+                fallback_security: self.credentials.fallback_security(),
                 ..TreeConfig::default()
             },
             failover_timeout: self.failover_timeout,
@@ -447,7 +448,13 @@ impl XdsChannelBuilder {
         }
     }
 
-    fn client_source(&self, target: &Arc<str>, bootstrap: Bootstrap, gates: Gates) -> ClientSource {
+    fn client_source(
+        &self,
+        target: &Arc<str>,
+        bootstrap: Bootstrap,
+        gates: Gates,
+        meter: &Meter,
+    ) -> ClientSource {
         let own = match self.sharing {
             ClientSharing::PerTarget => true,
             ClientSharing::PerProcess => false,
@@ -466,6 +473,7 @@ impl XdsChannelBuilder {
                 resource_timeout: self.resource_timeout,
             },
             target: Arc::clone(target),
+            meter: meter.clone(),
         }
     }
 

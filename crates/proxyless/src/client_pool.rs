@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use proxyless_mesh::policies::custom::Registry;
+use proxyless_sans_io::metrics::Meter;
 use proxyless_tls::ClientTls;
 use proxyless_transport::Connector;
 use proxyless_xds::bootstrap::Bootstrap;
@@ -273,6 +274,8 @@ pub(crate) struct ClientSource {
     pub(crate) key: ClientKey,
     /// The target of the channel.
     pub(crate) target: Arc<str>,
+    /// The recorders of the channel.
+    pub(crate) meter: Meter,
 }
 
 impl ClientSource {

@@ -1,5 +1,6 @@
 //! The credentials of a channel: the source of the TLS settings of its connections to backends (gRFC A29).
 
+use proxyless_balancer::tree::SecurityLevel;
 use proxyless_mesh::security::ClusterTls;
 
 use crate::bootstrap::CertificateFiles;
@@ -40,6 +41,14 @@ impl Default for XdsCredentials {
 }
 
 impl XdsCredentials {
+    /// The security of connections to endpoints without TLS settings.
+    pub(crate) fn fallback_security(&self) -> SecurityLevel {
+        match self {
+            Self::Xds(Fallback::Tls(_)) => SecurityLevel::PrivacyAndIntegrity,
+            Self::Xds(_) | Self::Plaintext => SecurityLevel::None,
+        }
+    }
+
     pub(crate) fn cluster_tls(&self) -> ClusterTls {
         match self {
             Self::Xds(_) => ClusterTls::Used,

@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::body::Body;
 use crate::connection_task;
 use crate::connector::BoxedIo;
+use crate::disconnect::Disconnect;
 use crate::error::SendError;
 use crate::frame_tap::FrameTap;
 use crate::go_away::GoAway;
@@ -174,6 +175,11 @@ impl<B> Connection<B> {
     /// The last GOAWAY that the server sent.
     pub fn go_away(&self) -> Option<GoAway> {
         self.shared.go_away()
+    }
+
+    /// The reason why the connection is lost, for metrics.
+    pub fn disconnect(&self) -> Disconnect {
+        self.shared.disconnect()
     }
 
     /// Completes when the connection takes no new streams.

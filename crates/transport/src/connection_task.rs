@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 use tracing::debug;
 
+use crate::disconnect::Disconnect;
 use crate::frame_tap::FrameTap;
 use crate::keepalive::Keepalive;
 use crate::options::ConnectOptions;
@@ -33,7 +34,10 @@ pub(crate) fn run(
         // The socket is dropped with the driver.
         match panics::catch(driver).await {
             Ok(result) => shared.on_end(result),
-            Err(panicked) => shared.on_io_end(format!("the task of the connection panicked: {panicked}")),
+            Err(panicked) => {
+                let what = format!("the task of the connection panicked: {panicked}");
+                shared.on_io_end(what, Disconnect::Unknown);
+            }
         }
         debug!(target: targets::SUBCHANNEL, state = ?shared.state(), "connection closed");
     }
@@ -106,7 +110,7 @@ impl Future for Driver {
             && let Some(keepalive) = &mut this.keepalive
             && let Poll::Ready(cause) = keepalive.poll(cx, &this.shared)
         {
-            this.shared.on_io_end(cause);
+            this.shared.on_io_end(cause, Disconnect::TimedOut);
             return Poll::Ready(Ok(()));
         }
         if polled.is_pending()

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::connector::BoxedIo;
+use crate::disconnect::Disconnect;
 use crate::frame::split;
 use crate::frame_parser::{Event, FrameParser};
 use crate::interim;
@@ -71,12 +72,11 @@ impl FrameTap {
         self.received.push(bytes, |event| match event {
             Event::Settings(settings) => shared.on_settings(settings),
             Event::GoAway(go_away) => shared.on_go_away(go_away),
-            Event::NotHttp2 { why } => shared.on_io_end(why.into()),
+            Event::NotHttp2 { why } => shared.on_io_end(why.into(), Disconnect::Unknown),
             Event::TooManyInterim => {
-                shared.on_io_end(format!(
-                    "the server sent more than {} interim responses to a request",
-                    interim::MOST
-                ));
+                let most = interim::MOST;
+                let what = format!("the server sent more than {most} interim responses to a request");
+                shared.on_io_end(what, Disconnect::Unknown);
                 abused = true;
             }
         });
@@ -131,9 +131,9 @@ impl FrameTap {
             let failure = format!("writing failed: {error}");
             // A hung peer sends nothing more; one that closed may have sent a reason.
             if error.kind() == io::ErrorKind::TimedOut {
-                self.shared.on_io_end(failure);
+                self.shared.on_io_end(failure, error.kind().into());
             } else {
-                self.shared.on_write_failed(failure);
+                self.shared.on_write_failed(failure, error.kind().into());
             }
             self.drain = Some(Box::pin(sleep(LONGEST_DRAIN)));
             // h2 writes after it has read everything: it must read again to start the drain.
@@ -160,13 +160,15 @@ impl AsyncRead for FrameTap {
         };
         if let Err(error) = read {
             self.deaf = true;
-            self.shared.on_io_end(format!("reading failed: {error}{}", self.hint()));
+            let what = format!("reading failed: {error}{}", self.hint());
+            self.shared.on_io_end(what, error.kind().into());
             return Poll::Ready(Err(error));
         }
         let new = buf.filled().get(before..).unwrap_or_default();
         if new.is_empty() && asked {
             self.deaf = true;
-            self.shared.on_io_end(format!("the server closed the connection{}", self.hint()));
+            let what = format!("the server closed the connection{}", self.hint());
+            self.shared.on_io_end(what, Disconnect::Socket);
         }
         self.observe(new);
         if self.abused {

@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use crate::disconnect::Disconnect;
 use crate::error::why_given_up;
 use crate::frame_parser::Settings;
 use crate::go_away::GoAway;
@@ -105,6 +106,8 @@ struct Facts {
     /// The error of a write; the cause of the end, unless reading finds a better one.
     write_failure: Option<String>,
     local: Option<LocalEnd>,
+    /// The first reason for which the connection ends or takes no more streams (A94).
+    disconnect: Option<Disconnect>,
 }
 
 /// The way in which this side ended the connection.
@@ -184,18 +187,30 @@ impl Shared {
     }
 
     pub(crate) fn on_go_away(&self, go_away: GoAway) {
-        self.facts().go_away = Some(go_away);
+        {
+            let mut facts = self.facts();
+            facts.disconnect.get_or_insert(Disconnect::GoAway(go_away.code));
+            facts.go_away = Some(go_away);
+        }
         self.go_away_because(self.why_sent_away());
     }
 
-    pub(crate) fn on_io_end(&self, what: String) {
-        self.facts().io_end.get_or_insert(what);
+    pub(crate) fn on_io_end(&self, what: String, disconnect: Disconnect) {
+        {
+            let mut facts = self.facts();
+            facts.disconnect.get_or_insert(disconnect);
+            facts.io_end.get_or_insert(what);
+        }
         self.close();
     }
 
     /// A write failed. The connection takes no more requests, while data that the server sent before is still read.
-    pub(crate) fn on_write_failed(&self, reason: String) {
-        self.facts().write_failure.get_or_insert_with(|| reason.clone());
+    pub(crate) fn on_write_failed(&self, reason: String, disconnect: Disconnect) {
+        {
+            let mut facts = self.facts();
+            facts.disconnect.get_or_insert(disconnect);
+            facts.write_failure.get_or_insert_with(|| reason.clone());
+        }
         self.go_away_because(reason);
     }
 
@@ -325,6 +340,10 @@ impl Shared {
 
     pub(crate) fn go_away(&self) -> Option<GoAway> {
         self.facts().go_away.clone()
+    }
+
+    pub(crate) fn disconnect(&self) -> Disconnect {
+        self.facts().disconnect.unwrap_or(Disconnect::Unknown)
     }
 
     /// The reason why no stream can be opened.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use proxyless_transport::{ConnectOptions, Connection, SendError};
+use proxyless_transport::{ConnectOptions, Connection, Disconnect, SendError};
 use support::{
     END_STREAM, Gate, PING, Raw, SETTINGS, TestBody, WINDOW_UPDATE, anywhere, finished, ping, pipe,
     poll_once, raw_with, request,
@@ -42,6 +42,7 @@ async fn a_peer_that_takes_nothing_for_twenty_seconds_is_given_up() {
     let large = tokio::spawn(connection.send(request(TestBody::of(LARGE))));
     let reason = connection.closed().await;
     assert_eq!(reason, "writing failed: the socket has taken nothing for 20s");
+    assert_eq!(connection.disconnect(), Disconnect::TimedOut, "A94");
     assert_eq!(before.elapsed().as_secs(), 20);
     match large.await.expect("no panic").expect_err("lost") {
         SendError::Failed { reset: None, reason: why } => assert_eq!(why, reason),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use proxyless_transport::{
-    Address, BoxedIo, ConnectOptions, Connecting, Connection, Connector, Lost, SendError,
+    Address, BoxedIo, ConnectOptions, Connecting, Connection, Connector, Disconnect, Lost, SendError,
 };
 use support::{
     END_STREAM, GOAWAY, Raw, SETTINGS, TestBody, anywhere, connect, finished, listen, ping, pipe, raw,
@@ -37,6 +37,7 @@ async fn goaway_is_seen_at_once_while_a_stream_lives() {
         }
         other => panic!("{other:?}"),
     }
+    assert_eq!(connection.disconnect(), Disconnect::GoAway(NO_ERROR), "A94");
     // The one in flight is not disturbed.
     server.respond(stream, 0).await;
     server.end(stream).await;
@@ -152,6 +153,7 @@ async fn a_server_that_hangs_up_is_named_as_the_cause() {
     let cause = "the server closed the connection";
     assert_eq!(connection.left_open().await, Lost::Closed(cause.into()));
     assert_eq!(connection.closed().await, cause);
+    assert_eq!(connection.disconnect(), Disconnect::Socket, "A94");
     match early.await.expect("no panic").expect_err("lost") {
         SendError::Failed { reset: None, reason } => assert_eq!(reason, cause),
         other => panic!("{other:?}"),
@@ -171,6 +173,7 @@ async fn a_connection_reset_is_named_as_the_cause() {
     drop(server);
     let closed = connection.closed().await;
     assert!(closed.contains("failed: Connection reset by peer"), "{closed}");
+    assert_eq!(connection.disconnect(), Disconnect::Reset, "A94");
     match sent.await.expect("no panic").expect_err("lost") {
         SendError::Failed { reset: None, reason } => assert_eq!(reason, closed),
         other => panic!("{other:?}"),
@@ -188,6 +191,7 @@ async fn a_goaway_with_an_error_is_part_of_the_cause() {
     drop(server);
     let cause = "the server closed the connection after GOAWAY with INTERNAL_ERROR and debug data \"bug\"";
     assert_eq!(connection.closed().await, cause);
+    assert_eq!(connection.disconnect(), Disconnect::GoAway(2), "A94: the first reason counts");
     match sent.await.expect("no panic").expect_err("lost") {
         SendError::Failed { reset: None, reason } => assert_eq!(reason, cause),
         other => panic!("{other:?}"),
@@ -293,6 +297,7 @@ async fn an_unanswered_keepalive_ends_the_connection() {
     server.read_kind(support::PING).await;
     let cause = "keepalive: no answer to a PING within 5s";
     assert_eq!(connection.closed().await, cause);
+    assert_eq!(connection.disconnect(), Disconnect::TimedOut, "A94");
     assert!(before.elapsed() >= Duration::from_secs(35), "{:?}", before.elapsed());
     match waiting.await.expect("no panic").expect_err("lost") {
         SendError::Failed { reset: None, reason } => assert_eq!(reason, cause),

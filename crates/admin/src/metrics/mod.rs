@@ -12,7 +12,10 @@ use std::sync::{Arc, LazyLock, Once};
 use axum::Router;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+
+use tokio::task::JoinError;
 
 pub use store::MetricStore;
 
@@ -36,9 +39,15 @@ pub(crate) fn router(path: &str, store: MetricStore) -> Router {
     let store = Arc::new(store);
     let answer = move || {
         let store = Arc::clone(&store);
-        async move { metrics(&store) }
+        // It waits for the threads of xDS clients.
+        async move { tokio::task::spawn_blocking(move || metrics(&store)).await.map_err(failed) }
     };
     Router::new().route(path, get(answer))
+}
+
+/// The answer if reading the metrics panicked, or the runtime is shutting down.
+fn failed(error: JoinError) -> (StatusCode, String) {
+    (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
 fn metrics(store: &MetricStore) -> impl IntoResponse + use<> {

@@ -48,7 +48,12 @@ impl Values {
         }
     }
 
-    /// The sum of a counter.
+    /// The current value of a gauge.
+    pub(super) fn gauge(value: f64) -> Self {
+        Self::Sum(AtomicI64::new(value as i64))
+    }
+
+    /// The sum of a counter, or the value of a gauge.
     pub(super) fn sum(&self) -> i64 {
         match self {
             Self::Sum(sum) => sum.load(Ordering::Relaxed),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use proxyless::telemetry::{Instrument, Label, LabelValue, Recorder, Series};
+use proxyless::telemetry::{GaugeSource, Instrument, Label, LabelValue, Recorder, Series};
 
 use super::series::Values;
 
@@ -21,7 +21,13 @@ const MOST_SERIES: usize = 10_000;
 /// assert!(store.to_text().ends_with("# EOF\n"));
 /// ```
 #[derive(Clone, Default)]
-pub struct MetricStore(Arc<Mutex<Families>>);
+pub struct MetricStore(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    families: Mutex<Families>,
+    gauges: Mutex<Vec<Weak<dyn GaugeSource>>>,
+}
 
 /// The series of each instrument, by its name.
 type Families = BTreeMap<&'static str, Family>;
@@ -39,15 +45,33 @@ impl MetricStore {
         Self::default()
     }
 
-    /// All metrics in the text format of OpenMetrics.
+    /// All metrics in the text format of OpenMetrics. It asks the xDS clients for their gauges and waits for the answers,
+    /// so it is not to be called in an asynchronous task.
     #[must_use]
     pub fn to_text(&self) -> String {
         super::text::encode(self.clone())
     }
 
-    /// The instruments that have values.
+    /// The instruments that have values, without gauges.
     pub(super) fn families(&self) -> Vec<Family> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.0.families.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The gauges, as they are now.
+    pub(super) fn gauges(&self) -> Vec<Family> {
+        let sources: Vec<_> = {
+            let sources = self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+            sources.iter().filter_map(Weak::upgrade).collect()
+        };
+        let mut families = Families::new();
+        for source in sources {
+            source.read(&mut |instrument, labels, value| {
+                let new = || Family { instrument, series: BTreeMap::new() };
+                let family = families.entry(instrument.name).or_insert_with(new);
+                family.series.insert(labels.to_vec(), Arc::new(Values::gauge(value)));
+            });
+        }
+        families.into_values().collect()
     }
 }
 
@@ -58,7 +82,7 @@ impl Recorder for MetricStore {
 
     fn series(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Arc<dyn Series> {
         // The map is consistent even if a holder panicked.
-        let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut families = self.0.families.lock().unwrap_or_else(PoisonError::into_inner);
         let family =
             families.entry(instrument.name).or_insert_with(|| Family { instrument, series: BTreeMap::new() });
         let mut labels = labels.to_vec();
@@ -71,6 +95,12 @@ impl Recorder for MetricStore {
         }
         let values = family.series.entry(labels).or_insert_with(|| Arc::new(Values::new(instrument.kind)));
         Arc::clone(values) as _
+    }
+
+    fn observe(&self, source: Weak<dyn GaugeSource>) {
+        let mut sources = self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.retain(|source| source.strong_count() > 0);
+        sources.push(source);
     }
 }
 

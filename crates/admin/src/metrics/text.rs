@@ -23,7 +23,7 @@ pub(super) fn encode(store: MetricStore) -> String {
 
 impl Collector for MetricStore {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for family in self.families() {
+        for family in self.families().into_iter().chain(self.gauges()) {
             let instrument = family.instrument;
             // A series for each endpoint would be too much for most servers of metrics.
             if instrument == &instruments::ENDPOINT_DURATION {
@@ -58,7 +58,7 @@ fn value(metric: &mut MetricEncoder<'_>, kind: Kind, values: &Values) -> fmt::Re
             let sum = u64::try_from(values.sum()).unwrap_or(0);
             metric.encode_counter(&sum, None::<&Exemplar<NoLabelSet, f64>>)
         }
-        Kind::UpDownCounter => metric.encode_gauge(&values.sum()),
+        Kind::UpDownCounter | Kind::Gauge => metric.encode_gauge(&values.sum()),
         Kind::Histogram(_) => {
             let Some((bounds, distribution)) = values.distribution() else { return Ok(()) };
             // The last bucket has no bound.

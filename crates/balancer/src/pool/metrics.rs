@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_sans_io::metrics::instruments::{
-    ATTEMPTS_FAILED, ATTEMPTS_SUCCEEDED, DISCONNECTIONS, OPEN_CONNECTIONS,
+    ATTEMPTS_FAILED, ATTEMPTS_SUCCEEDED, DISCONNECTIONS, OPEN_CONNECTIONS, PICK_FIRST_DISCONNECTIONS,
+    PICK_FIRST_FAILED, PICK_FIRST_SUCCEEDED,
 };
 use proxyless_sans_io::metrics::{BoundSeries, Label, Meter, PlaceId};
 
 use crate::api::Security;
-use crate::tree::{AttemptId, ConnectionEvent};
+use crate::tree::{AttemptId, ConnectionEvent, SecurityLevel};
 
 /// The series of the places of a channel: a thousand subchannels have few of them.
 #[derive(Default)]
@@ -18,16 +19,10 @@ pub(super) struct PoolMetrics {
     places: BTreeMap<(PlaceId, SecurityLevel), Arc<PlaceSeries>>,
 }
 
-/// The security of connections, as far as the configuration sets it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum SecurityLevel {
-    None,
-    PrivacyAndIntegrity,
-}
-
 impl SecurityLevel {
-    pub(super) fn of(security: Option<&Security>) -> Self {
-        if security.is_some() { Self::PrivacyAndIntegrity } else { Self::None }
+    /// The level of an endpoint's connections.
+    pub(super) fn of(security: Option<&Security>, fallback: Self) -> Self {
+        if security.is_some() { Self::PrivacyAndIntegrity } else { fallback }
     }
 }
 
@@ -37,6 +32,8 @@ struct PlaceSeries {
     succeeded: BoundSeries,
     failed: BoundSeries,
     open: BoundSeries,
+    /// A78's names of the same facts, which A94 keeps for a while.
+    pick_first_disconnections: BoundSeries,
 }
 
 /// The metrics of one subchannel.
@@ -88,12 +85,18 @@ impl PoolMetrics {
                 SecurityLevel::None => "none",
                 SecurityLevel::PrivacyAndIntegrity => "privacy_and_integrity",
             };
+            let bind_both = |new, old| {
+                let mut series = meter.bind(new, place, &[]);
+                series.extend(meter.bind(old, place, &[]));
+                series
+            };
             Arc::new(PlaceSeries {
                 meter: meter.clone(),
                 place,
-                succeeded: meter.bind(&ATTEMPTS_SUCCEEDED, place, &[]),
-                failed: meter.bind(&ATTEMPTS_FAILED, place, &[]),
+                succeeded: bind_both(&ATTEMPTS_SUCCEEDED, &PICK_FIRST_SUCCEEDED),
+                failed: bind_both(&ATTEMPTS_FAILED, &PICK_FIRST_FAILED),
                 open: meter.bind(&OPEN_CONNECTIONS, place, &[(Label::SecurityLevel, security.into())]),
+                pick_first_disconnections: meter.bind(&PICK_FIRST_DISCONNECTIONS, place, &[]),
             })
         });
         let series = Arc::clone(series);
@@ -135,5 +138,20 @@ impl Drop for SubchannelMetrics {
 fn disconnected(series: &PlaceSeries, error: &Arc<str>) {
     let label = (Label::DisconnectError, Arc::clone(error));
     series.meter.bind(&DISCONNECTIONS, series.place, &[label]).record(1.0);
+    series.pick_first_disconnections.record(1.0);
     series.open.record(-1.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a94_the_level_is_that_of_the_endpoint_or_else_of_the_fallback() {
+        let security = Security::new(1, ());
+        for fallback in [SecurityLevel::None, SecurityLevel::PrivacyAndIntegrity] {
+            assert_eq!(SecurityLevel::of(None, fallback), fallback);
+            assert_eq!(SecurityLevel::of(Some(&security), fallback), SecurityLevel::PrivacyAndIntegrity);
+        }
+    }
 }

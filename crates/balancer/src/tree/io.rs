@@ -25,6 +25,17 @@ pub struct TreeConfig {
     pub keepalive_interval: Option<Duration>,
     /// The maximum of `max_connections_per_subchannel`, whatever the configuration says (A105-04); 10 by default.
     pub connections_per_subchannel_cap: u32,
+    /// The security of connections to endpoints without settings of their own, for metrics.
+    pub fallback_security: SecurityLevel,
+}
+
+/// The security of a connection (gRFC A94).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SecurityLevel {
+    /// Plaintext.
+    None,
+    /// TLS.
+    PrivacyAndIntegrity,
 }
 
 impl Default for TreeConfig {
@@ -35,6 +46,7 @@ impl Default for TreeConfig {
             linger: Duration::from_secs(5),
             keepalive_interval: None,
             connections_per_subchannel_cap: 10,
+            fallback_security: SecurityLevel::None,
         }
     }
 }

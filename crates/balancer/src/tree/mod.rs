@@ -18,7 +18,7 @@ use proxyless_sans_io::metrics::Meter;
 pub use crate::pool::StreamDemand;
 pub use io::{
     AttemptId, ConnectionCalls, ConnectionEvent, ConnectionNode, LoadEvent, LoadStreamId, Loss, Publication,
-    SubchannelId, SubchannelNode, TreeConfig, TreeEffect, TreeStats,
+    SecurityLevel, SubchannelId, SubchannelNode, TreeConfig, TreeEffect, TreeStats,
 };
 
 use self::core::Core;

@@ -194,12 +194,7 @@ impl Connections {
             debug!(target: targets::SUBCHANNEL, %address, ?lost, "connection lost");
             let go_away = live.go_away();
             let too_many_pings = go_away.as_ref().is_some_and(|go_away| go_away.is_too_many_pings());
-            // A94: the first reason counts, and a GOAWAY precedes the end of the connection.
-            let disconnect_error: Arc<str> = match &go_away {
-                Some(go_away) => format!("GOAWAY {}", go_away.code_name()).into(),
-                None => "socket error".into(),
-            };
-            let loss = |reason| Loss::new(reason, disconnect_error);
+            let loss = |reason| Loss::new(reason, live.disconnect().to_string().into());
             updates.ended(match lost {
                 Lost::GoAway(reason) | Lost::Closed(reason) if too_many_pings => {
                     ConnectionEvent::TooManyPings(loss(reason))

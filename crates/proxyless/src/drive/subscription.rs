@@ -140,7 +140,7 @@ impl Subscription {
                     format!("cannot start the xDS client: {error}")
                 })?;
                 self.joined = clock::now();
-                client.join(Arc::clone(&self.clients.target), self.events.clone())
+                client.join(Arc::clone(&self.clients.target), &self.clients.meter, self.events.clone())
             }
         };
         Ok(self.subscriber.insert(subscriber))

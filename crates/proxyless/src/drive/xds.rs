@@ -5,10 +5,12 @@
 //! last handle.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use bytes::Bytes;
+use proxyless_sans_io::metrics::{GaugeSource, Instrument, LabelValue, Meter};
 use proxyless_transport::Connector;
 use proxyless_transport::panics::{catch, contain};
 use proxyless_xds::bootstrap::Bootstrap;
@@ -18,7 +20,7 @@ use proxyless_xds::client::{
 };
 use proxyless_xds::lrs::{LoadStore, LrsCoreConfig};
 use proxyless_xds::resource::ResourceType;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tracing::{debug, info};
 
@@ -45,6 +47,8 @@ pub(crate) struct XdsClient {
 pub(crate) struct Subscriber {
     client: Arc<XdsClient>,
     channel: WatcherId,
+    /// Recorders hold weak references to it.
+    _gauges: Option<Arc<ClientGauges>>,
 }
 
 /// An event for a channel.
@@ -78,7 +82,7 @@ pub(crate) struct Dump {
 }
 
 enum Command {
-    Join { channel: WatcherId, target: Arc<str>, events: UnboundedSender<XdsEvent> },
+    Join { channel: WatcherId, target: Arc<str>, meter: Meter, events: UnboundedSender<XdsEvent> },
     Leave { channel: WatcherId },
     Watch { watch: WatchKey, resource_type: ResourceType, name: Arc<str> },
     Unwatch { watch: WatchKey },
@@ -86,6 +90,7 @@ enum Command {
     RegisterLoad { channel: WatcherId, store: Arc<LoadStore> },
     UnregisterLoad { channel: WatcherId, store: Arc<LoadStore> },
     Dump { answer: oneshot::Sender<Dump> },
+    Gauges { target: Arc<str>, answer: mpsc::Sender<Vec<GaugeValue>> },
 }
 
 impl XdsClient {
@@ -129,10 +134,16 @@ impl XdsClient {
     }
 
     /// Adds a channel to `target`, whose events go to `events`.
-    pub(crate) fn join(self: &Arc<Self>, target: Arc<str>, events: UnboundedSender<XdsEvent>) -> Subscriber {
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        target: Arc<str>,
+        meter: &Meter,
+        events: UnboundedSender<XdsEvent>,
+    ) -> Subscriber {
         let channel = WatcherId(self.channels.fetch_add(1, Ordering::Relaxed));
-        self.tell(Command::Join { channel, target, events });
-        Subscriber { client: Arc::clone(self), channel }
+        self.tell(Command::Join { channel, target, meter: meter.clone(), events });
+        let gauges = ClientGauges::offer(&self.commands, meter);
+        Subscriber { client: Arc::clone(self), channel, _gauges: gauges }
     }
 
     /// Requests all resources, as they are between two events. There is no answer if the client ends first.
@@ -185,6 +196,45 @@ impl Drop for Subscriber {
     }
 }
 
+/// A gauge with its labels and its value.
+type GaugeValue = (&'static Instrument, Vec<LabelValue>, f64);
+
+/// The gauges of the channels to one target (gRFC A78).
+struct ClientGauges {
+    commands: WeakUnboundedSender<Command>,
+    target: Arc<str>,
+}
+
+impl ClientGauges {
+    /// Offers the gauges to the recorders of a channel.
+    fn offer(commands: &UnboundedSender<Command>, meter: &Meter) -> Option<Arc<Self>> {
+        if !meter.is_enabled() {
+            return None;
+        }
+        let gauges = Arc::new(Self { commands: commands.downgrade(), target: meter.target().into() });
+        let weak = Arc::downgrade(&gauges);
+        meter.recorders().iter().for_each(|recorder| recorder.observe(weak.clone()));
+        Some(gauges)
+    }
+}
+
+impl GaugeSource for ClientGauges {
+    fn read(&self, observe: &mut dyn FnMut(&'static Instrument, &[LabelValue], f64)) {
+        /// The client answers between two events.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let Some(commands) = self.commands.upgrade() else { return };
+        let (answer, values) = mpsc::channel();
+        if commands.send(Command::Gauges { target: Arc::clone(&self.target), answer }).is_err() {
+            return;
+        }
+        // Reading does not keep the client alive.
+        drop(commands);
+        for (instrument, labels, value) in values.recv_timeout(PATIENCE).unwrap_or_default() {
+            observe(instrument, &labels, value);
+        }
+    }
+}
+
 struct Driver {
     core: XdsCore,
     /// By [`ServerId`].
@@ -192,7 +242,7 @@ struct Driver {
     streams: Streams,
     stream_events: UnboundedReceiver<StreamEvent>,
     load_reports: LoadReports,
-    tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
+    tokens: WeakUnboundedSender<Command>,
     channels: BTreeMap<WatcherId, (Arc<str>, UnboundedSender<XdsEvent>)>,
 }
 
@@ -200,7 +250,7 @@ impl Driver {
     fn new(
         config: XdsCoreConfig,
         servers: Vec<(LrsCoreConfig, ManagementServer)>,
-        tokens: tokio::sync::mpsc::WeakUnboundedSender<Command>,
+        tokens: WeakUnboundedSender<Command>,
     ) -> Self {
         let limits = config.limits;
         let (streams, stream_events) = Streams::new(METHOD, limits.message_bytes);
@@ -243,7 +293,8 @@ impl Driver {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Join { channel, target, events } => {
+            Command::Join { channel, target, meter, events } => {
+                self.core.meter(channel, &meter);
                 self.channels.insert(channel, (target, events));
             }
             Command::Leave { channel } => {
@@ -261,6 +312,20 @@ impl Driver {
                 self.load_reports.register(channel, store, server);
             }
             Command::UnregisterLoad { channel, store } => self.load_reports.unregister(channel, &store),
+            Command::Gauges { target, answer } => {
+                let gauges = || {
+                    let mut values = Vec::new();
+                    self.core.gauges(&target, &mut |instrument, labels, value| {
+                        values.push((instrument, labels.to_vec(), value));
+                    });
+                    values
+                };
+                match contain(gauges) {
+                    // The requester may have lost patience.
+                    Ok(values) => drop(answer.send(values)),
+                    Err(panicked) => panics::log(&"gauges of the xDS client", &panicked),
+                }
+            }
             Command::Dump { answer } => {
                 let dump = || Dump {
                     resources: self.core.dump(),

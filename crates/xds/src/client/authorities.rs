@@ -86,6 +86,11 @@ impl Authorities {
         }
     }
 
+    /// The name of an authority; `None` for the names without one.
+    pub(super) fn name(&self, id: AuthorityId) -> Option<&str> {
+        self.by_name.iter().find(|(_, other)| **other == id).map(|(name, _)| &**name)
+    }
+
     pub(super) fn get(&self, id: AuthorityId) -> Option<&Authority> {
         self.list.get(id.0)
     }

@@ -15,6 +15,7 @@ use super::dump::{ResourceDump, ResourceStatus, UpdateCounts};
 use super::ids::{ReadToken, ServerId, WatchId, WatchKey, WatcherId};
 use super::resource_state::{DataError, Received, ResourceState, Wait};
 use super::server::Server;
+use super::telemetry::ClientMetrics;
 use crate::StreamId;
 use crate::resource::{ResourceType, cut};
 use crate::resource_name::ResourceName;
@@ -32,16 +33,17 @@ pub struct XdsCore {
     pub(super) authorities: Authorities,
     /// By [`ServerId`].
     pub(super) servers: Vec<Server>,
-    watches: BTreeMap<WatchKey, Watched>,
+    pub(super) watches: BTreeMap<WatchKey, Watched>,
     pub(super) last_stream_id: StreamId,
     pub(super) rng: Rng,
     delivery: Delivery,
     pub(super) updates: BTreeMap<ResourceType, UpdateCounts>,
+    pub(super) metrics: ClientMetrics,
     pub(super) effects: VecDeque<Effect>,
 }
 
 /// The resource of a watch; `None` if its name is invalid.
-type Watched = Option<(AuthorityId, ResourceType, Arc<str>)>;
+pub(super) type Watched = Option<(AuthorityId, ResourceType, Arc<str>)>;
 
 /// A rejected response.
 #[derive(Debug)]
@@ -89,6 +91,7 @@ impl XdsCore {
             last_stream_id: StreamId::default(),
             delivery: Delivery::default(),
             updates: BTreeMap::new(),
+            metrics: ClientMetrics::default(),
             effects: VecDeque::new(),
         }
     }
@@ -109,6 +112,7 @@ impl XdsCore {
                 let key = |watch| WatchKey { watcher, watch: WatchId(watch) };
                 let all: Vec<_> = self.watches.range(key(0)..=key(u64::MAX)).map(|(&key, _)| key).collect();
                 all.into_iter().for_each(|watch| self.unwatch(now, watch));
+                self.metrics.leave(watcher);
             }
             Input::TokenReleased { token } => {
                 self.stop_waiting(token);

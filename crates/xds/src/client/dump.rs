@@ -132,3 +132,10 @@ pub struct UpdateCounts {
     /// Rejected resources.
     pub invalid: u64,
 }
+
+impl std::ops::AddAssign for UpdateCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.valid += other.valid;
+        self.invalid += other.invalid;
+    }
+}

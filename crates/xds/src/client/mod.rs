@@ -17,6 +17,7 @@ mod resource_state;
 mod response;
 mod server;
 mod streams;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod update;

@@ -223,8 +223,11 @@ impl XdsCore {
             _ => ResourceErrorKind::Transient(format!("the ADS stream failed without a response: {reason}")),
         };
         tracing::warn!(target: targets::XDS_CLIENT, server = %server.uri, "{unreachable}");
-        server.unreachable = Some(unreachable);
+        let was_healthy = server.unreachable.replace(unreachable).is_none();
         let affected: Vec<_> = authorities.ids().filter(|&of| authorities.is_active(of, id)).collect();
+        if was_healthy {
+            self.count_failure(id);
+        }
         for authority in affected {
             if self.settle_fallback(now, authority) {
                 // Another server replaces its resources, so its versions say nothing about the cache.

@@ -122,6 +122,7 @@ impl XdsCore {
                 Verdict::unread(&format!("more than {limit} resources, the limit"))
             }
         };
+        self.count_updates(server, resource_type, &verdict);
         let Verdict { outcomes, faults, unnamed, absence_is_deletion } = verdict;
 
         let good = |judged: &&Judged| {
@@ -135,7 +136,7 @@ impl XdsCore {
         counts.invalid += faults.count();
 
         let deleted: Vec<_> = if absence_is_deletion {
-            let names = self.cache.names(resource_type, serves);
+            let names = self.cache.names(resource_type, |of| self.authorities.is_active(of, server));
             names.filter(|name| !outcomes.contains_key(*name)).cloned().collect()
         } else {
             Vec::new()

@@ -2,13 +2,13 @@
 
 use super::*;
 
-const FAIL: ServerFeatures = ServerFeatures {
+pub(super) const FAIL: ServerFeatures = ServerFeatures {
     ignore_resource_deletion: false,
     fail_on_data_errors: true,
     resource_timer_is_transient_error: false,
     trusted_xds_server: false,
 };
-const IGNORE: ServerFeatures =
+pub(super) const IGNORE: ServerFeatures =
     ServerFeatures { ignore_resource_deletion: true, fail_on_data_errors: false, ..FAIL };
 
 /// Clusters `a` and `b`, both in use.
@@ -20,7 +20,7 @@ fn two_clusters(config: XdsCoreConfig) -> Harness {
     h
 }
 
-fn reported(name: &str, code: i32) -> DiscoveryResponse {
+pub(super) fn reported(name: &str, code: i32) -> DiscoveryResponse {
     let status =
         envoy_types::pb::google::rpc::Status { code, message: "no such thing".into(), ..Default::default() };
     let name = messages::ResourceName { name: name.into() };

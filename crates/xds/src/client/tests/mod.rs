@@ -12,6 +12,7 @@ mod nacks;
 mod planes;
 mod planes_model;
 mod streams;
+mod telemetry;
 mod timers;
 mod updates;
 
