@@ -28,10 +28,25 @@ pub(crate) enum Contestant {
     CCore,
     /// A tonic Channel to an Envoy on the same machine.
     Envoy,
+    /// proxyless with the recorder of `/metrics`.
+    WithMetrics,
 }
 
 impl Contestant {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
+        Self::BareHyper,
+        Self::TonicChannel,
+        Self::BalanceList,
+        Self::Proxyless,
+        Self::TonicXds,
+        Self::GrpcGo,
+        Self::CCore,
+        Self::Envoy,
+        Self::WithMetrics,
+    ];
+
+    /// The contestants of the measures of calls.
+    pub(crate) const CALLERS: [Self; 8] = [
         Self::BareHyper,
         Self::TonicChannel,
         Self::BalanceList,
@@ -41,6 +56,9 @@ impl Contestant {
         Self::CCore,
         Self::Envoy,
     ];
+
+    /// proxyless without and with telemetry.
+    pub(crate) const TELEMETRY: [Self; 2] = [Self::Proxyless, Self::WithMetrics];
 
     /// The contestants that speak xDS.
     pub(crate) const XDS: [Self; 4] = [Self::Proxyless, Self::TonicXds, Self::GrpcGo, Self::CCore];
@@ -55,6 +73,7 @@ impl Contestant {
             Self::GrpcGo => "grpc-go",
             Self::CCore => "C-core",
             Self::Envoy => "Envoy sidecar",
+            Self::WithMetrics => "with /metrics",
         }
     }
 
@@ -90,6 +109,7 @@ impl Contestant {
             Self::TonicChannel => (tools.program("tonic-channel"), addresses),
             Self::BalanceList => (tools.program("balance-list"), addresses),
             Self::Proxyless => (tools.program("proxyless"), xds),
+            Self::WithMetrics => (tools.program("with-metrics"), xds),
             Self::TonicXds => (tools.program("tonic-xds"), xds),
             Self::GrpcGo => (tools.grpc_go()?, xds),
             Self::CCore => (tools.c_core()?, xds),

@@ -12,7 +12,7 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
     let backends = Backends::start("backend", 4).await?;
     let endpoints = live_endpoints("bench", &backends.addresses);
     let scene = Scene::with_endpoints(&backends.addresses, endpoints).await?;
-    for contestant in round.among(&Contestant::ALL) {
+    for contestant in round.among(&Contestant::CALLERS) {
         if let Err(error) = one(round, contestant, &scene).await {
             round.failed("calls", contestant, &format!("{error} ({})", scene.heard()).into());
         }
@@ -33,6 +33,24 @@ async fn one(round: &mut Round<'_>, contestant: Contestant, scene: &Scene) -> Re
     round.results.add("stream/cpu", "us/message", contestant, cpu / number("messages")? * 1e6);
     running.end().await;
     Ok(())
+}
+
+/// Calls of a short time.
+pub(super) struct Slice {
+    pub(super) rpcs: f64,
+    /// Seconds.
+    pub(super) cpu: f64,
+}
+
+/// Unary calls for a short time.
+pub(super) async fn slice(
+    running: &mut Running,
+    concurrency: usize,
+    seconds: f64,
+) -> Result<Slice, BoxError> {
+    let (answer, cpu) = timed(running, "calls", concurrency, seconds).await?;
+    let rpcs = answer["rpcs"].as_f64().ok_or_else(|| format!("no rpcs in {answer}"))?;
+    Ok(Slice { rpcs, cpu })
 }
 
 /// Makes calls until all connections are established and all code paths warm.

@@ -5,6 +5,7 @@ mod failover;
 mod inner;
 mod memory;
 mod startup;
+mod telemetry;
 mod tls;
 mod updates;
 
@@ -21,6 +22,8 @@ pub(crate) enum Group {
     Calls,
     /// Unary calls over TLS.
     Tls,
+    /// Unary calls without and with metrics and traces.
+    Telemetry,
     /// Picks, updates and memory from inside the process.
     Inner,
     /// A pick of each policy, from inside the process.
@@ -51,6 +54,7 @@ impl Group {
         match self {
             Self::Calls => calls::run(round).await,
             Self::Tls => tls::run(round).await,
+            Self::Telemetry => telemetry::run(round).await,
             Self::Inner => inner::run(round).await,
             Self::Picks => inner::picks(round).await,
             Self::Updates => updates::run(round).await,

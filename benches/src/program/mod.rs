@@ -58,7 +58,7 @@ pub(crate) async fn run(args: ProgramArgs) -> Result<(), BoxError> {
         Stack::TonicChannel => serve(async || stacks::single(&addresses, ca)).await,
         Stack::BalanceList => serve(async || stacks::balanced(&addresses, ca)).await,
         Stack::TonicXds => tonic_xds(&args.target).await,
-        Stack::Proxyless => serve(async || proxyless_channel(&args)).await,
+        Stack::Proxyless | Stack::WithMetrics => serve(async || proxyless_channel(&args)).await,
     }
 }
 
@@ -66,6 +66,9 @@ fn proxyless_channel(args: &ProgramArgs) -> Result<proxyless::XdsChannel, BoxErr
     let mut builder = proxyless::XdsChannel::builder(&args.target);
     if let Some(keepalive) = args.keepalive_ms.map(std::time::Duration::from_millis) {
         builder = builder.keepalive_interval(keepalive).keepalive_timeout(keepalive);
+    }
+    if args.stack == Stack::WithMetrics {
+        builder = builder.recorder(proxyless_admin::MetricStore::new());
     }
     Ok(builder.build()?)
 }

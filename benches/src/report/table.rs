@@ -14,7 +14,7 @@ struct Table {
     baseline: Option<Contestant>,
 }
 
-const TABLES: [Table; 12] = [
+const TABLES: [Table; 14] = [
     Table { title: "Unary calls, 1 at a time", prefix: "calls/001/", baseline: Some(Contestant::BareHyper) },
     Table {
         title: "Unary calls, 16 concurrent",
@@ -35,6 +35,16 @@ const TABLES: [Table; 12] = [
         title: "Unary calls over TLS, 128 concurrent",
         prefix: "tls/128/",
         baseline: Some(Contestant::BareHyper),
+    },
+    Table {
+        title: "Metrics and traces, 1 call at a time",
+        prefix: "telemetry/001/",
+        baseline: Some(Contestant::Proxyless),
+    },
+    Table {
+        title: "Metrics and traces, 128 concurrent",
+        prefix: "telemetry/128/",
+        baseline: Some(Contestant::Proxyless),
     },
     Table {
         title: "Four streams, message by message",

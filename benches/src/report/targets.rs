@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::table::number;
-use crate::field::Contestant::{self, BareHyper, CCore, Envoy, GrpcGo, Proxyless, TonicXds};
+use crate::field::Contestant::{self, BareHyper, CCore, Envoy, GrpcGo, Proxyless, TonicXds, WithMetrics};
 use crate::results::{Results, Summary};
 
 struct Target {
@@ -39,6 +39,11 @@ const TARGETS: &[Target] = &[
         "CPU per RPC over TLS / bare hyper, 128 concurrent",
         AtMost(1.0),
         Ratio("tls/128/cpu", Proxyless, BareHyper),
+    ),
+    target(
+        "CPU per RPC with /metrics / without, 128 concurrent",
+        AtMost(1.03),
+        Ratio("telemetry/128/cpu", WithMetrics, Proxyless),
     ),
     target(
         "requests/s / tonic-xds, 128 concurrent",

@@ -21,4 +21,6 @@ pub(crate) enum Stack {
     TonicXds,
     /// This project.
     Proxyless,
+    /// This project, with the recorder of `/metrics`.
+    WithMetrics,
 }

@@ -7,21 +7,33 @@ use proxyless::telemetry::{Kind, Series};
 /// The fraction of one that sums are counted in: nanoseconds for seconds.
 const FRACTION: f64 = 1e9;
 
-/// The number of stripes of a distribution, so that threads rarely write the same cache line.
+/// The number of stripes of a series, so that threads rarely write the same cache line.
 const STRIPES: usize = 4;
+
+/// The number of buckets that fit, one beyond the last bound included: more than any instrument has.
+const MOST_BUCKETS: usize = 44;
 
 /// The values of one series.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a box would be another pointer on the data path")]
 pub(super) enum Values {
-    Sum(AtomicI64),
-    Distribution { bounds: &'static [f64], stripes: Box<[Stripe; STRIPES]> },
+    Sum([SumStripe; STRIPES]),
+    /// Without further pointers: recording runs on the data path.
+    Distribution {
+        bounds: &'static [f64],
+        stripes: [Stripe; STRIPES],
+    },
 }
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct SumStripe(AtomicI64);
 
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Stripe {
     /// By bound, and one beyond the last.
-    counts: Box<[AtomicU64]>,
+    counts: [AtomicU64; MOST_BUCKETS],
     /// The sum in billionths.
     sum: AtomicU64,
 }
@@ -38,25 +50,26 @@ impl Values {
     pub(super) fn new(kind: Kind) -> Self {
         match kind {
             Kind::Histogram(bounds) => {
-                let stripe = |_| Stripe {
-                    counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
-                    sum: AtomicU64::new(0),
-                };
-                Self::Distribution { bounds, stripes: Box::new(std::array::from_fn(stripe)) }
+                let bounds = bounds.get(..MOST_BUCKETS - 1).unwrap_or(bounds);
+                let counts = || std::array::from_fn(|_| AtomicU64::new(0));
+                let stripe = |_| Stripe { counts: counts(), sum: AtomicU64::new(0) };
+                Self::Distribution { bounds, stripes: std::array::from_fn(stripe) }
             }
-            _ => Self::Sum(AtomicI64::new(0)),
+            _ => Self::Sum(std::array::from_fn(|_| SumStripe::default())),
         }
     }
 
     /// The current value of a gauge.
     pub(super) fn gauge(value: f64) -> Self {
-        Self::Sum(AtomicI64::new(value as i64))
+        let sum = Self::new(Kind::Gauge);
+        sum.record(value);
+        sum
     }
 
     /// The sum of a counter, or the value of a gauge.
     pub(super) fn sum(&self) -> i64 {
         match self {
-            Self::Sum(sum) => sum.load(Ordering::Relaxed),
+            Self::Sum(stripes) => stripes.iter().map(|SumStripe(sum)| sum.load(Ordering::Relaxed)).sum(),
             Self::Distribution { .. } => 0,
         }
     }
@@ -80,8 +93,10 @@ impl Series for Values {
     fn record(&self, value: f64) {
         match self {
             // Relaxed: the values order nothing else.
-            Self::Sum(sum) => {
-                sum.fetch_add(value as i64, Ordering::Relaxed);
+            Self::Sum(stripes) => {
+                if let Some(SumStripe(sum)) = stripes.get(own_stripe()) {
+                    sum.fetch_add(value as i64, Ordering::Relaxed);
+                }
             }
             Self::Distribution { bounds, stripes } => {
                 // A66: a bucket includes its upper bound.
@@ -120,6 +135,15 @@ mod tests {
         });
         let (_, distribution) = values.distribution().unwrap();
         assert_eq!(distribution, Distribution { counts: vec![1, 2, 1, 1], sum: 12.0 });
+    }
+
+    #[test]
+    fn the_buckets_of_every_instrument_fit() {
+        for instrument in proxyless::telemetry::instruments::ALL {
+            if let Kind::Histogram(bounds) = instrument.kind {
+                assert!(bounds.len() < MOST_BUCKETS, "{}", instrument.name);
+            }
+        }
     }
 
     #[test]

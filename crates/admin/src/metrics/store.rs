@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use proxyless::telemetry::{GaugeSource, Instrument, Label, LabelValue, Recorder, Series};
+use proxyless::telemetry::{GaugeSource, Instrument, Label, LabelValue, Recorder, Series, instruments};
 
 use super::series::Values;
 
 /// The number of series of one instrument. Beyond it, measurements go to the series without label values, so that names
 /// that a peer chooses cannot fill the memory.
 const MOST_SERIES: usize = 10_000;
+
+/// The number of endpoints with durations of their own, which nothing but the live page reads.
+const MOST_ENDPOINTS: usize = 1_000;
 
 /// A recorder that keeps every instrument with all its labels, for `/metrics`. Clones share their values.
 ///
@@ -86,7 +89,8 @@ impl Recorder for MetricStore {
         let family =
             families.entry(instrument.name).or_insert_with(|| Family { instrument, series: BTreeMap::new() });
         let mut labels = labels.to_vec();
-        if family.series.len() >= MOST_SERIES && !family.series.contains_key(&labels) {
+        let most = if instrument == &instruments::ENDPOINT_DURATION { MOST_ENDPOINTS } else { MOST_SERIES };
+        if family.series.len() >= most && !family.series.contains_key(&labels) {
             for (label, value) in &mut labels {
                 if *label != Label::Target {
                     *value = "".into();

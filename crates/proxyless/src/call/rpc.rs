@@ -70,8 +70,15 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn new(shared: &'a Shared, head: &'a mut request::Parts, telemetry: Option<Box<CallTelemetry>>) -> Self {
+    fn new(
+        shared: &'a Shared,
+        head: &'a mut request::Parts,
+        mut telemetry: Option<Box<CallTelemetry>>,
+    ) -> Self {
         let start = Instant::now();
+        if let Some(telemetry) = &mut telemetry {
+            telemetry.started(start);
+        }
         let deadline = Deadline::of_request(&head.headers, start);
         Self {
             shared,
@@ -101,6 +108,9 @@ impl<'a> Call<'a> {
         }
         let faults = std::mem::take(&mut routed.faults);
         if !faults.is_empty() {
+            if let Some(telemetry) = &mut self.telemetry {
+                telemetry.delayed();
+            }
             // Boxed, so that RPCs without faults do not carry its state.
             Box::pin(self.inject(faults)).await?;
         }

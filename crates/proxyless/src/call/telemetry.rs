@@ -22,13 +22,16 @@ use crate::telemetry::{AttemptStart, MethodMetrics, RetryCounts};
 pub(crate) struct CallTelemetry {
     metrics: Option<Arc<MethodMetrics>>,
     traces: CallTraces,
-    start: Instant,
+    /// The first poll; until then the caller has not really started the RPC.
+    start: Option<Instant>,
     attempt: Option<Attempt>,
     /// The end of the last attempt.
     idle_since: Option<Instant>,
     /// The kind of the next attempt, unless it is the first.
     next: Next,
     retries: RetryCounts,
+    /// Whether the first attempt could not start at once.
+    delayed: bool,
     told: bool,
 }
 
@@ -61,23 +64,37 @@ impl CallTelemetry {
         Some(Box::new(Self {
             metrics: channel.method(head),
             traces: CallTraces(channel.traces(head)),
-            start: Instant::now(),
+            start: None,
             attempt: None,
             idle_since: None,
             next: Next::First,
             retries: RetryCounts::default(),
+            delayed: false,
             told: false,
         }))
     }
 
+    /// The RPC runs.
+    pub(super) fn started(&mut self, at: Instant) {
+        self.start = Some(at);
+    }
+
+    /// The first attempt does not start with the RPC: a fault is injected.
+    pub(super) fn delayed(&mut self) {
+        self.delayed = true;
+    }
+
     /// A72: the RPC had to wait for its route.
     pub(super) fn route_delayed(&mut self) {
+        self.delayed = true;
         self.traces.name_resolution_delayed();
     }
 
     /// A66: an attempt starts after the route is known and before the pick.
     pub(super) fn attempt_started(&mut self) {
-        let now = Instant::now();
+        // Reading the clock costs as much as recording: a first attempt that did not wait starts with its call.
+        let at_once = self.next == Next::First && !self.delayed;
+        let now = self.start.filter(|_| at_once).unwrap_or_else(Instant::now);
         if let Some(since) = self.idle_since.take() {
             self.retries.delay += now.saturating_duration_since(since).as_secs_f64();
         }
@@ -119,7 +136,8 @@ impl CallTelemetry {
             attempt.traces.pick_delayed();
         }
         if !target.durations.is_empty() {
-            attempt.endpoint = Some((Arc::clone(target), Instant::now()));
+            let since = if delayed { Instant::now() } else { attempt.start };
+            attempt.endpoint = Some((Arc::clone(target), since));
         }
     }
 
@@ -190,7 +208,8 @@ impl CallTelemetry {
         }
         self.end_attempt(code, message, now);
         if let Some(metrics) = &self.metrics {
-            let seconds = now.saturating_duration_since(self.start).as_secs_f64();
+            let start = self.start.unwrap_or(now);
+            let seconds = now.saturating_duration_since(start).as_secs_f64();
             metrics.call_ended(code, seconds, self.retries);
         }
         self.traces.ended(code, message);

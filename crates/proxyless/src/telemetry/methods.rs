@@ -1,9 +1,9 @@
 //! The series of each method of a channel.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use hashbrown::HashMap;
 use http::request;
 use proxyless_balancer::api::Code;
 use proxyless_sans_io::metrics::{
@@ -76,8 +76,8 @@ struct Named {
 }
 
 /// The series of attempts that went to one place.
+#[derive(Default)]
 pub(crate) struct AttemptMetrics {
-    place: PlaceId,
     durations: ByStatus,
     sent: ByStatus,
     received: ByStatus,
@@ -157,39 +157,38 @@ impl MethodMetrics {
 
     /// Records the end of an attempt.
     pub(crate) fn attempt_ended(&self, place: PlaceId, code: Code, seconds: f64, sent: u64, received: u64) {
-        let attempts = self.attempts_at(place);
-        let AttemptMetrics { durations, sent: sent_sizes, received: received_sizes, .. } = &*attempts;
         let record = |by_status: &ByStatus, instrument, value| {
-            let bind = || self.bind(instrument, attempts.place, Some(code));
+            let bind = || self.bind(instrument, place, Some(code));
             if let Some(series) = by_status.of(code, bind) {
                 series.record(value);
             }
         };
-        record(durations, &instruments::ATTEMPT_DURATION, seconds);
-        record(sent_sizes, &instruments::ATTEMPT_SENT, sent as f64);
-        record(received_sizes, &instruments::ATTEMPT_RECEIVED, received as f64);
+        let record_all = |attempts: &AttemptMetrics| {
+            record(&attempts.durations, &instruments::ATTEMPT_DURATION, seconds);
+            record(&attempts.sent, &instruments::ATTEMPT_SENT, sent as f64);
+            record(&attempts.received, &instruments::ATTEMPT_RECEIVED, received as f64);
+        };
+        // Not cloned: all threads would write its reference count.
+        let known = self.attempts.load();
+        match position(&known, place).ok().and_then(|position| known.get(position)) {
+            Some((_, attempts)) => record_all(attempts),
+            None => record_all(&self.first_at(place)),
+        }
     }
 
-    fn attempts_at(&self, place: PlaceId) -> Arc<AttemptMetrics> {
-        let position =
-            |known: &[(PlaceId, Arc<AttemptMetrics>)]| known.binary_search_by_key(&place, |&(at, _)| at);
-        let known = self.attempts.load();
-        if let Some((_, attempts)) = position(&known).ok().and_then(|position| known.get(position)) {
-            return Arc::clone(attempts);
-        }
-        let new = Arc::new(AttemptMetrics {
-            place,
-            durations: ByStatus::default(),
-            sent: ByStatus::default(),
-            received: ByStatus::default(),
-        });
+    fn first_at(&self, place: PlaceId) -> Arc<AttemptMetrics> {
+        let new = Arc::new(AttemptMetrics::default());
         self.attempts.rcu(|known| {
             let mut known = Vec::clone(known);
-            if let Err(position) = position(&known) {
+            if let Err(position) = position(&known, place) {
                 known.insert(position, (place, Arc::clone(&new)));
             }
             known
         });
         new
     }
+}
+
+fn position(known: &[(PlaceId, Arc<AttemptMetrics>)], place: PlaceId) -> Result<usize, usize> {
+    known.binary_search_by_key(&place, |&(at, _)| at)
 }

@@ -121,35 +121,48 @@ impl fmt::Debug for Meter {
 
 /// The series of all recorders for one set of labels; usually none or one.
 #[derive(Clone, Default)]
-pub struct BoundSeries(Vec<Arc<dyn Series>>);
+pub struct BoundSeries {
+    /// Not in a list: usually it is the only one, and recording runs on the data path.
+    first: Option<Arc<dyn Series>>,
+    more: Vec<Arc<dyn Series>>,
+}
 
 impl BoundSeries {
     /// Records a value in each of them.
     pub fn record(&self, value: f64) {
-        self.0.iter().for_each(|series| series.record(value));
+        self.iter().for_each(|series| series.record(value));
     }
 
     /// Whether there are none, so that a value need not be measured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.first.is_none()
     }
 
     /// Adds the series of other recorders.
     pub fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        let mut series = other.first.into_iter().chain(other.more);
+        if self.first.is_none() {
+            self.first = series.next();
+        }
+        self.more.extend(series);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<dyn Series>> {
+        self.first.iter().chain(&self.more)
     }
 }
 
 impl FromIterator<Arc<dyn Series>> for BoundSeries {
     fn from_iter<I: IntoIterator<Item = Arc<dyn Series>>>(series: I) -> Self {
-        Self(series.into_iter().collect())
+        let mut series = series.into_iter();
+        Self { first: series.next(), more: series.collect() }
     }
 }
 
 impl fmt::Debug for BoundSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BoundSeries({})", self.0.len())
+        write!(f, "BoundSeries({})", self.iter().count())
     }
 }
 
