@@ -1,5 +1,6 @@
 //! The types that the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness
-//! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), the types by which threads
+//! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), log
+//! lines that repeat ([`Repeats`]), gRPC's [`metrics`], the types by which threads
 //! share memory ([`sync`]), and containment of [`panics`].
 //!
 //! Nothing here reads a clock or gathers entropy. Drivers and the simulator pass both in, so that a core fed the same
@@ -19,10 +20,12 @@ pub mod values;
 
 mod backoff;
 mod nearby;
+mod repeats;
 mod rng;
 mod time;
 
 pub use backoff::{Backoff, BackoffConfig};
 pub use nearby::Nearby;
+pub use repeats::Repeats;
 pub use rng::Rng;
 pub use time::Time;

@@ -7,7 +7,7 @@ use proxyless_balancer::api::{
     ConnectivityState, Endpoints, FailPicker, PickError, PolicyEvent, Update, Wake,
 };
 use proxyless_balancer::tree::{SubchannelNode, Tree, TreeStats};
-use proxyless_sans_io::Time;
+use proxyless_sans_io::{Repeats, Time};
 use proxyless_xds::resource::{HttpFilter, HttpFilterConfig};
 
 use super::cluster_claims::ClusterClaims;
@@ -39,6 +39,8 @@ pub struct ChannelCore {
     /// Set while the routes of `config` are not published yet.
     routes_changed: bool,
     generation: u64,
+    /// The log of rejected configurations.
+    rejected: Repeats,
     effects: VecDeque<ChannelEffect>,
 }
 
@@ -90,6 +92,7 @@ impl ChannelCore {
             config: Config::None,
             routes_changed: false,
             generation: 0,
+            rejected: Repeats::default(),
             effects: VecDeque::new(),
         }
     }
@@ -325,8 +328,10 @@ impl ChannelCore {
             _ => self.managed = ManagedClusters::default(),
         }
         let update = Update::new(self.managed.config(), Endpoints::none());
-        if let Err(error) = self.tree.update(now, &update) {
-            tracing::warn!(target: targets::XDS_RESOLVER, %error, "a policy rejected its configuration");
+        if let Err(error) = self.tree.update(now, &update)
+            && let Some(repeated) = self.rejected.note(&error.to_string())
+        {
+            tracing::warn!(target: targets::XDS_RESOLVER, %error, repeated, "a policy rejected its configuration");
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proxyless_sans_io::{Backoff, BackoffConfig, Time};
+use proxyless_sans_io::{Backoff, BackoffConfig, Repeats, Time};
 
 use super::ads_stream::AdsStream;
 use super::api::{ResourceErrorKind, XdsCoreConfig, XdsServer};
@@ -29,6 +29,15 @@ pub(super) struct Server {
     pub(super) versions: BTreeMap<ResourceType, Arc<str>>,
     /// The violations in the latest response of each type, if it was rejected.
     pub(super) rejections: BTreeMap<ResourceType, Rejection>,
+    pub(super) log: ServerLog,
+}
+
+/// The lines about a server that may repeat.
+#[derive(Debug, Default)]
+pub(super) struct ServerLog {
+    pub(super) unreachable: Repeats,
+    pub(super) ended: Repeats,
+    pub(super) rejected: BTreeMap<ResourceType, Repeats>,
 }
 
 impl Server {
@@ -47,6 +56,7 @@ impl Server {
             last_stream_error: None,
             versions: BTreeMap::new(),
             rejections: BTreeMap::new(),
+            log: ServerLog::default(),
         }
     }
 

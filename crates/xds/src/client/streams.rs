@@ -207,7 +207,11 @@ impl XdsCore {
         server.last_stream_error = Some((now, reason.clone()));
         // a stream that ends after a response is normal, and not reported to watchers.
         if stream.seen_response() {
-            tracing::info!(target: targets::XDS_CLIENT, server = %server.uri, reason, "the ADS stream ended");
+            if let Some(repeated) = server.log.ended.note(&reason) {
+                tracing::info!(
+                    target: targets::XDS_CLIENT, server = %server.uri, reason, repeated, "the ADS stream ended"
+                );
+            }
             if stream.age(now) >= SHORT_STREAM {
                 return self.open_stream(id);
             }
@@ -222,7 +226,9 @@ impl XdsCore {
             Some(Code::Unimplemented) => ResourceErrorKind::NoAdsService(reason),
             _ => ResourceErrorKind::Transient(format!("the ADS stream failed without a response: {reason}")),
         };
-        tracing::warn!(target: targets::XDS_CLIENT, server = %server.uri, "{unreachable}");
+        if let Some(repeated) = server.log.unreachable.note(&unreachable.to_string()) {
+            tracing::warn!(target: targets::XDS_CLIENT, server = %server.uri, repeated, "{unreachable}");
+        }
         let was_healthy = server.unreachable.replace(unreachable).is_none();
         let affected: Vec<_> = authorities.ids().filter(|&of| authorities.is_active(of, id)).collect();
         if was_healthy {
@@ -244,7 +250,14 @@ impl XdsCore {
     pub(super) fn reached(&mut self, server: ServerId) -> bool {
         self.server_mut(server).is_some_and(|server| {
             server.backoff.reset();
-            server.unreachable.take().is_some()
+            let was_unreachable = server.unreachable.take().is_some();
+            if was_unreachable {
+                let repeated = server.log.unreachable.end();
+                tracing::info!(
+                    target: targets::XDS_CLIENT, server = %server.uri, repeated, "the management server answers again"
+                );
+            }
+            was_unreachable
         })
     }
 }

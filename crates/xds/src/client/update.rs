@@ -290,23 +290,17 @@ impl XdsCore {
         match rejection {
             None => {
                 server.rejections.remove(&resource_type);
+                server.log.rejected.remove(&resource_type);
                 server.versions.insert(resource_type, Arc::clone(version));
             }
             // A NACK repeats the last accepted version.
             Some(rejection) => {
                 let error = &rejection.why;
-                // A repeated rejection is not logged as a warning again.
-                let known = server.rejections.get(&resource_type);
-                if known.is_some_and(|known| (&known.version, &known.why) == (version, error)) {
-                    tracing::debug!(
-                        target: targets::XDS_CLIENT, server = %server.uri, version = &*shown(version),
-                        nonce = &*shown(&nonce.as_str().into()),
-                        "{} response rejected again", resource_type.name()
-                    );
-                } else {
+                let lines = server.log.rejected.entry(resource_type).or_default();
+                if let Some(repeated) = lines.note(&format!("{version} {error}")) {
                     tracing::warn!(
                         target: targets::XDS_CLIENT, server = %server.uri, version = &*shown(version),
-                        nonce = &*shown(&nonce.as_str().into()), error,
+                        nonce = &*shown(&nonce.as_str().into()), error, repeated,
                         "{} response rejected", resource_type.name()
                     );
                 }

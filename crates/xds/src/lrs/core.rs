@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use prost::Message as _;
-use proxyless_sans_io::{Backoff, BackoffConfig, Rng, Time};
+use proxyless_sans_io::{Backoff, BackoffConfig, Repeats, Rng, Time};
 
 use super::LoadStore;
 use super::api::{Effect, Input, LrsCoreConfig};
@@ -38,6 +38,9 @@ pub struct LrsCore {
     unused_since: Option<Time>,
     backoff: Backoff,
     rng: Rng,
+    /// Lines that may repeat: the end of streams, and bad responses.
+    ended: Repeats,
+    ignored: Repeats,
     effects: VecDeque<Effect>,
 }
 
@@ -55,6 +58,8 @@ impl LrsCore {
             retry_at: None,
             unused_since: None,
             backoff: Backoff::new(BackoffConfig::default()),
+            ended: Repeats::default(),
+            ignored: Repeats::default(),
             effects: VecDeque::new(),
         }
     }
@@ -134,10 +139,12 @@ impl LrsCore {
         stream.reading = false;
         // A name of two bytes takes ten times as much when decoded.
         if has_more_reported_clusters(&bytes, limit) {
-            tracing::warn!(
-                target: targets::XDS_CLIENT, %server, limit,
-                "an LRS response names more clusters than the limit; it is ignored"
-            );
+            if let Some(repeated) = self.ignored.note("too many clusters") {
+                tracing::warn!(
+                    target: targets::XDS_CLIENT, %server, limit, repeated,
+                    "an LRS response names more clusters than the limit; it is ignored"
+                );
+            }
             return;
         }
         match LoadStatsResponse::decode(bytes) {
@@ -150,16 +157,22 @@ impl LrsCore {
                 self.backoff.reset();
             }
             Err(error) => {
-                tracing::warn!(
-                    target: targets::XDS_CLIENT, %server, %error, "cannot decode an LRS response; it is ignored"
-                );
+                if let Some(repeated) = self.ignored.note(&error.to_string()) {
+                    tracing::warn!(
+                        target: targets::XDS_CLIENT, %server, %error, repeated,
+                        "cannot decode an LRS response; it is ignored"
+                    );
+                }
             }
         }
     }
 
     fn stream_down(&mut self, now: Time, stream: StreamId, reason: &str) {
         let Some(ended) = self.stream.take_if(|current| current.id == stream) else { return };
-        tracing::info!(target: targets::XDS_CLIENT, server = %self.config.server_uri, reason, "the LRS stream ended");
+        if let Some(repeated) = self.ended.note(reason) {
+            let server = &self.config.server_uri;
+            tracing::info!(target: targets::XDS_CLIENT, %server, reason, repeated, "the LRS stream ended");
+        }
         // A report that HTTP/2 has not taken is sent on the next stream, together with the load counted until then.
         if let Some(Sending::Report(taken)) = ended.sending {
             for Taken { key, load, since } in taken {

@@ -111,6 +111,32 @@ fn rejected_version_is_warned_of_once_however_often_it_comes() {
 }
 
 #[test]
+fn an_unreachable_server_is_warned_of_once_and_then_counted() {
+    logged(|lines| {
+        let mut h = Harness::started(config(), &[(EDS, "e")]);
+        for _ in 0..15 {
+            h.down();
+            // The next attempt, whatever the backoff is.
+            h.advance(Duration::from_secs(150));
+        }
+        let warned = lines.take(Level::WARN);
+        let warned: Vec<_> =
+            warned.iter().filter(|line| line.contains("failed without a response")).collect();
+        assert_eq!(warned.len(), 2, "{warned:#?}");
+        assert!(warned[0].contains("repeated=0") && warned[1].contains("repeated=10"), "{warned:#?}");
+        h.up();
+        h.respond(EDS, "1", &[assignment("e", 1)]);
+        one_line(&lines.take(Level::INFO), &["answers again", "repeated=14", "xds.test:1"]);
+        // Streams that end after a response are counted, too.
+        for version in ["2", "3", "4"] {
+            h.restart();
+            h.respond(EDS, version, &[assignment("e", 1)]);
+        }
+        one_line(&lines.take(Level::INFO), &["the ADS stream ended", "repeated=0", "connection refused"]);
+    });
+}
+
+#[test]
 fn responses_are_logged_at_debug() {
     logged(|lines| {
         let mut h = Harness::started(config(), &[(EDS, "e")]);
