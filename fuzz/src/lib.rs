@@ -37,7 +37,7 @@ impl Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     Target::new("listener", Some("resources.dict"), resources::listener),
     Target::new("route_configuration", Some("resources.dict"), resources::route_configuration),
     Target::new("cluster", Some("resources.dict"), resources::cluster),
@@ -50,6 +50,7 @@ pub const TARGETS: [Target; 22] = [
     Target::new("orca", None, lrs::orca),
     Target::new("orca_trailer", None, metadata::orca_trailer),
     Target::new("session_cookie", Some("session_cookie.dict"), metadata::session_cookie),
+    Target::new("grpc_trace_bin", None, metadata::grpc_trace_bin),
     Target::new("bootstrap", Some("bootstrap.dict"), text::bootstrap),
     Target::new("target_uri", Some("target_uri.dict"), text::target_uri),
     Target::new("grpc_framing", None, grpc::grpc_framing),

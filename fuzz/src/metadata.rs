@@ -8,13 +8,17 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
 use http::header::{COOKIE, SET_COOKIE};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::Context;
+use opentelemetry::propagation::TextMapPropagator as _;
+use opentelemetry::trace::TraceContextExt as _;
 use prost::Message as _;
 use proxyless::fuzzing::{Session, orca_trailer as read_trailer};
 use proxyless_balancer::api::{ActualHost, BackendMetrics, ClusterId};
 use proxyless_balancer::testing::NoWake;
 use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::route_table::RouteTable;
+use proxyless_otel::{GrpcTraceBinPropagator, MetadataExtractor, MetadataInjector};
 use proxyless_sans_io::Rng;
 use proxyless_xds::orca::OrcaLoadReport;
 use proxyless_xds::resource::{
@@ -51,6 +55,37 @@ pub fn orca_trailer(data: &[u8]) {
             named_metrics: report.named_metrics,
         });
         assert_eq!(shown, format!("{expected:?}"));
+    }
+}
+
+/// The header with the trace context of a caller (gRFC A72): a byte that says whether the rest is the header's value (even)
+/// or bytes to encode as Base64 (odd), with or without padding.
+///
+/// Properties: no panic; a context that is read is valid, and is sent as the same bytes; encoded bytes that are not read
+/// do not have the layout of A72, or their ids are zeros.
+pub fn grpc_trace_bin(data: &[u8]) {
+    let Some((&mode, data)) = data.split_first() else { return };
+    let text = match mode & 3 {
+        1 => BASE64_STANDARD.encode(data).into_bytes(),
+        3 => BASE64_STANDARD_NO_PAD.encode(data).into_bytes(),
+        _ => data.to_vec(),
+    };
+    let Ok(value) = HeaderValue::from_bytes(&text) else { return };
+    let headers = HeaderMap::from_iter([(HeaderName::from_static("grpc-trace-bin"), value)]);
+    let propagator = GrpcTraceBinPropagator::new();
+    let context = propagator.extract_with_context(&Context::new(), &MetadataExtractor(&headers));
+    let mut sent = HeaderMap::new();
+    propagator.inject_context(&context, &mut MetadataInjector(&mut sent));
+    let is_read = context.has_active_span();
+    assert_eq!(is_read, context.span().span_context().is_valid());
+    let sent = sent.get("grpc-trace-bin").map(|value| BASE64_STANDARD_NO_PAD.decode(value).expect("Base64"));
+    assert_eq!(is_read, sent.is_some());
+    if mode & 1 == 1 {
+        let has_layout = matches!(data, [0, 0, .., 2, _]) && data.len() == 29 && data[18] == 1;
+        let has_ids =
+            |data: &[u8]| [&data[2..18], &data[19..27]].iter().all(|id| id.iter().any(|&it| it != 0));
+        assert_eq!(is_read, has_layout && has_ids(data));
+        assert!(!is_read || sent.as_deref() == Some(data), "{sent:?}");
     }
 }
 

@@ -352,6 +352,8 @@ fn wires() -> Vec<Seed> {
         ("orca_trailer", "report", [&[1][..], &orca.encode_to_vec()].concat()),
         ("orca_trailer", "no_padding", [&[3][..], &orca.encode_to_vec()].concat()),
         ("orca_trailer", "base64", b"\x00QgwKAWsRAAAAAAAA8D8=".to_vec()),
+        ("grpc_trace_bin", "bytes", [&[1, 0, 0][..], &[0x40; 16], &[1], &[0x61; 8], &[2, 1]].concat()),
+        ("grpc_trace_bin", "base64", b"\x00AABAQUJDREVGR0hJSktMTU5PAWFiY2RlZmdoAgE".to_vec()),
         ("session_cookie", "headers", b"\x00a=1; sid=MTAuMC4wLjE6ODA7YQ==\nsid=x; b=2".to_vec()),
         ("session_cookie", "one", b"\x0310.0.0.1:80;a".to_vec()),
         ("session_cookie", "two", b"\x1910.0.0.2:80,[::1]:80;b".to_vec()),

@@ -92,6 +92,7 @@ tests! {
     orca,
     orca_trailer,
     session_cookie,
+    grpc_trace_bin,
     bootstrap,
     target_uri,
     grpc_framing,
