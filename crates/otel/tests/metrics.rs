@@ -9,10 +9,12 @@ use base64::Engine as _;
 use common::*;
 use http_body_util::BodyExt as _;
 use proxyless::XdsChannel;
-use proxyless::telemetry::{Default as On, Instrument, Recorder as _, instruments};
+use proxyless::telemetry::{Default as On, Instrument, Kind, Recorder as _, instruments};
+use proxyless_admin::MetricStore;
 use proxyless_otel::{OpenTelemetry, OpenTelemetryBuilder};
-use proxyless_testkit::Backend;
+use proxyless_testkit::envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use proxyless_testkit::resources::*;
+use proxyless_testkit::{Backend, CDS};
 use tonic::Code;
 use tonic::body::Body;
 use tower_service::Service as _;
@@ -73,15 +75,14 @@ async fn a66_a79_without_configuration_only_the_stable_metrics_are_recorded() ->
     Ok(())
 }
 
-/// The metrics that need a management server and pick_first to record them are in `tests/xds_client.rs`.
-fn is_elsewhere(instrument: &Instrument) -> bool {
-    ["grpc.xds_client.", "grpc.lb.pick_first."].iter().any(|prefix| instrument.name.starts_with(prefix))
-}
-
+/// One mesh with everything: retries, failover, ejections, weights, a NACK and the loss of the control plane. Every metric
+/// is checked twice: as the SDK exports it, and at `/metrics`.
 #[tokio::test]
 async fn a79_every_metric_has_its_name_unit_labels_and_values() -> TestResult {
-    let mesh = Mesh::start().await;
-    let (meters, channel) = mesh.metered();
+    let (mesh, store) = (Mesh::start().await, MetricStore::new());
+    let (meters, channel) = mesh.metered_with(|builder| builder.recorder(store.clone()));
+    let channel = channel.build()?;
+    let prometheus = Prometheus::serve(&store).await;
     let (b, c) = (Backend::start("b").await?, Backend::start("c").await?);
     ask(&channel).await?;
 
@@ -160,11 +161,38 @@ async fn a79_every_metric_has_its_name_unit_labels_and_values() -> TestResult {
 
     let open = [("grpc.security_level", "none"), CLUSTER];
     let open = |exported: &Exported| exported.sum("grpc.subchannel.open_connections", &open) == 3.0;
-    let exported = meters.wait("a connection to each endpoint", open).await;
-    for instrument in instruments::ALL.iter().filter(|instrument| !is_elsewhere(instrument)) {
-        exported.family(instrument.name).check(instrument, &optional_labels());
-        let values = exported.count(instrument.name, &[]);
-        assert!(values > 0, "{} has values", instrument.name);
+    meters.wait("a connection to each endpoint", open).await;
+
+    // A NACK (A78), and the loss of the control plane.
+    mesh.plane.set(Cluster { eds_cluster_config: None, ..eds_cluster("cluster") });
+    mesh.plane.wait_nack(CDS).await?;
+    mesh.plane.stop().await;
+    let lost = |exported: &Exported| exported.sum("grpc.xds_client.server_failure", &[]) == 1.0;
+    let exported = meters.wait("a lost control plane", lost).await;
+    let nacked = ("grpc.xds.cache_state", "nacked_but_cached");
+    assert_eq!(exported.sum("grpc.xds_client.resources", &[nacked]), 1.0);
+    assert_eq!(exported.sum("grpc.xds_client.connected", &[]), 0.0);
+
+    let scraped = prometheus.scrape().await;
+    for instrument in instruments::ALL {
+        let name = instrument.name;
+        exported.family(name).check(instrument, &optional_labels());
+        assert!(!exported.family(name).points.is_empty(), "{name} has values");
+        if instrument == &&instruments::ENDPOINT_DURATION {
+            assert_eq!(scraped.value(instrument), None, "not at /metrics");
+            continue;
+        }
+        let value = match instrument.kind {
+            Kind::Histogram(_) => exported.count(name, &[]) as f64,
+            _ => exported.sum(name, &[]),
+        };
+        let at_metrics = scraped.value(instrument).unwrap_or_else(|| panic!("{name} is not at /metrics"));
+        // The weights are recorded again while the metrics are read.
+        if name.starts_with("grpc.lb.wrr.") {
+            assert!(at_metrics >= value, "{name}: {at_metrics} and {value}");
+        } else {
+            assert_eq!(at_metrics, value, "{name}");
+        }
     }
     let enforced = "grpc.lb.outlier_detection.ejections_enforced";
     let method = ("grpc.lb.outlier_detection.detection_method", "failure_percentage");

@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
 mod exported;
+mod prometheus;
 mod refusing;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ use proxyless_testkit::{Backend, ControlPlane};
 use tonic::Request;
 
 pub(crate) use exported::{Exported, Family, Shape};
+pub(crate) use prometheus::Prometheus;
 pub(crate) use refusing::RefusingServer;
 
 pub(crate) const SERVICE: &str = "greeter.example:50051";
@@ -57,11 +59,19 @@ impl Mesh {
 
     /// A channel with all metrics and all optional labels.
     pub(crate) fn metered(&self) -> (Meters, XdsChannel) {
+        let (meters, channel) = self.metered_with(|builder| builder);
+        (meters, channel.build().unwrap())
+    }
+
+    /// As [`Self::metered`], with further options.
+    pub(crate) fn metered_with(
+        &self,
+        options: impl FnOnce(XdsChannelBuilder) -> XdsChannelBuilder,
+    ) -> (Meters, XdsChannelBuilder) {
         let meters = Meters::new();
         let otel = OpenTelemetry::builder().meter_provider(&meters.provider).enable_metrics(all_metrics());
         let otel = otel.optional_labels(optional_labels()).build().unwrap();
-        let channel = self.builder().recorder(otel).build().unwrap();
-        (meters, channel)
+        (meters, options(self.builder().recorder(otel)))
     }
 
     /// Retries RPCs to the cluster once after UNAVAILABLE, at once.
