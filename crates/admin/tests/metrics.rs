@@ -152,6 +152,16 @@ async fn a94_connections_are_counted_with_the_reason_of_their_end() -> TestResul
 }
 
 #[tokio::test]
+async fn a89_an_attempt_without_a_connection_has_its_cluster() -> TestResult {
+    let mesh = Metered::start().await;
+    mesh.rig.backend.kill().await;
+    assert_eq!(ask(&mesh.channel).await.unwrap_err().code(), Code::Unavailable);
+    let failed = [METHOD, r#"grpc_status="UNAVAILABLE""#, CLUSTER];
+    assert_eq!(mesh.sum("grpc_client_attempt_duration_seconds_count", &failed).await, 1.0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a96_retries_are_recorded_with_their_delay() -> TestResult {
     let mesh = Metered::start().await;
     let interval = Some(duration(Duration::from_millis(1)));
@@ -275,6 +285,17 @@ async fn a66_generic_methods_are_other() -> TestResult {
     let response = mesh.channel.clone().call(request).await?;
     drop(response.into_body().collect().await);
     assert_eq!(mesh.sum("grpc_client_attempt_started_total", &[r#"grpc_method="other""#]).await, 1.0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a66_the_target_is_the_canonical_one() -> TestResult {
+    let mesh = Metered::start().await;
+    let store = MetricStore::new();
+    let channel = mesh.rig.builder(&format!("xds:{SERVICE}")).recorder(store.clone()).build()?;
+    ask(&channel).await?;
+    let text = tokio::task::spawn_blocking(move || store.to_text()).await?;
+    assert!(text.contains(TARGET) && !text.contains(r#"grpc_target="xds:greeter"#), "{text}");
     Ok(())
 }
 

@@ -144,7 +144,55 @@ fn disconnected(series: &PlaceSeries, error: &Arc<str>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use proxyless_sans_io::metrics::{Instrument, LabelValue, Recorder, Series};
+
     use super::*;
+
+    /// The sum of each instrument without its labels.
+    #[derive(Clone, Default)]
+    struct Sums(Arc<Mutex<BTreeMap<&'static str, f64>>>);
+
+    struct Sum(&'static str, Sums);
+
+    impl Series for Sum {
+        fn record(&self, value: f64) {
+            *self.1.0.lock().unwrap().entry(self.0).or_default() += value;
+        }
+    }
+
+    impl Recorder for Sums {
+        fn is_enabled(&self, instrument: &'static Instrument) -> bool {
+            instrument.name.starts_with("grpc.subchannel.")
+        }
+
+        fn series(&self, instrument: &'static Instrument, _: &[LabelValue]) -> Arc<dyn Series> {
+            Arc::new(Sum(instrument.name, self.clone()))
+        }
+    }
+
+    fn located(sums: &Sums) -> Box<SubchannelMetrics> {
+        let mut pool = PoolMetrics::new(Meter::new("xds:///x".into(), vec![Arc::new(sums.clone())]));
+        let mut metrics = None;
+        pool.locate(&mut metrics, PlaceId::default(), SecurityLevel::None);
+        metrics.unwrap()
+    }
+
+    #[test]
+    fn a94_an_attempt_in_flight_at_the_end_is_not_counted() {
+        let sums = Sums::default();
+        // Nothing has happened when the subchannel is removed.
+        drop(located(&sums));
+        assert!(sums.0.lock().unwrap().is_empty());
+        // Beside a connection, which ends with the subchannel.
+        let mut metrics = located(&sums);
+        metrics.count(AttemptId(1), &Happened::Connected);
+        drop(metrics);
+        let expected =
+            [(ATTEMPTS_SUCCEEDED.name, 1.0), (DISCONNECTIONS.name, 1.0), (OPEN_CONNECTIONS.name, 0.0)];
+        assert_eq!(*sums.0.lock().unwrap(), BTreeMap::from(expected));
+    }
 
     #[test]
     fn a94_the_level_is_that_of_the_endpoint_or_else_of_the_fallback() {
