@@ -101,7 +101,11 @@ fn compare(file: &str, name: &str, expected: &str) {
         std::fs::write(root().join(file), text).expect("the file can be written");
         return;
     }
-    assert_eq!(&text[from..to], expected, "{file}: run with UPDATE_DOCS=1 to write the table");
+    let (found, expected): (Vec<_>, Vec<_>) = (text[from..to].lines().collect(), expected.lines().collect());
+    let missing: Vec<_> = expected.iter().filter(|row| !found.contains(row)).collect();
+    let obsolete: Vec<_> = found.iter().filter(|row| !expected.contains(row)).collect();
+    let same = found == expected;
+    assert!(same, "{file}: missing {missing:#?}, obsolete {obsolete:#?}; run with UPDATE_DOCS=1 to write it");
 }
 
 #[test]
