@@ -30,10 +30,14 @@ pub(crate) enum Contestant {
     Envoy,
     /// proxyless with the recorder of `/metrics`.
     WithMetrics,
+    /// proxyless with OpenTelemetry's metrics.
+    WithOtel,
+    /// proxyless with OpenTelemetry's traces, every call sampled.
+    WithTraces,
 }
 
 impl Contestant {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::BareHyper,
         Self::TonicChannel,
         Self::BalanceList,
@@ -43,6 +47,8 @@ impl Contestant {
         Self::CCore,
         Self::Envoy,
         Self::WithMetrics,
+        Self::WithOtel,
+        Self::WithTraces,
     ];
 
     /// The contestants of the measures of calls.
@@ -58,7 +64,8 @@ impl Contestant {
     ];
 
     /// proxyless without and with telemetry.
-    pub(crate) const TELEMETRY: [Self; 2] = [Self::Proxyless, Self::WithMetrics];
+    pub(crate) const TELEMETRY: [Self; 4] =
+        [Self::Proxyless, Self::WithMetrics, Self::WithOtel, Self::WithTraces];
 
     /// The contestants that speak xDS.
     pub(crate) const XDS: [Self; 4] = [Self::Proxyless, Self::TonicXds, Self::GrpcGo, Self::CCore];
@@ -74,6 +81,8 @@ impl Contestant {
             Self::CCore => "C-core",
             Self::Envoy => "Envoy sidecar",
             Self::WithMetrics => "with /metrics",
+            Self::WithOtel => "with OpenTelemetry metrics",
+            Self::WithTraces => "with OpenTelemetry traces",
         }
     }
 
@@ -110,6 +119,8 @@ impl Contestant {
             Self::BalanceList => (tools.program("balance-list"), addresses),
             Self::Proxyless => (tools.program("proxyless"), xds),
             Self::WithMetrics => (tools.program("with-metrics"), xds),
+            Self::WithOtel => (tools.program("with-otel"), xds),
+            Self::WithTraces => (tools.program("with-traces"), xds),
             Self::TonicXds => (tools.program("tonic-xds"), xds),
             Self::GrpcGo => (tools.grpc_go()?, xds),
             Self::CCore => (tools.c_core()?, xds),

@@ -6,6 +6,7 @@ mod calls;
 mod latency;
 mod load;
 mod streams;
+mod telemetry;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -58,7 +59,9 @@ pub(crate) async fn run(args: ProgramArgs) -> Result<(), BoxError> {
         Stack::TonicChannel => serve(async || stacks::single(&addresses, ca)).await,
         Stack::BalanceList => serve(async || stacks::balanced(&addresses, ca)).await,
         Stack::TonicXds => tonic_xds(&args.target).await,
-        Stack::Proxyless | Stack::WithMetrics => serve(async || proxyless_channel(&args)).await,
+        Stack::Proxyless | Stack::WithMetrics | Stack::WithOtel | Stack::WithTraces => {
+            serve(async || proxyless_channel(&args)).await
+        }
     }
 }
 
@@ -67,10 +70,7 @@ fn proxyless_channel(args: &ProgramArgs) -> Result<proxyless::XdsChannel, BoxErr
     if let Some(keepalive) = args.keepalive_ms.map(std::time::Duration::from_millis) {
         builder = builder.keepalive_interval(keepalive).keepalive_timeout(keepalive);
     }
-    if args.stack == Stack::WithMetrics {
-        builder = builder.recorder(proxyless_admin::MetricStore::new());
-    }
-    Ok(builder.build()?)
+    Ok(telemetry::add(args.stack, builder)?.build()?)
 }
 
 #[cfg(feature = "tonic-xds")]

@@ -23,4 +23,8 @@ pub(crate) enum Stack {
     Proxyless,
     /// This project, with the recorder of `/metrics`.
     WithMetrics,
+    /// This project, with OpenTelemetry's metrics as they are by default.
+    WithOtel,
+    /// This project, with OpenTelemetry's traces of every call.
+    WithTraces,
 }

@@ -1,8 +1,7 @@
 //! The instruments of OpenTelemetry that hold recorded values.
 
-use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, HistogramBuilder, Meter, UpDownCounter};
-use proxyless::telemetry::{Instrument, Kind, Series};
+use proxyless::telemetry::{Instrument, Kind};
 
 /// An instrument by the type of its values.
 #[derive(Clone)]
@@ -49,24 +48,4 @@ fn described<'a, T>(
         .with_description(instrument.description)
         .with_unit(instrument.unit)
         .with_boundaries(bounds.to_vec())
-}
-
-/// An instrument with the attributes of one series.
-pub(super) struct Bound {
-    pub(super) made: Made,
-    pub(super) attributes: Vec<KeyValue>,
-}
-
-impl Series for Bound {
-    fn record(&self, value: f64) {
-        let attributes = &self.attributes;
-        // Casts of floating point numbers saturate.
-        match &self.made {
-            Made::Counter(counter) => counter.add(value as u64, attributes),
-            Made::UpDownCounter(counter) => counter.add(value as i64, attributes),
-            Made::Whole(histogram) => histogram.record(value as u64, attributes),
-            Made::Real(histogram) => histogram.record(value, attributes),
-            Made::Nothing => {}
-        }
-    }
 }

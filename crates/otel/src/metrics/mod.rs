@@ -3,6 +3,7 @@
 mod attributes;
 mod gauges;
 mod instrument;
+mod series;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -13,7 +14,8 @@ use proxyless::telemetry::{GaugeSource, Instrument, Kind, LabelValue, Series, in
 use crate::Filter;
 pub(crate) use attributes::Attributes;
 use gauges::Gauges;
-use instrument::{Bound, Made};
+use instrument::Made;
+use series::Bound;
 
 /// The metrics that are recorded, and how.
 pub(crate) struct Metrics {
@@ -51,7 +53,7 @@ impl Metrics {
     pub(crate) fn series(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Arc<dyn Series> {
         let attributes = self.attributes.of(instrument, labels);
         let made = self.made(instrument).cloned().unwrap_or(Made::Nothing);
-        Arc::new(Bound { made, attributes })
+        Arc::new(Bound::new(made, &attributes))
     }
 
     pub(crate) fn observe(&self, source: Weak<dyn GaugeSource>) {
