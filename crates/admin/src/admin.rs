@@ -18,6 +18,7 @@ use tonic::transport::Server;
 use crate::channelz::Channelz;
 use crate::controls::Controls;
 use crate::csds::Csds;
+use crate::history::{self, History, Sampling};
 use crate::metrics::{self, MetricStore};
 use crate::{controls, guard, page};
 
@@ -97,9 +98,14 @@ impl Admin {
 
     /// Adds the services to the routes of a server.
     #[must_use]
-    pub fn add_to(self, mut routes: Routes) -> Routes {
+    pub fn add_to(self, routes: Routes) -> Routes {
+        let history = self.history();
+        self.add_with(history, routes)
+    }
+
+    fn add_with(self, history: History, mut routes: Routes) -> Routes {
         let router = routes.axum_router_mut();
-        *router = std::mem::take(router).merge(self.router());
+        *router = std::mem::take(router).merge(self.router(history));
         routes
     }
 
@@ -126,7 +132,9 @@ impl Admin {
         }
         // Another server may have its own `/metrics`.
         let metrics = metrics::router("/metrics", self.store());
-        let mut router = self.add_to(Routes::default());
+        let history = self.history();
+        let sampling = history.start();
+        let mut router = self.add_with(history, Routes::default());
         let root = page::root().merge(metrics).route_layer(axum::middleware::from_fn(guard::local_only));
         *router.axum_router_mut() = std::mem::take(router.axum_router_mut()).merge(root);
         // Browsers use HTTP/1 with servers without TLS.
@@ -137,7 +145,7 @@ impl Admin {
                 tracing::error!(%error, "admin services ended");
             }
         });
-        Ok(AdminServer { address, task: task.abort_handle() })
+        Ok(AdminServer { address, task: task.abort_handle(), _sampling: sampling })
     }
 
     fn store(&self) -> MetricStore {
@@ -147,8 +155,13 @@ impl Admin {
         })
     }
 
-    fn router(self) -> Router {
+    fn history(&self) -> History {
+        History::new(self.clients.clone(), self.store())
+    }
+
+    fn router(self, history: History) -> Router {
         let mut router = page::router(&self.clients);
+        router = router.merge(history::router(history));
         router = router.merge(metrics::router("/proxyless/metrics", self.store()));
         router = route(router, Csds::new(self.clients.clone()).into_service());
         router = route(router, Channelz::new(self.clients).into_service());
@@ -185,6 +198,8 @@ where
 pub struct AdminServer {
     address: SocketAddr,
     task: AbortHandle,
+    /// Ends with the server.
+    _sampling: Sampling,
 }
 
 impl AdminServer {

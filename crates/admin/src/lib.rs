@@ -16,13 +16,14 @@
 //! * channelz (gRFC A14): channels, subchannels, sockets, calls and traces;
 //! * gRPC health;
 //! * `/proxyless/`: a live page of all this, and its data as JSON: `/proxyless/channels.json` (calls, routes, policy
-//!   trees, connections, events), `/proxyless/resources.json` and `/proxyless/process.json`. The page also explains calls:
+//!   trees, connections, events), `/proxyless/resources.json`, `/proxyless/process.json` and `/proxyless/history.json`
+//!   (rates, errors and latencies of the last five minutes, see [`HistoryView`]). The page also explains calls:
 //!   `/proxyless/explain.json?channel=ID&path=/package.Service/Method&header=name:value` says where one would go, and
 //!   why;
 //! * `/metrics`, and `/proxyless/metrics` in the routes of another server: gRPC's standard metrics of the channels that were built after this call (or after [`collect_metrics`]),
 //!   for Prometheus.
 //!
-//! Standard tools (grpcdebug, `proxyless status`) and browsers can read them. Except for `/metrics`, RPCs pay nothing for it.
+//! Standard tools (grpcdebug, `proxyless status`) and browsers can read them. Except for metrics, RPCs pay nothing for it.
 //! There is no authentication: keep the port on the loopback interface.
 #![forbid(unsafe_code)]
 
@@ -32,6 +33,7 @@ mod controls;
 mod csds;
 mod explain;
 mod guard;
+mod history;
 mod metrics;
 mod page;
 mod resources;
@@ -42,6 +44,7 @@ pub use channelz::Channelz;
 #[doc(hidden)]
 pub use controls::{ControlRow, Controls};
 pub use csds::Csds;
+pub use history::{HistoryMark, HistorySeries, HistoryView, LeftOut, MarkKind};
 pub use metrics::{MetricStore, collect_metrics};
 pub use resources::{ClientResources, ResourceFault, ResourceLine, UpdateLine};
 

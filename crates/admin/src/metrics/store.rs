@@ -55,6 +55,20 @@ impl MetricStore {
         super::text::encode(self.clone())
     }
 
+    /// Reads the counts of each series of a histogram: by bucket, not cumulative.
+    pub(crate) fn distributions(
+        &self,
+        instrument: &'static Instrument,
+        mut read: impl FnMut(&[LabelValue], &[u64]),
+    ) {
+        let families = self.0.families.lock().unwrap_or_else(PoisonError::into_inner);
+        for (labels, values) in families.get(instrument.name).iter().flat_map(|family| &family.series) {
+            if let Some((_, distribution)) = values.distribution() {
+                read(labels, &distribution.counts);
+            }
+        }
+    }
+
     /// The instruments that have values, without gauges.
     pub(super) fn families(&self) -> Vec<Family> {
         self.0.families.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()

@@ -75,6 +75,8 @@ pub(crate) async fn run(flags: DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
     let mesh = Mesh::start(scenario).await?;
     let mut gates = Gates::default();
     (scenario.gates)(&mut gates);
+    // Only channels that are built afterwards are measured.
+    proxyless_admin::collect_metrics();
     let channel = XdsChannel::builder(scenario.target)
         .bootstrap(Bootstrap::from_json(&mesh.bootstrap_json())?)
         .gates(gates)

@@ -28,6 +28,8 @@ const SPAN: Duration = Duration::from_secs(60);
 /// Runs until the user ends it: `q`, the end of the input, or an interrupt.
 pub(super) async fn run(flags: &DemoFlags) -> Result<ExitCode, Box<dyn Error>> {
     let mut world = World::start().await?;
+    // Only channels that are built afterwards are measured.
+    proxyless_admin::collect_metrics();
     let channel = XdsChannel::builder("xds:///shop")
         .bootstrap(Bootstrap::from_json(&world.bootstrap_json())?)
         .build()?;
