@@ -287,7 +287,7 @@ async fn browsers_get_the_page_and_only_their_own() -> TestResult {
     let page = answer.split_once("\r\n\r\n").ok_or("no body")?.1;
     assert!(!page.contains("http://") && !page.contains("https://"), "the page needs nothing from outside");
 
-    for path in ["/proxyless/", "/proxyless/channels.json"] {
+    for path in ["/proxyless/", "/proxyless/channels.json", "/proxyless/history.json"] {
         let answer = http1(&rig, path, &own).await?;
         assert!(answer.contains("cross-origin-resource-policy: same-origin"), "{answer}");
         assert!(answer.contains("x-content-type-options: nosniff"), "{answer}");

@@ -1,7 +1,7 @@
 //! Counts of a distribution, and the percentiles of the calls between two of them.
 //!
 //! A percentile is interpolated within its bucket, so its error is at most the width of the bucket: the bounds of gRFC A66
-//! are 20 to 60 % apart between 1 ms and 1 s. Beyond the last bound it is that bound.
+//! are 20 to 50 % apart between 2 ms and 1 s. Beyond the last bound it is that bound.
 
 /// All calls of a series since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
