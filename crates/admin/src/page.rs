@@ -15,7 +15,20 @@ use serde::Serialize;
 use crate::explain;
 use crate::resources::{ClientResources, unix_seconds};
 
-const PAGE: &str = include_str!("page.html");
+/// One document: the policy below allows no other files.
+const PAGE: &str = concat!(
+    include_str!("page/open.html"),
+    include_str!("page/style.css"),
+    include_str!("page/body.html"),
+    include_str!("page/elements.js"),
+    include_str!("page/history.js"),
+    include_str!("page/plots.js"),
+    include_str!("page/tree.js"),
+    include_str!("page/lists.js"),
+    include_str!("page/explain.js"),
+    include_str!("page/look.js"),
+    include_str!("page/close.html"),
+);
 
 /// Loads nothing from other sites, and cannot be embedded in other pages.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
