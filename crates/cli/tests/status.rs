@@ -30,6 +30,7 @@ impl Rig {
             eds_cluster("cluster").into(),
             priorities("cluster", [[&backend]]).into(),
         ]);
+        proxyless_admin::collect_metrics();
         let pool = ClientPool::new();
         let channel = XdsChannel::builder("xds:///greeter")
             .bootstrap(Bootstrap::from_json(&plane.bootstrap_json())?)
@@ -227,5 +228,40 @@ async fn looks_into_a_pipe_are_separated_and_end_with_their_reader() -> TestResu
     assert_eq!(code, Some(0));
     assert!(text[0].contains("pid ") && text[0].contains("proxyless "), "{text:?}");
     assert_eq!(text.iter().filter(|line| line.starts_with("xDS client")).count(), 2, "{text:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_has_sparklines_of_each_cluster() -> TestResult {
+    let rig = Rig::start().await?;
+    rig.rpc().await?;
+    let address = rig.admin.address().to_string();
+    for arguments in [&[][..], &["--tree"]] {
+        let (address, arguments) = (address.clone(), arguments.to_vec());
+        let watch = tokio::task::spawn_blocking(move || {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_proxyless"));
+            command
+                .args(["status", &address, "--watch"])
+                .args(arguments)
+                .stdout(std::process::Stdio::piped());
+            let mut child = command.spawn()?;
+            let lines = child.stdout.take().ok_or_else(|| std::io::Error::other("no stdout"))?;
+            let drawn = |line: &String| line.starts_with("cluster ") && line.contains('█');
+            let line = BufReader::new(lines).lines().map_while(Result::ok).find(drawn);
+            // The reader is gone: the program ends.
+            Ok::<_, std::io::Error>((line, child.wait()?.code()))
+        });
+        // RPCs go on until a sparkline shows them.
+        while !watch.is_finished() {
+            rig.rpc().await?;
+            tokio::task::yield_now().await;
+        }
+        let (line, code) = watch.await??;
+        let line = line.ok_or("no sparkline")?;
+        assert!(line.contains("/s") && !line.contains('\x1b'), "{line}");
+        assert_eq!(code, Some(0));
+    }
+    let once = rig.status(&[]).await?;
+    assert!(!once.contains('▁'), "{once}");
     Ok(())
 }

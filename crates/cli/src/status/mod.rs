@@ -1,5 +1,6 @@
 //! `proxyless status`: the state of a running client, read from its admin port.
 
+mod history;
 pub(crate) mod port;
 pub(crate) mod table;
 mod tree;
@@ -28,7 +29,7 @@ pub(crate) struct StatusFlags {
     /// The admin port, such as 127.0.0.1:19000
     #[arg(value_name = "ADDR")]
     address: String,
-    /// Refresh every second, until interrupted
+    /// Refresh every second, until interrupted; with the last minutes of each cluster as sparklines
     #[arg(long)]
     watch: bool,
     /// Print JSON
@@ -100,7 +101,17 @@ impl View<'_> {
         if self.flags.json {
             return pretty(&serde_json::to_value(channels)?);
         }
-        Ok(self.process().await + &tree::to_text(&channels, self.style, terminal_width()))
+        Ok(self.head().await + &tree::to_text(&channels, self.style, terminal_width()))
+    }
+
+    /// The process, and while it is watched the last minutes.
+    async fn head(&self) -> String {
+        let process = self.process().await;
+        if !self.flags.watch {
+            return process;
+        }
+        let history = self.port.history().await;
+        process + &history.map_or_else(String::new, |it| history::to_text(&it, self.style, terminal_width()))
     }
 
     /// A line about the process, if it uses proxyless.
@@ -116,7 +127,7 @@ impl View<'_> {
         let contents = if self.flags.json { port::Contents::Shown } else { port::Contents::Left };
         let clients = self.port.clients(contents).await?;
         if !self.flags.json {
-            return Ok(self.process().await + &Table::new(&clients, SystemTime::now()).to_text(self.style));
+            return Ok(self.head().await + &Table::new(&clients, SystemTime::now()).to_text(self.style));
         }
         let messages = Messages::new()?;
         let clients: Vec<Value> =

@@ -8,6 +8,7 @@ use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequ
 use http::Request;
 use http_body_util::BodyExt as _;
 use proxyless::inspect::{ChannelView, ProcessView};
+use proxyless_admin::HistoryView;
 use serde::de::DeserializeOwned;
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint};
@@ -61,6 +62,11 @@ impl Port {
     /// The process; `None` if it does not use proxyless.
     pub(crate) async fn process(&self) -> Option<ProcessView> {
         self.json("process.json").await.ok()
+    }
+
+    /// The last minutes of channels and clusters; `None` if the port does not have them.
+    pub(crate) async fn history(&self) -> Option<HistoryView> {
+        self.json("history.json?only=clusters").await.ok()
     }
 
     async fn json<T: DeserializeOwned>(&self, file: &str) -> Result<T, Box<dyn Error>> {

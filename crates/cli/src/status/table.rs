@@ -46,7 +46,7 @@ impl Style {
         text.split(' ').map(word).collect::<Vec<_>>().join(" ")
     }
 
-    fn paint(self, colour: &str, text: &str) -> String {
+    pub(super) fn paint(self, colour: &str, text: &str) -> String {
         match self {
             Self::Colours => format!("\x1b[{colour}m{text}\x1b[0m"),
             Self::Plain => text.to_owned(),
