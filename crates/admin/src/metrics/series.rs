@@ -29,13 +29,14 @@ pub(super) enum Values {
 #[repr(align(64))]
 pub(super) struct SumStripe(AtomicI64);
 
+/// In this order: the sum and the first buckets, which most values are in, share a cache line.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Stripe {
-    /// By bound, and one beyond the last.
-    counts: [AtomicU64; MOST_BUCKETS],
     /// The sum in billionths.
     sum: AtomicU64,
+    /// By bound, and one beyond the last.
+    counts: [AtomicU64; MOST_BUCKETS],
 }
 
 /// A distribution as it was read.
