@@ -98,7 +98,7 @@ impl Call<'_> {
             Err(outcome) => return self.count_unsent(outcome),
         };
         if let Some(telemetry) = &mut self.telemetry {
-            telemetry.opened(&pick.target, self.waited);
+            telemetry.opened(self.waited);
             telemetry.sends(&mut body, &mut self.head.headers);
         }
         let request = self.request(body, &pick, &attempts.retries);
@@ -120,6 +120,7 @@ impl Call<'_> {
             ResponseKind::Ended(code) => self.ended(response, code, sent, attempts),
             ResponseKind::NotGrpc => {
                 let status = self.not_grpc(&mut response, sent.ticket.target().address).await;
+                self.leaves(&sent.ticket);
                 // A44: the attempt's status is the one mapped from its HTTP status.
                 sent.ticket.finish(status::code_of(&status));
                 self.failed(status, response.headers(), attempts)
@@ -180,9 +181,17 @@ impl Call<'_> {
     }
 
     /// The deadline has passed before the response started.
-    fn timed_out(&self, ticket: CallTicket, routed: &Routed) -> AttemptOutcome {
+    fn timed_out(&mut self, ticket: CallTicket, routed: &Routed) -> AttemptOutcome {
+        self.leaves(&ticket);
         ticket.finish(Code::DeadlineExceeded);
         AttemptOutcome::Failed(self.expired(Waiting::Response { cluster: &routed.cluster }))
+    }
+
+    /// Records the end of an attempt whose response does not reach the caller.
+    fn leaves(&mut self, ticket: &CallTicket) {
+        if let Some(telemetry) = &mut self.telemetry {
+            telemetry.left(ticket.target());
+        }
     }
 
     /// There is no response.
@@ -207,6 +216,7 @@ impl Call<'_> {
             ticket.unsent();
             return AttemptOutcome::RetryTransparently(delay);
         }
+        self.leaves(&ticket);
         // An error of the caller's own body is more specific than the reset that it caused.
         if let Some(status) = attempts.replay.error() {
             return AttemptOutcome::Failed(status);
@@ -231,6 +241,7 @@ impl Call<'_> {
         let Some(delay) = self.retry_delay(code, headers, attempts) else {
             return self.respond(response, Some(code), sent, attempts);
         };
+        self.leaves(&sent.ticket);
         let peer = sent.ticket.target().address;
         let status = grpc::Status::from_headers(headers);
         if let (Some(telemetry), Some(status)) = (&mut self.telemetry, &status) {
@@ -304,7 +315,7 @@ impl Call<'_> {
         let ticket = match code {
             Some(code) => {
                 if let Some(mut telemetry) = telemetry.take() {
-                    telemetry.ended_with(code, &head.headers);
+                    telemetry.ended_with(code, &head.headers, ticket.target());
                 }
                 if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
                     throttle.succeeded();

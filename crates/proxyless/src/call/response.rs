@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use proxyless_balancer::api::{BackendMetrics, CallTicket, Code};
+use proxyless_balancer::api::{BackendMetrics, CallTicket, Code, PickTarget};
 use tonic::Status;
 
 use super::deadline::Deadline;
@@ -38,22 +38,27 @@ pub(super) struct OpenResponse {
 
 impl XdsBody {
     /// Ends the call: notifies the trackers, and releases the connection's stream. `tell` records the end.
-    fn finish(&mut self, code: Code, metrics: Option<BackendMetrics>, tell: impl FnOnce(&mut CallTelemetry)) {
+    fn finish(
+        &mut self,
+        code: Code,
+        metrics: Option<BackendMetrics>,
+        tell: impl FnOnce(&mut CallTelemetry, &PickTarget),
+    ) {
         let Some(OpenResponse { ticket: Some(ticket), throttle, telemetry, .. }) = self.0.take() else {
             return;
         };
         if let Some(throttle) = throttle.filter(|_| code == Code::Ok) {
             throttle.succeeded();
         }
-        ticket.finish_with(code, metrics);
         if let Some(mut telemetry) = telemetry {
-            tell(&mut telemetry);
+            tell(&mut telemetry, ticket.target());
         }
+        ticket.finish_with(code, metrics);
     }
 
     fn fail(&mut self, code: Code, why: &str) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let backend = self.0.as_ref().map(OpenResponse::backend).unwrap_or_default();
-        self.finish(code, None, |telemetry| telemetry.ended(code, why));
+        self.finish(code, None, |telemetry, target| telemetry.ended(code, why, Some(target)));
         Poll::Ready(Some(Err(Status::new(status::to_tonic(code), format!("{backend}{why}")))))
     }
 
@@ -111,7 +116,9 @@ impl Body for XdsBody {
                         return self.late();
                     }
                     let metrics = live.ticket.as_ref().and_then(|ticket| orca::metrics(ticket, trailers));
-                    self.finish(code, metrics, |telemetry| telemetry.ended_with(code, trailers));
+                    self.finish(code, metrics, |telemetry, target| {
+                        telemetry.ended_with(code, trailers, target);
+                    });
                 }
                 Poll::Ready(Some(Ok(frame)))
             }

@@ -16,11 +16,11 @@ use super::replay::RequestBody;
 use super::status;
 use super::traces::{AttemptTraces, CallTraces};
 use crate::channel::Shared;
-use crate::telemetry::{AttemptStart, MethodMetrics, RetryCounts};
+use crate::telemetry::{AttemptStart, MethodHandle, RetryCounts};
 
 /// Records an RPC. Dropped before [`Self::ended`], the RPC was cancelled.
 pub(crate) struct CallTelemetry {
-    metrics: Option<Arc<MethodMetrics>>,
+    metrics: Option<Arc<MethodHandle>>,
     traces: CallTraces,
     /// The first poll; until then the caller has not really started the RPC.
     start: Option<Instant>,
@@ -46,8 +46,8 @@ pub(super) enum Next {
 struct Attempt {
     start: Instant,
     place: PlaceId,
-    /// The target, and the time at which the attempt was sent to it, if that is recorded.
-    endpoint: Option<(Arc<PickTarget>, Instant)>,
+    /// The time at which the attempt was sent, until its duration is recorded for its endpoint.
+    sent_at: Option<Instant>,
     /// The status, once it is known.
     end: Option<(Code, String)>,
     /// The size of a complete request, and the bytes that were read of another one.
@@ -112,7 +112,7 @@ impl CallTelemetry {
         self.attempt = Some(Attempt {
             start: now,
             place: PlaceId::default(),
-            endpoint: None,
+            sent_at: None,
             end: None,
             sent: 0,
             streamed: None,
@@ -128,17 +128,14 @@ impl CallTelemetry {
         }
     }
 
-    /// The attempt has a stream to this target. `delayed`: it had to wait for it.
-    pub(super) fn opened(&mut self, target: &Arc<PickTarget>, delayed: bool) {
+    /// The attempt has a stream. `delayed`: it had to wait for it.
+    pub(super) fn opened(&mut self, delayed: bool) {
         let Some(attempt) = &mut self.attempt else { return };
         // A72: the event comes with the stream.
         if delayed {
             attempt.traces.pick_delayed();
         }
-        if !target.durations.is_empty() {
-            let since = if delayed { Instant::now() } else { attempt.start };
-            attempt.endpoint = Some((Arc::clone(target), since));
-        }
+        attempt.sent_at = Some(if delayed { Instant::now() } else { attempt.start });
     }
 
     /// The attempt sends this body, with these headers.
@@ -174,6 +171,20 @@ impl CallTelemetry {
         }
     }
 
+    /// The attempt leaves its endpoint without a response to the caller; its end follows.
+    pub(super) fn left(&mut self, target: &PickTarget) {
+        if !target.durations.is_empty() {
+            self.record_endpoint(target, Instant::now());
+        }
+    }
+
+    /// Records the duration of the attempt for its endpoint, which is borrowed: all threads write its reference count.
+    fn record_endpoint(&mut self, target: &PickTarget, now: Instant) {
+        if let Some(sent_at) = self.attempt.as_mut().and_then(|attempt| attempt.sent_at.take()) {
+            target.durations.record(now.saturating_duration_since(sent_at).as_secs_f64());
+        }
+    }
+
     /// The attempt has ended, and another one follows.
     pub(super) fn retries(&mut self, next: Next) {
         let now = Instant::now();
@@ -183,25 +194,28 @@ impl CallTelemetry {
         self.next = next;
     }
 
-    /// The RPC has ended with the status in these headers or trailers.
-    pub(super) fn ended_with(&mut self, code: Code, headers: &HeaderMap) {
+    /// The RPC has ended with the status in these headers or trailers of the target.
+    pub(super) fn ended_with(&mut self, code: Code, headers: &HeaderMap, target: &PickTarget) {
         let message = || grpc::Status::from_headers(headers).map(|status| status.message);
         // A72: the status of a successful call has no description.
         let message = if code == Code::Ok || self.traces.is_empty() { None } else { message() };
-        self.ended(code, message.as_deref().unwrap_or_default());
+        self.ended(code, message.as_deref().unwrap_or_default(), Some(target));
     }
 
     /// The RPC has failed.
     pub(super) fn ended_as(&mut self, status: &Status) {
-        self.ended(status::code_of(status), status.message());
+        self.ended(status::code_of(status), status.message(), None);
     }
 
-    /// The RPC has ended.
-    pub(super) fn ended(&mut self, code: Code, message: &str) {
+    /// The RPC has ended, with a response of the target if there is one.
+    pub(super) fn ended(&mut self, code: Code, message: &str, target: Option<&PickTarget>) {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
         let now = Instant::now();
+        if let Some(target) = target {
+            self.record_endpoint(target, now);
+        }
         // The attempt of an RPC that ends has the status of the RPC.
         if let Some(attempt) = &mut self.attempt {
             attempt.end = None;
@@ -218,15 +232,12 @@ impl CallTelemetry {
     /// Ends the attempt, with this status unless it has one.
     fn end_attempt(&mut self, code: Code, message: &str, now: Instant) {
         let Some(attempt) = self.attempt.take() else { return };
-        let Attempt { start, place, endpoint, end, sent, streamed, received, traces } = attempt;
+        let Attempt { start, place, end, sent, streamed, received, traces, .. } = attempt;
         let (code, message) = end.as_ref().map_or((code, message), |(code, message)| (*code, message));
-        let seconds = |since: Instant| now.saturating_duration_since(since).as_secs_f64();
         if let Some(metrics) = &self.metrics {
             let sent = streamed.map_or(sent, |streamed| streamed.load(Ordering::Relaxed));
-            metrics.attempt_ended(place, code, seconds(start), sent, received.bytes());
-        }
-        if let Some((target, since)) = endpoint {
-            target.durations.record(seconds(since));
+            let seconds = now.saturating_duration_since(start).as_secs_f64();
+            metrics.attempt_ended(place, code, seconds, sent, received.bytes());
         }
         traces.ended(code, message);
     }
@@ -234,6 +245,6 @@ impl CallTelemetry {
 
 impl Drop for CallTelemetry {
     fn drop(&mut self) {
-        self.ended(Code::Cancelled, "the caller has cancelled the call");
+        self.ended(Code::Cancelled, "the caller has cancelled the call", None);
     }
 }

@@ -1,11 +1,12 @@
 //! The series of each method of a channel.
 
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use hashbrown::HashMap;
 use http::request;
-use proxyless_balancer::api::Code;
+use proxyless_balancer::api::{Code, Striped};
 use proxyless_sans_io::metrics::{
     BoundSeries, Instrument, Label, LabelValue, Meter, PlaceId, Recorder, instruments,
 };
@@ -19,8 +20,36 @@ const CODES: usize = 17;
 /// The methods of a channel.
 pub(crate) struct Methods {
     meter: Meter,
-    by_path: ArcSwap<HashMap<Box<str>, Arc<MethodMetrics>>>,
-    other: OnceLock<Arc<MethodMetrics>>,
+    by_path: ArcSwap<HashMap<Box<str>, Handles>>,
+    other: OnceLock<Handles>,
+}
+
+/// A reference to the series of a method.
+#[repr(align(64))]
+pub(crate) struct MethodHandle(Arc<MethodMetrics>);
+
+impl Deref for MethodHandle {
+    type Target = MethodMetrics;
+
+    fn deref(&self) -> &MethodMetrics {
+        &self.0
+    }
+}
+
+/// The handles of a method, one for each stripe of threads: an RPC writes the reference count of its handle, and threads that
+/// write the same cache line wait for each other.
+#[derive(Clone)]
+struct Handles(Arc<Striped<Arc<MethodHandle>>>);
+
+impl Handles {
+    fn new(method: MethodMetrics) -> Self {
+        let method = Arc::new(method);
+        Self(Arc::new(Striped::from_fn(|_| Arc::new(MethodHandle(Arc::clone(&method))))))
+    }
+
+    fn own(&self) -> Arc<MethodHandle> {
+        Arc::clone(self.0.own())
+    }
 }
 
 impl Methods {
@@ -31,27 +60,27 @@ impl Methods {
     }
 
     /// The series of the method of a request.
-    pub(crate) fn of(&self, head: &request::Parts) -> Arc<MethodMetrics> {
+    pub(crate) fn of(&self, head: &request::Parts) -> Arc<MethodHandle> {
         let path = head.uri.path();
         let known = self.by_path.load();
-        if let Some(method) = known.get(path) {
-            return Arc::clone(method);
+        if let Some(handles) = known.get(path) {
+            return handles.own();
         }
         // A66: only the names of methods known in advance are labels. Those of generated clients are.
         let generated = head.extensions.get::<tonic::GrpcMethod<'static>>().is_some();
         let name = path.trim_start_matches('/');
         let names = |recorder: &&Arc<dyn Recorder>| generated || recorder.records_generic_method(name);
         if known.len() >= MOST_METHODS || !self.meter.recorders().iter().any(|recorder| names(&recorder)) {
-            let other = || Arc::new(MethodMetrics::new(&self.meter, "other", |_| true));
-            return Arc::clone(self.other.get_or_init(other));
+            let other = || Handles::new(MethodMetrics::new(&self.meter, "other", |_| true));
+            return self.other.get_or_init(other).own();
         }
-        let method = Arc::new(MethodMetrics::new(&self.meter, name, |recorder| names(&recorder)));
+        let handles = Handles::new(MethodMetrics::new(&self.meter, name, |recorder| names(&recorder)));
         self.by_path.rcu(|known| {
             let mut known = HashMap::clone(known);
-            known.insert(path.into(), Arc::clone(&method));
+            known.insert(path.into(), handles.clone());
             known
         });
-        method
+        handles.own()
     }
 }
 

@@ -54,7 +54,7 @@ pub use proxyless_sans_io::values::Code;
 
 pub use tracer::{AttemptStart, AttemptTracer, CallStart, CallTracer, Message, Tracer};
 
-pub(crate) use methods::{MethodMetrics, Methods, RetryCounts};
+pub(crate) use methods::{MethodHandle, Methods, RetryCounts};
 
 /// The recorders and tracers of the RPCs of one channel. Exists only if there are any.
 pub(crate) struct ChannelTelemetry {
@@ -70,7 +70,7 @@ impl ChannelTelemetry {
     }
 
     /// The series of the method of a request.
-    pub(crate) fn method(&self, head: &request::Parts) -> Option<Arc<MethodMetrics>> {
+    pub(crate) fn method(&self, head: &request::Parts) -> Option<Arc<MethodHandle>> {
         self.methods.as_ref().map(|methods| methods.of(head))
     }
 
