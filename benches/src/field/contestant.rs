@@ -51,17 +51,8 @@ impl Contestant {
         Self::WithTraces,
     ];
 
-    /// The contestants of the measures of calls.
-    pub(crate) const CALLERS: [Self; 8] = [
-        Self::BareHyper,
-        Self::TonicChannel,
-        Self::BalanceList,
-        Self::Proxyless,
-        Self::TonicXds,
-        Self::GrpcGo,
-        Self::CCore,
-        Self::Envoy,
-    ];
+    /// The contestants of the measures of calls: all but the variants with telemetry.
+    pub(crate) const CALLERS: &[Self] = Self::ALL.split_at(8).0;
 
     /// proxyless without and with telemetry.
     pub(crate) const TELEMETRY: [Self; 4] =

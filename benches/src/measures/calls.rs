@@ -12,7 +12,7 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
     let backends = Backends::start("backend", 4).await?;
     let endpoints = live_endpoints("bench", &backends.addresses);
     let scene = Scene::with_endpoints(&backends.addresses, endpoints).await?;
-    for contestant in round.among(&Contestant::CALLERS) {
+    for contestant in round.among(Contestant::CALLERS) {
         if let Err(error) = one(round, contestant, &scene).await {
             round.failed("calls", contestant, &format!("{error} ({})", scene.heard()).into());
         }
