@@ -14,7 +14,7 @@ use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
 use proxyless_xds::resource::ResourceType;
 
 use crate::clock;
-use crate::inspect::{Event, Severity};
+use crate::inspect::{Event, EventKind, Severity};
 
 /// The number of events kept.
 const KEPT: usize = 256;
@@ -47,7 +47,7 @@ enum Entry {
     Panicked(Panicked),
     Restarted(u64),
     /// An entry of an earlier driver, as text: the next driver reuses its ids.
-    Past(Severity, String),
+    Past(Severity, EventKind, String),
 }
 
 /// An event of a connection.
@@ -135,7 +135,7 @@ impl Trace {
         let mut connected = BTreeSet::new();
         for (_, entry) in &mut self.entries {
             let (severity, _, what) = entry.describe(&mut connected);
-            *entry = Entry::Past(severity, what);
+            *entry = Entry::Past(severity, entry.kind(), what);
         }
         self.push(Entry::Panicked(panicked.clone()));
         self.state(ConnectivityState::TransientFailure);
@@ -181,7 +181,7 @@ impl Trace {
         let event = |(time, entry): &(Time, Entry)| {
             let (severity, subchannel, description) = entry.describe(&mut connected);
             let subchannel = subchannel.and_then(&mut id);
-            Event { time: clock::wall_time(*time), severity, description, subchannel }
+            Event { time: clock::wall_time(*time), severity, kind: entry.kind(), description, subchannel }
         };
         self.entries.iter().map(event).collect()
     }
@@ -196,6 +196,22 @@ impl Trace {
 }
 
 impl Entry {
+    fn kind(&self) -> EventKind {
+        match self {
+            Self::State(..) => EventKind::State,
+            Self::Watch(_) => EventKind::Subscription,
+            Self::Used(_) | Self::Lost(_) | Self::Ambient(_) | Self::Fine(_) => EventKind::Configuration,
+            Self::Resolved(..) => EventKind::Dns,
+            Self::Connection(_, _, Happened::Connecting) => EventKind::ConnectionAttempt,
+            Self::Connection(..) => EventKind::Connection,
+            Self::Policy(PolicyEvent::FailedOver { .. } | PolicyEvent::MovedUp { .. }) => EventKind::Failover,
+            Self::Policy(PolicyEvent::Ejected { .. } | PolicyEvent::Returned { .. }) => EventKind::Ejection,
+            Self::Policy(_) => EventKind::Other,
+            Self::ClientPanicked | Self::Panicked(_) | Self::Restarted(_) => EventKind::Panic,
+            Self::Past(_, kind, _) => *kind,
+        }
+    }
+
     /// `connected` has the connections established in earlier entries.
     fn describe(&self, connected: &mut BTreeSet<SubchannelId>) -> (Severity, Option<SubchannelId>, String) {
         let info = |what| (Severity::Info, None, what);
@@ -243,7 +259,7 @@ impl Entry {
                 (Severity::Error, None, format!("the task of the channel panicked: {why}"))
             }
             Self::Restarted(times) => info(format!("restarted after a panic (restart {times})")),
-            Self::Past(severity, what) => (*severity, None, what.clone()),
+            Self::Past(severity, _, what) => (*severity, None, what.clone()),
             Self::Policy(event) => {
                 let severity = if event.is_warning() { Severity::Warning } else { Severity::Info };
                 (severity, None, event.to_string())
@@ -312,8 +328,8 @@ mod tests {
         trace.policy(PolicyEvent::FailedOver { cluster: "c".into(), from: "eu".into(), to: "us".into() });
         let events = trace.events(|_| None);
         assert_eq!(
-            (events[0].severity, events[0].description.as_str()),
-            (Severity::Warning, "c: failed over from eu to us")
+            (events[0].severity, events[0].kind, events[0].description.as_str()),
+            (Severity::Warning, EventKind::Failover, "c: failed over from eu to us")
         );
     }
 

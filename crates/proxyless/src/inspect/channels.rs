@@ -162,11 +162,43 @@ pub struct Event {
     pub time: SystemTime,
     /// The severity.
     pub severity: Severity,
+    /// The kind of the event.
+    #[serde(default)]
+    pub kind: EventKind,
     /// A sentence for people.
     pub description: String,
     /// The id of the subchannel concerned, if any.
     #[serde(rename = "connection", default, skip_serializing_if = "Option::is_none")]
     pub subchannel: Option<u64>,
+}
+
+/// The kind of an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// RPCs go to another priority or leaf cluster.
+    Failover,
+    /// Outlier detection ejected an endpoint, or took it back.
+    Ejection,
+    /// A resource was requested.
+    Subscription,
+    /// A resource has changed, or has an error or none any longer.
+    Configuration,
+    /// A host name was resolved, or could not be.
+    Dns,
+    /// A connection attempt has started.
+    ConnectionAttempt,
+    /// A connection was established, failed or ended.
+    Connection,
+    /// The state of the channel has changed.
+    State,
+    /// A task panicked, or runs again.
+    Panic,
+    /// Any other event.
+    #[default]
+    #[serde(other)]
+    Other,
 }
 
 /// The severity of an event.

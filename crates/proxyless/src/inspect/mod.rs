@@ -22,7 +22,9 @@ mod process;
 mod since_1970;
 mod tls;
 
-pub use channels::{CallsView, ChannelView, Event, FaultsView, Severity, SocketView, SubchannelView};
+pub use channels::{
+    CallsView, ChannelView, Event, EventKind, FaultsView, Severity, SocketView, SubchannelView,
+};
 pub use clients::{ClientView, ResourceErrorView, ResourceView, UpdatesView};
 pub use explain::{
     Candidate, CircuitBreakerView, Decision, DecisionLevel, DropView, ExplainRequest, Explanation, Outcome,
