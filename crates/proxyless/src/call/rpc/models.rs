@@ -61,7 +61,7 @@ fn rpc<T: 'static>(
     let shared = Arc::clone(shared);
     thread::spawn(move || {
         let (mut head, ()) = Request::new(()).into_parts();
-        let mut call = Call::new(&shared, &mut head);
+        let mut call = Call::new(&shared, &mut head, None);
         let found = |_: &mut Call<'_>, snapshot: &Snapshot| look(snapshot);
         block_on(call.wait_for(Waiting::Route, found))
     })
