@@ -1,5 +1,7 @@
 //! Sums and distributions that many threads add to.
 
+use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use proxyless::telemetry::{Kind, Series};
@@ -17,25 +19,32 @@ const SHARED: usize = STRIPES - 1;
 const MOST_BUCKETS: usize = 44;
 
 /// The values of one series.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "a box would be another pointer on the data path")]
+#[derive(Clone, Debug)]
 pub(super) enum Values {
-    Sum([SumStripe; STRIPES]),
-    /// Without further pointers: recording runs on the data path.
-    Distribution {
-        bounds: &'static [f64],
-        stripes: [Stripe; STRIPES],
-    },
+    Sum(Arc<Sum>),
+    Distribution(Arc<Histogram>),
 }
+
+/// A sum by stripe.
+#[derive(Debug, Default)]
+pub(super) struct Sum([SumStripe; STRIPES]);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct SumStripe(AtomicU64);
+struct SumStripe(AtomicU64);
 
-/// In this order: the sum and the first buckets, which most values are in, share a cache line.
+/// A distribution by stripe. With one call at a time the caches have been emptied when a call ends, so a record should
+/// read few cache lines: everything that it needs is in the stripe.
+#[derive(Debug)]
+pub(super) struct Histogram([Stripe; STRIPES]);
+
+/// In this order: the sum, and the first buckets, which most values are in, share a cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Stripe {
+struct Stripe {
+    bounds: &'static [f64],
+    /// The bucket of the last value, which the next one is likely to be in: a search would read most bounds.
+    last: AtomicUsize,
     /// The sum in billionths.
     sum: AtomicU64,
     /// By bound, and one beyond the last.
@@ -53,41 +62,45 @@ pub(super) struct Distribution {
 impl Values {
     pub(super) fn new(kind: Kind) -> Self {
         match kind {
-            Kind::Histogram(bounds) => {
-                let bounds = bounds.get(..MOST_BUCKETS - 1).unwrap_or(bounds);
-                let counts = || std::array::from_fn(|_| AtomicU64::new(0));
-                let stripe = |_| Stripe { counts: counts(), sum: AtomicU64::new(0) };
-                Self::Distribution { bounds, stripes: std::array::from_fn(stripe) }
-            }
-            _ => Self::Sum(std::array::from_fn(|_| SumStripe::default())),
+            Kind::Histogram(bounds) => Self::Distribution(Arc::new(Histogram::new(bounds))),
+            _ => Self::Sum(Arc::default()),
         }
     }
 
     /// The current value of a gauge.
     pub(super) fn gauge(value: f64) -> Self {
-        let sum = Self::new(Kind::Gauge);
+        let sum = Sum::default();
         sum.record(value);
-        sum
+        Self::Sum(Arc::new(sum))
+    }
+
+    /// What calls record into.
+    pub(super) fn series(&self) -> Arc<dyn Series> {
+        match self {
+            Self::Sum(sum) => Arc::clone(sum) as _,
+            Self::Distribution(histogram) => Arc::clone(histogram) as _,
+        }
     }
 
     /// The sum of a counter, or the value of a gauge.
     pub(super) fn sum(&self) -> i64 {
         match self {
-            Self::Sum(stripes) => {
-                let sums = stripes.iter().map(|SumStripe(sum)| sum.load(Ordering::Relaxed));
+            Self::Sum(sum) => {
+                let sums = sum.0.iter().map(|SumStripe(sum)| sum.load(Ordering::Relaxed));
                 // Negative numbers wrap, here and where they are added.
                 sums.fold(0, u64::wrapping_add) as i64
             }
-            Self::Distribution { .. } => 0,
+            Self::Distribution(_) => 0,
         }
     }
 
     /// The distribution, if it is one.
     pub(super) fn distribution(&self) -> Option<(&'static [f64], Distribution)> {
-        let Self::Distribution { bounds, stripes } = self else { return None };
+        let Self::Distribution(histogram) = self else { return None };
+        let [Stripe { bounds, .. }, ..] = &histogram.0;
         let mut counts = vec![0; bounds.len() + 1];
         let mut sum = 0.0;
-        for stripe in stripes.iter() {
+        for stripe in &histogram.0 {
             for (total, count) in counts.iter_mut().zip(&stripe.counts) {
                 *total += count.load(Ordering::Relaxed);
             }
@@ -97,25 +110,50 @@ impl Values {
     }
 }
 
-impl Series for Values {
+impl Series for Sum {
     fn record(&self, value: f64) {
         let own = own_stripe();
-        match self {
-            Self::Sum(stripes) => {
-                if let Some(SumStripe(sum)) = stripes.get(own) {
-                    add(sum, value as i64 as u64, own);
-                }
-            }
-            Self::Distribution { bounds, stripes } => {
-                // A66: a bucket includes its upper bound.
-                let bucket = bounds.partition_point(|&bound| bound < value);
-                let Some(stripe) = stripes.get(own) else { return };
-                if let Some(count) = stripe.counts.get(bucket) {
-                    add(count, 1, own);
-                }
-                add(&stripe.sum, (value * FRACTION) as u64, own);
-            }
+        if let Some(SumStripe(sum)) = self.0.get(own) {
+            add(sum, value as i64 as u64, own);
         }
+    }
+}
+
+impl Histogram {
+    fn new(bounds: &'static [f64]) -> Self {
+        let bounds = bounds.get(..MOST_BUCKETS - 1).unwrap_or(bounds);
+        Self(std::array::from_fn(|_| Stripe {
+            bounds,
+            last: AtomicUsize::new(0),
+            sum: AtomicU64::new(0),
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+        }))
+    }
+}
+
+impl Series for Histogram {
+    fn record(&self, value: f64) {
+        let own = own_stripe();
+        let Some(stripe) = self.0.get(own) else { return };
+        if let Some(count) = stripe.counts.get(stripe.bucket(value)) {
+            add(count, 1, own);
+        }
+        add(&stripe.sum, (value * FRACTION) as u64, own);
+    }
+}
+
+impl Stripe {
+    /// A66: a bucket includes its upper bound.
+    fn bucket(&self, value: f64) -> usize {
+        let last = self.last.load(Ordering::Relaxed);
+        let above =
+            last.checked_sub(1).and_then(|below| self.bounds.get(below)).is_none_or(|&bound| bound < value);
+        if above && self.bounds.get(last).is_none_or(|&bound| value <= bound) {
+            return last;
+        }
+        let bucket = self.bounds.partition_point(|&bound| bound < value);
+        self.last.store(bucket, Ordering::Relaxed);
+        bucket
     }
 }
 
@@ -132,9 +170,18 @@ fn add(cell: &AtomicU64, value: u64, stripe: usize) {
 /// The stripe of this thread. Stripes of threads that have ended are not given to others.
 fn own_stripe() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static STRIPE: usize = THREADS.fetch_add(1, Ordering::Relaxed).min(SHARED));
-    // The thread-local is gone when a thread ends.
-    STRIPE.try_with(|stripe| *stripe).unwrap_or(SHARED)
+    // Constant, so that reading it is one instruction.
+    thread_local!(static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) });
+    #[cold]
+    fn next() -> usize {
+        let stripe = THREADS.fetch_add(1, Ordering::Relaxed).min(SHARED);
+        STRIPE.set(stripe);
+        stripe
+    }
+    match STRIPE.get() {
+        usize::MAX => next(),
+        stripe => stripe,
+    }
 }
 
 #[cfg(test)]
@@ -144,10 +191,10 @@ mod tests {
     #[test]
     fn a66_buckets_include_their_upper_bounds() {
         let values = Values::new(Kind::Histogram(&[0.0, 1.0, 2.0]));
+        let series = &*values.series();
         std::thread::scope(|scope| {
             for value in [0.0, 0.5, 1.0, 1.5, 9.0] {
-                let values = &values;
-                scope.spawn(move || values.record(value));
+                scope.spawn(move || series.record(value));
             }
         });
         let (_, distribution) = values.distribution().unwrap();
@@ -155,11 +202,26 @@ mod tests {
     }
 
     #[test]
+    fn a66_the_bucket_does_not_depend_on_the_last_value() {
+        let bounds = &[0.0, 1.0, 2.0];
+        let [stripe, ..] = Histogram::new(bounds).0;
+        let values = [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 9.0];
+        for (last, value) in values.iter().flat_map(|last| values.map(|value| (*last, value))) {
+            stripe.bucket(last);
+            assert_eq!(
+                stripe.bucket(value),
+                bounds.partition_point(|&bound| bound < value),
+                "{last}, {value}"
+            );
+        }
+    }
+
+    #[test]
     fn nothing_is_lost_however_many_threads_add() {
         let values = Values::new(Kind::Histogram(&[1.0]));
         std::thread::scope(|scope| {
             for _ in 0..3 * STRIPES {
-                scope.spawn(|| (0..1_000).for_each(|_| values.record(1.0)));
+                scope.spawn(|| (0..1_000).for_each(|_| values.series().record(1.0)));
             }
         });
         let (_, distribution) = values.distribution().unwrap();
@@ -179,10 +241,11 @@ mod tests {
     #[test]
     fn sums_go_up_and_down() {
         let values = Values::new(Kind::UpDownCounter);
-        [1.0, 1.0, -1.0].iter().for_each(|&value| values.record(value));
+        [1.0, 1.0, -1.0].iter().for_each(|&value| values.series().record(value));
         assert_eq!(values.sum(), 1);
         // From another thread: the stripes are of both signs.
-        std::thread::scope(|scope| scope.spawn(|| (0..3).for_each(|_| values.record(-1.0))).join()).unwrap();
+        std::thread::scope(|scope| scope.spawn(|| (0..3).for_each(|_| values.series().record(-1.0))).join())
+            .unwrap();
         assert_eq!(values.sum(), -2);
         assert!(values.distribution().is_none());
     }

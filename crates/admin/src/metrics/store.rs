@@ -38,7 +38,7 @@ type Families = BTreeMap<&'static str, Family>;
 #[derive(Clone)]
 pub(super) struct Family {
     pub(super) instrument: &'static Instrument,
-    pub(super) series: BTreeMap<Vec<LabelValue>, Arc<Values>>,
+    pub(super) series: BTreeMap<Vec<LabelValue>, Values>,
 }
 
 impl MetricStore {
@@ -85,7 +85,7 @@ impl MetricStore {
             source.read(&mut |instrument, labels, value| {
                 let new = || Family { instrument, series: BTreeMap::new() };
                 let family = families.entry(instrument.name).or_insert_with(new);
-                family.series.insert(labels.to_vec(), Arc::new(Values::gauge(value)));
+                family.series.insert(labels.to_vec(), Values::gauge(value));
             });
         }
         families.into_values().collect()
@@ -111,8 +111,8 @@ impl Recorder for MetricStore {
                 }
             }
         }
-        let values = family.series.entry(labels).or_insert_with(|| Arc::new(Values::new(instrument.kind)));
-        Arc::clone(values) as _
+        let values = family.series.entry(labels).or_insert_with(|| Values::new(instrument.kind));
+        values.series()
     }
 
     fn observe(&self, source: Weak<dyn GaugeSource>) {
