@@ -13,7 +13,7 @@ use proxyless_balancer::tree::{AttemptId, ConnectionEvent, SubchannelId, TreeCon
 use proxyless_mesh::channel_core::{
     Activity, ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane,
 };
-use proxyless_mesh::cluster_claim::ClusterClaim;
+use proxyless_mesh::cluster_claim::TableClaim;
 use proxyless_mesh::dns::{DnsAnswer, DnsConfig, QueryId};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_mesh::security::ClusterTls;
@@ -90,7 +90,7 @@ struct World {
     attempts: BTreeMap<(SubchannelId, AttemptId), (SocketAddr, bool)>,
     queries: BTreeMap<QueryId, u16>,
     plane: Option<DataPlane>,
-    calls: Vec<(Arc<ClusterClaim>, CallTicket)>,
+    calls: Vec<(Arc<TableClaim>, CallTicket)>,
 }
 
 impl World {

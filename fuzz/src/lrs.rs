@@ -73,8 +73,8 @@ pub fn orca(data: &[u8]) {
         );
         let load = store.locality(&Locality::default());
         for _ in 0..2 {
-            load.started();
-            load.succeeded();
+            load.stripe(0).started();
+            load.stripe(0).succeeded();
             load.record(&BackendMetrics {
                 cpu_utilization: report.cpu_utilization,
                 mem_utilization: report.mem_utilization,
@@ -177,17 +177,17 @@ impl World {
         let load = store.store.locality(&Locality { zone, ..Default::default() });
         match input.below(6) {
             0..=2 => {
-                load.started();
+                load.stripe(0).started();
                 store.running += 1;
                 self.counted.issued += 1;
             }
             3 if store.running > 0 => {
-                load.succeeded();
+                load.stripe(0).succeeded();
                 store.running -= 1;
                 self.counted.succeeded += 1;
             }
             4 if store.running > 0 => {
-                load.failed();
+                load.stripe(0).failed();
                 store.running -= 1;
                 self.counted.failed += 1;
             }

@@ -1,9 +1,10 @@
 //! [`ClusterClaim`]: keeps a cluster alive while a route table or an RPC may still use it (gRFC A31).
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ClusterId, Wake};
+use proxyless_balancer::api::{ClusterId, Striped, Wake};
 use proxyless_sans_io::sync::mpsc::Sender;
 
 /// A claim on a cluster, shared by the route tables and RPCs that name it.
@@ -52,6 +53,74 @@ impl fmt::Debug for ClusterClaim {
     }
 }
 
+/// The claim of a route table, with one reference count per stripe: each RPC holds a claim, and threads that write the
+/// same cache line wait for each other.
+pub struct TableClaim(Striped<Arc<ClaimStripe>>);
+
+/// The claim of an RPC.
+#[derive(Clone)]
+pub struct RpcClaim(Arc<ClaimStripe>);
+
+/// The claims of one stripe: one cache line from the counts in front of it to its end.
+struct ClaimStripe {
+    claim: Arc<ClusterClaim>,
+    /// A copy, because responses hold it.
+    name: Arc<str>,
+    _rest: [u64; 3],
+}
+
+impl TableClaim {
+    /// Shares a claim among RPCs.
+    #[must_use]
+    pub fn new(claim: &Arc<ClusterClaim>) -> Self {
+        Self(Striped::from_fn(|_| {
+            Arc::new(ClaimStripe { claim: Arc::clone(claim), name: (**claim.name()).into(), _rest: [0; 3] })
+        }))
+    }
+
+    /// The claim of an RPC that starts on this thread.
+    #[must_use]
+    pub fn hold(&self) -> RpcClaim {
+        RpcClaim(Arc::clone(self.0.own()))
+    }
+}
+
+impl RpcClaim {
+    /// The cluster's name, in an allocation that other threads do not hold. It is not a claim.
+    #[must_use]
+    pub fn own_name(&self) -> &Arc<str> {
+        &self.0.name
+    }
+}
+
+impl Deref for TableClaim {
+    type Target = ClusterClaim;
+
+    fn deref(&self) -> &ClusterClaim {
+        &self.0.at(0).claim
+    }
+}
+
+impl Deref for RpcClaim {
+    type Target = ClusterClaim;
+
+    fn deref(&self) -> &ClusterClaim {
+        &self.0.claim
+    }
+}
+
+impl fmt::Debug for TableClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl fmt::Debug for RpcClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,11 +142,14 @@ mod tests {
     fn a31_last_reference_reports_the_release_once() {
         let (sender, released) = channel();
         let wake = Arc::new(Count::default());
-        let table =
+        let claim =
             Arc::new(ClusterClaim::new(ClusterId(7), "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>));
-        let rpc = Arc::clone(&table);
+        let (table, known) = (TableClaim::new(&claim), Arc::downgrade(&claim));
+        drop(claim);
+        let rpc = table.hold();
         drop(table);
         assert!(released.try_recv().is_err(), "an RPC still holds it");
+        assert!(known.upgrade().is_some(), "another table can take it over");
         drop(rpc);
         assert_eq!(released.try_recv(), Ok(ClusterId(7)));
         assert!(released.try_recv().is_err());

@@ -139,9 +139,9 @@ pub use proxyless_balancer::api::{
     ConnectionSlot, ConnectivityState, Cx, Deferred, Endpoint, EndpointHealth, Endpoints, FailPicker,
     Failures, Group, HandleId, HostWait, Layer, Layered, Locality, OverrideHost, PermitSource, Pick,
     PickArgs, PickError, PickPermit, PickResult, PickTarget, Picker, Policy, PolicyConfig, PolicyEvent,
-    QueuePicker, ReadyEndpoint, Reresolution, Security, Signal, SignalRaiser, SubchannelEvent,
-    SubchannelHandle, SubchannelSpec, Timer, TrackerSlot, Trackers, TreeEvent, TreePath, TreePathBuf, Update,
-    config_of,
+    QueuePicker, ReadyEndpoint, Reresolution, Security, Signal, SignalRaiser, Striped, StripedTarget,
+    SubchannelEvent, SubchannelHandle, SubchannelSpec, TargetRef, Timer, TrackerSlot, Trackers, TreeEvent,
+    TreePath, TreePathBuf, Update, config_of,
 };
 pub use proxyless_balancer::policies::pick_first::PickFirstConfig;
 pub use proxyless_balancer::policies::round_robin::RoundRobinConfig;

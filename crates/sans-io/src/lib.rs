@@ -1,7 +1,7 @@
 //! The types that the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness
 //! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), log
 //! lines that repeat ([`Repeats`]), gRPC's [`metrics`], the types by which threads
-//! share memory ([`sync`]), and containment of [`panics`].
+//! share memory ([`sync`]) and avoid to ([`stripes`]), and containment of [`panics`].
 //!
 //! Nothing here reads a clock or gathers entropy. Drivers and the simulator pass both in, so that a core fed the same
 //! inputs produces the same effects, byte for byte.
@@ -15,6 +15,7 @@
 
 pub mod metrics;
 pub mod panics;
+pub mod stripes;
 pub mod sync;
 pub mod values;
 

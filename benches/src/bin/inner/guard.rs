@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::alloc::allocations;
 use crate::count::Case;
+use crate::mesh::Policy;
 use crate::report::Report;
+use crate::shared;
 
 /// CI interprets this as "could not be checked".
 const SKIPPED: u8 = 77;
@@ -37,9 +39,11 @@ struct Counted {
 pub(crate) fn run(report: &mut Report, write: bool, path: &Path) -> ExitCode {
     let mut counted: Vec<Counted> = Case::ALL.into_iter().map(allocations_of).collect();
     let instructions: Result<Vec<Counted>, String> = Case::ALL.into_iter().map(instructions_of).collect();
-    let missing = match instructions {
-        Ok(instructions) => {
+    let shared: Result<Vec<Counted>, String> = SHARED.iter().map(shared_lines_of).collect();
+    let missing = match instructions.and_then(|instructions| Ok((instructions, shared?))) {
+        Ok((instructions, shared)) => {
             counted.extend(instructions);
+            counted.extend(shared);
             None
         }
         Err(why) => Some(why),
@@ -88,6 +92,20 @@ fn instructions_of(case: Case) -> Result<Counted, String> {
     let [few, many] = case.iterations();
     let difference = callgrind(case, many)?.saturating_sub(callgrind(case, few)?);
     Ok(counted(case, "instructions", difference / (many - few) as u64))
+}
+
+/// The policies whose RPCs must not contend. The round_robin of each of the three localities has one line that threads
+/// share as long as they do not race for it: the position of the strict order.
+const SHARED: [(Policy, &str); 2] = [(Policy::PickFirst, "pick_first"), (Policy::RoundRobin, "round_robin")];
+
+fn shared_lines_of((policy, name): &(Policy, &str)) -> Result<Counted, String> {
+    Ok(Counted {
+        measure: format!("rpc/{name}/shared_lines"),
+        about: format!(
+            "cache lines that RPCs of two threads both write, without IO, with {name}, load reports and outlier detection"
+        ),
+        value: shared::count(*policy)?,
+    })
 }
 
 fn counted(case: Case, what: &str, value: u64) -> Counted {

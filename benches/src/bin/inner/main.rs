@@ -15,6 +15,7 @@ mod mesh;
 mod pick;
 mod policies;
 mod report;
+mod shared;
 mod update;
 mod world;
 
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use self::count::Case;
+use self::mesh::Policy;
 use self::report::Report;
 
 #[derive(Parser)]
@@ -56,7 +58,9 @@ enum Command {
         #[arg(long, default_value_t = 10)]
         iterations: usize,
     },
-    /// Counts instructions and allocations, and fails if a bound is exceeded.
+    /// Has two threads make calls in turns, for lackey.
+    Shared { policy: Policy },
+    /// Counts instructions, allocations and shared cache lines, and fails if a bound is exceeded.
     Guard {
         /// Write new bounds instead: the current counts with some slack.
         #[arg(long)]
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         Command::Update { largest } => update::run(&mut report, largest),
         Command::Memory => memory::run(&mut report),
         Command::Count { case, iterations } => count::run(case, iterations),
+        Command::Shared { policy } => shared::run(policy),
         Command::Guard { write, bounds } => return guard::run(&mut report, write, &bounds),
     }
     ExitCode::SUCCESS

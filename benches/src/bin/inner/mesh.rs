@@ -37,7 +37,7 @@ pub(crate) struct Mesh {
 }
 
 /// The policy that picks endpoints, within weighted localities unless it says otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Policy {
     RoundRobin,
     LeastRequest,

@@ -136,7 +136,9 @@ pub(crate) fn calls(plane: &DataPlane, work: Work, calls: u32, rng: &mut Rng) {
             Work::Pick => CallAttributes { cluster, ..CallAttributes::default() },
             Work::Rpc => {
                 let Ok(selection) = routes.select(PATH, &headers, rng) else { return };
-                CallAttributes { cluster: selection.cluster.id(), ..CallAttributes::default() }
+                // As RPCs do until they are committed.
+                let claim = selection.cluster.hold();
+                CallAttributes { cluster: claim.id(), ..CallAttributes::default() }
             }
         };
         let mut args = PickArgs { path: PATH, headers: &headers, attributes, rng };

@@ -9,13 +9,14 @@ use arc_swap::ArcSwapOption;
 
 use proxyless_sans_io::metrics::{BoundSeries, PlaceId};
 
-use super::{BackendMetrics, CallCounter, Code, ConnectionSlot, Endpoint, Pick, PickPermit};
+use super::{
+    BackendMetrics, CallCounter, Code, ConnectionSlot, Endpoint, Pick, PickPermit, Striped, TargetRef,
+};
 
 #[cfg(proxyless_loom)]
 type ArcSwapOption<T> = proxyless_sans_io::sync::Stepped<arc_swap::ArcSwapOption<T>>;
 
 /// One tree position of one connection: the target of a completed pick.
-#[derive(Clone)]
 pub struct PickTarget {
     /// The address of the connection.
     pub address: SocketAddr,
@@ -66,20 +67,20 @@ impl Trackers {
 }
 
 /// A slot for a tracker that changes while calls are in flight: each call is tracked to its end by the tracker that was
-/// in the slot when it started.
+/// in the slot when it started. There is one tracker per stripe, because each call holds a reference to its own.
 #[derive(Default)]
-pub struct TrackerSlot(ArcSwapOption<Arc<dyn CallTracker>>);
+pub struct TrackerSlot(ArcSwapOption<Striped<Arc<dyn CallTracker>>>);
 
 impl TrackerSlot {
-    /// The tracker of calls that start now.
+    /// The tracker of calls that this thread starts now.
     #[must_use]
     pub fn load(&self) -> Option<Arc<dyn CallTracker>> {
-        self.0.load().as_deref().cloned()
+        self.0.load().as_deref().map(|trackers| Arc::clone(trackers.own()))
     }
 
-    /// Sets the tracker of calls that start from now on, or removes it.
-    pub fn store(&self, tracker: Option<Arc<dyn CallTracker>>) {
-        self.0.store(tracker.map(Arc::new));
+    /// Sets the trackers of calls that start from now on, or removes them.
+    pub fn store(&self, trackers: Option<Striped<Arc<dyn CallTracker>>>) {
+        self.0.store(trackers.map(Arc::new));
     }
 }
 
@@ -125,7 +126,7 @@ pub struct CallOutcome {
 
 /// A call in flight on a target. Finishing or dropping it (which means cancellation) notifies the trackers once.
 pub struct CallTicket {
-    target: Arc<PickTarget>,
+    target: TargetRef,
     /// The tracker in the target's slot when the call started.
     slotted: Option<Arc<dyn CallTracker>>,
     told: bool,
@@ -147,7 +148,7 @@ impl CallTicket {
 
     /// The target of the call.
     #[must_use]
-    pub fn target(&self) -> &Arc<PickTarget> {
+    pub fn target(&self) -> &TargetRef {
         &self.target
     }
 
@@ -272,9 +273,9 @@ mod tests {
         let mut trackers = Trackers::default();
         trackers.add_slot(Arc::clone(&slot));
         let nobodys = CallTicket::start(pick(trackers.clone()));
-        slot.store(Some(Arc::clone(&old) as _));
+        slot.store(Some(Striped::from_fn(|_| Arc::clone(&old) as _)));
         let olds = CallTicket::start(pick(trackers.clone()));
-        slot.store(Some(Arc::clone(&new) as _));
+        slot.store(Some(Striped::from_fn(|_| Arc::clone(&new) as _)));
         nobodys.finish(Code::Ok);
         olds.finish(Code::Internal);
         assert_eq!(old.take(), ["started", "Internal"]);

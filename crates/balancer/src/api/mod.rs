@@ -35,7 +35,7 @@ pub mod seconds;
 mod security;
 mod signal;
 mod state;
-mod stripes;
+mod target_ref;
 mod tree_path;
 mod waiting_call;
 
@@ -66,12 +66,13 @@ pub use picker::{
     Picker, QueuePicker,
 };
 pub use policy::{Policy, SubchannelEvent, TreeEvent, Update};
+#[cfg(proxyless_loom)]
+pub use proxyless_sans_io::stripes::use_stripe;
+pub use proxyless_sans_io::stripes::{Padded, Striped, stripes};
 pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointHealth, Locality};
 pub use security::Security;
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;
-#[cfg(proxyless_loom)]
-pub use stripes::use_stripe;
-pub use stripes::{Padded, STRIPES, Striped};
+pub use target_ref::{StripedTarget, TargetRef};
 pub use tree_path::{SharedTreePath, TreePath, TreePathBuf};
 pub use waiting_call::WaitingCall;

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 use proxyless_sans_io::Rng;
 use proxyless_sans_io::metrics::PlaceId;
 
-use super::{OverrideHost, PickError, PickTarget, SignalRaiser};
+use super::{OverrideHost, PickError, SignalRaiser, TargetRef};
 
 /// Picks the target of an RPC. Shared by all callers: takes no lock, does not allocate, and hands off to no task.
 pub trait Picker: Send + Sync {
@@ -83,7 +83,7 @@ pub enum PickResult {
 #[derive(Debug)]
 pub struct Pick {
     /// The target.
-    pub target: Arc<PickTarget>,
+    pub target: TargetRef,
     /// A permit of the circuit breaker, released when the call ends or the pick is dropped.
     pub permit: Option<PickPermit>,
     /// The `:authority` to use instead of the channel's.
@@ -93,8 +93,8 @@ pub struct Pick {
 impl Pick {
     /// A pick of this target, without permit and authority.
     #[must_use]
-    pub fn new(target: Arc<PickTarget>) -> Self {
-        Self { target, permit: None, authority: None }
+    pub fn new(target: impl Into<TargetRef>) -> Self {
+        Self { target: target.into(), permit: None, authority: None }
     }
 }
 

@@ -1,19 +1,18 @@
 //! A call that has a target and waits for a stream of its connection.
 
 use std::fmt;
-use std::sync::Arc;
 
-use super::PickTarget;
+use super::TargetRef;
 
 /// A call between its pick and its stream. Some trackers count it until it is dropped.
-pub struct WaitingCall(Arc<PickTarget>);
+pub struct WaitingCall(TargetRef);
 
 impl WaitingCall {
     /// The call starts to wait.
     #[must_use]
-    pub fn start(target: &Arc<PickTarget>) -> Self {
+    pub fn start(target: &TargetRef) -> Self {
         target.trackers.iter().for_each(|tracker| tracker.waiting());
-        Self(Arc::clone(target))
+        Self(target.clone())
     }
 }
 

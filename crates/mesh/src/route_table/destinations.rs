@@ -10,14 +10,14 @@ use proxyless_xds::resource::{
 
 use super::faults::{FaultFilter, fault_filters};
 use super::sessions::session;
-use crate::cluster_claim::ClusterClaim;
+use crate::cluster_claim::{ClusterClaim, TableClaim};
 
 /// The destinations of a route.
 #[derive(Debug)]
 pub(super) struct Destinations {
     split: TrafficSplit,
     /// All clusters in the route, including those of weight zero.
-    all: Box<[Arc<ClusterClaim>]>,
+    all: Box<[Arc<TableClaim>]>,
 }
 
 #[derive(Debug)]
@@ -34,14 +34,14 @@ enum TrafficSplit {
 /// A cluster, and the filter configs of RPCs sent there by weight.
 #[derive(Debug)]
 pub(super) struct Destination {
-    pub(super) cluster: Arc<ClusterClaim>,
+    pub(super) cluster: Arc<TableClaim>,
     pub(super) session: Option<Arc<CookieSession>>,
     pub(super) faults: Box<[FaultFilter]>,
 }
 
 impl Destination {
     /// `overrides` are ordered from the most specific.
-    fn new(cluster: Arc<ClusterClaim>, filters: &[HttpFilter], overrides: &[&FilterOverrides]) -> Self {
+    fn new(cluster: Arc<TableClaim>, filters: &[HttpFilter], overrides: &[&FilterOverrides]) -> Self {
         Self { cluster, session: session(filters, overrides), faults: fault_filters(filters, overrides) }
     }
 }
@@ -103,7 +103,7 @@ impl Destinations {
     }
 
     /// A60: the cluster of this name, if the route has it.
-    pub(super) fn named(&self, name: &str) -> Option<&Arc<ClusterClaim>> {
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<TableClaim>> {
         self.all.iter().find(|cluster| **cluster.name() == *name)
     }
 }
@@ -111,9 +111,9 @@ impl Destinations {
 /// Claims each cluster once, however many routes name it.
 pub(super) struct Claims<F> {
     claim_cluster: F,
-    by_name: BTreeMap<Arc<str>, Arc<ClusterClaim>>,
+    by_name: BTreeMap<Arc<str>, Arc<TableClaim>>,
     /// In the order in which routes name them.
-    clusters: Vec<Arc<ClusterClaim>>,
+    clusters: Vec<Arc<TableClaim>>,
 }
 
 impl<F: FnMut(&Arc<str>) -> Arc<ClusterClaim>> Claims<F> {
@@ -122,15 +122,15 @@ impl<F: FnMut(&Arc<str>) -> Arc<ClusterClaim>> Claims<F> {
     }
 
     /// All claimed clusters, in the order of the first claims.
-    pub(super) fn into_clusters(self) -> Vec<Arc<ClusterClaim>> {
+    pub(super) fn into_clusters(self) -> Vec<Arc<TableClaim>> {
         self.clusters
     }
 
-    fn claim(&mut self, name: &Arc<str>) -> Arc<ClusterClaim> {
+    fn claim(&mut self, name: &Arc<str>) -> Arc<TableClaim> {
         if let Some(known) = self.by_name.get(name) {
             return Arc::clone(known);
         }
-        let cluster = (self.claim_cluster)(name);
+        let cluster = Arc::new(TableClaim::new(&(self.claim_cluster)(name)));
         self.by_name.insert(Arc::clone(name), Arc::clone(&cluster));
         self.clusters.push(Arc::clone(&cluster));
         cluster

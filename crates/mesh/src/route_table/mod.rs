@@ -29,21 +29,21 @@ pub use self::explain::RouteVerdict;
 pub use self::faults::{Fault, FaultFilter};
 pub use self::hash::ChannelHash;
 use self::headers::CompiledHeader;
-use crate::cluster_claim::ClusterClaim;
+use crate::cluster_claim::{ClusterClaim, TableClaim};
 
 /// The compiled routes of a virtual host.
 #[derive(Debug)]
 pub struct RouteTable {
     virtual_host: Arc<str>,
     routes: Vec<CompiledRoute>,
-    clusters: Vec<Arc<ClusterClaim>>,
+    clusters: Vec<Arc<TableClaim>>,
 }
 
 /// The destination of an RPC.
 #[derive(Clone, Copy, Debug)]
 pub struct Selection<'a> {
     /// The cluster, for all attempts of the RPC. A clone keeps the cluster alive (gRFC A31).
-    pub cluster: &'a Arc<ClusterClaim>,
+    pub cluster: &'a Arc<TableClaim>,
     /// The other settings of the route.
     pub route: &'a Arc<RouteEntry>,
     /// The session cookie of the route, if it has sessions (gRFC A55).
@@ -56,7 +56,7 @@ pub struct Selection<'a> {
 impl<'a> Selection<'a> {
     /// The cluster of this name, if it is in the route, with any weight: a session may select it (gRFC A60).
     #[must_use]
-    pub fn cluster_named(&self, name: &str) -> Option<&'a Arc<ClusterClaim>> {
+    pub fn cluster_named(&self, name: &str) -> Option<&'a Arc<TableClaim>> {
         self.destinations.named(name)
     }
 }
@@ -117,7 +117,7 @@ impl RouteTable {
 
     /// Every cluster in a route, once each, in route order.
     #[must_use]
-    pub fn clusters(&self) -> &[Arc<ClusterClaim>] {
+    pub fn clusters(&self) -> &[Arc<TableClaim>] {
         &self.clusters
     }
 

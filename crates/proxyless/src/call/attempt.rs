@@ -338,7 +338,7 @@ impl Call<'_> {
             ticket,
             deadline,
             // A31: the RPC is committed. It picks no more, so only the name of its cluster is kept.
-            cluster: attempts.routed.cluster.name().clone(),
+            cluster: Arc::clone(attempts.routed.cluster.own_name()),
             throttle: throttle.cloned(),
             max_header_list_size: self.shared.calls.max_header_list_size,
             _in_use: self.in_use.take(),

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use proxyless_balancer::api::{
     ActualHost, CallAttributes, HostWait, LiveConnection, Pick, PickArgs, PickPurpose, PickResult,
 };
-use proxyless_mesh::cluster_claim::ClusterClaim;
+use proxyless_mesh::cluster_claim::{ClusterClaim, RpcClaim};
 use proxyless_mesh::route_table::{ChannelHash, Fault, RouteTable, Selection};
 use proxyless_sans_io::Rng;
 use proxyless_sans_io::metrics::PlaceId;
@@ -28,7 +28,7 @@ pub(super) struct Routed {
     /// The driver that assigned the cluster's id.
     driver: DriverId,
     /// Keeps the cluster configured until the RPC is committed (gRFC A31).
-    pub(super) cluster: Arc<ClusterClaim>,
+    pub(super) cluster: RpcClaim,
     pub(super) retry_policy: Option<Arc<RetryPolicy>>,
     pub(super) attributes: CallAttributes,
     /// Present if the route has sessions for the RPC (gRFC A55).
@@ -96,11 +96,11 @@ impl Call<'_> {
         let limit = selection.route.max_stream_duration;
         let session = Session::begin(&selection, self.head.uri.path(), headers);
         // A60: a session may select a cluster of the route other than the one chosen by weight.
-        let cluster = session.as_ref().map_or(selection.cluster, Session::cluster);
-        let attributes = attributes(&selection, cluster, headers, self.shared.hash, &mut self.rng);
+        let cluster =
+            session.as_ref().map_or_else(|| selection.cluster.hold(), |session| session.cluster().clone());
+        let attributes = attributes(&selection, &cluster, headers, self.shared.hash, &mut self.rng);
         let faults =
             selection.faults.iter().filter_map(|filter| filter.decide(headers, &mut self.rng)).collect();
-        let cluster = Arc::clone(cluster);
         // A44: if the application disabled retries, the route's policy is validated but not used.
         let retry_policy = match self.shared.calls.policy_retries {
             PolicyRetries::Enabled => selection.route.retry_policy.clone(),

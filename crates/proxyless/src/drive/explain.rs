@@ -2,6 +2,7 @@
 
 use proxyless_balancer::api::{CallAttributes, PickArgs, PickError, PickPurpose, PickResult};
 use proxyless_mesh::channel_core::{DataPlane, RouteView, TreeView};
+use proxyless_mesh::cluster_claim::ClusterClaim;
 use proxyless_mesh::route_table::{RouteTable, Selection};
 use proxyless_mesh::virtual_host::{MatchingHost, matching_hosts};
 use proxyless_mesh::xds_config::XdsConfig;
@@ -112,7 +113,10 @@ impl Case<'_> {
         let route = verdicts.len().checked_sub(1).and_then(|place| self.tree.routes.get(place));
         self.settings(&selection, explanation);
         let session = Session::begin(&selection, path, headers);
-        let cluster = session.as_ref().map_or(selection.cluster, Session::cluster);
+        let cluster: &ClusterClaim = match &session {
+            Some(session) => session.cluster(),
+            None => selection.cluster,
+        };
         explanation.decisions.extend(route.map(|route| self.cluster(route, &selection, cluster.name())));
         let attributes = attributes(&selection, cluster, headers, self.parts.hash, rng);
         let (outcome, picked) = self.pick(attributes, session.as_ref(), rng);

@@ -13,7 +13,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
 use proxyless_balancer::api::{ActualHost, HostWait, OverrideHost};
-use proxyless_mesh::cluster_claim::ClusterClaim;
+use proxyless_mesh::cluster_claim::RpcClaim;
 use proxyless_mesh::route_table::Selection;
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::CookieSession;
@@ -29,7 +29,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The session of one RPC.
 pub(crate) struct Session {
     config: Arc<CookieSession>,
-    cluster: Arc<ClusterClaim>,
+    cluster: RpcClaim,
     /// The addresses in the cookie, in order.
     addresses: Arc<[SocketAddr]>,
     /// Whether the cookie consists of exactly these addresses and this cluster.
@@ -50,14 +50,14 @@ impl Session {
         let cluster = selection.cluster_named(cookie.cluster).unwrap_or(selection.cluster);
         Some(Self {
             config: Arc::clone(config),
-            cluster: Arc::clone(cluster),
+            cluster: cluster.hold(),
             cookie_is_exact: cookie.is_exact && **cluster.name() == *cookie.cluster,
             addresses: cookie.addresses.into(),
         })
     }
 
     /// The cluster to use.
-    pub(crate) fn cluster(&self) -> &Arc<ClusterClaim> {
+    pub(crate) fn cluster(&self) -> &RpcClaim {
         &self.cluster
     }
 
@@ -157,6 +157,7 @@ mod tests {
 
     use proxyless_balancer::api::ClusterId;
     use proxyless_balancer::testing::NoWake;
+    use proxyless_mesh::cluster_claim::ClusterClaim;
     use proxyless_mesh::route_table::RouteTable;
     use proxyless_sans_io::Rng;
     use proxyless_sans_io::sync::mpsc::channel;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::PickResult;
-use proxyless_mesh::cluster_claim::ClusterClaim;
+use proxyless_mesh::cluster_claim::TableClaim;
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::{EjectionSettings, EndpointHealth, LbPolicy};
 
@@ -73,7 +73,7 @@ fn reaches_all(policy: &LbPolicy) -> bool {
 }
 
 /// Observes a cluster; `None` if its state is unclear.
-fn look(world: &mut World, epoch: u64, cluster: &ClusterClaim) -> Result<Option<Sight>, Violation> {
+fn look(world: &mut World, epoch: u64, cluster: &TableClaim) -> Result<Option<Sight>, Violation> {
     let is_watched = |leaf: &Leaf<'_>| {
         let policy = leaf.cluster.lb_policy.as_ref();
         leaf.cluster.outlier_detection.is_some() && policy.is_some_and(reaches_all)
@@ -144,7 +144,7 @@ fn shown(channel: &SimChannel, cluster: &str, now: Time) -> Result<BTreeSet<Stri
     Ok(ejected)
 }
 
-fn routed(world: &World) -> Vec<(u64, Arc<ClusterClaim>)> {
+fn routed(world: &World) -> Vec<(u64, Arc<TableClaim>)> {
     let mut all = Vec::new();
     for channel in world.channels() {
         let routes = channel.plane.as_ref().and_then(|plane| plane.routes.as_ref().ok());
@@ -214,7 +214,7 @@ pub(crate) fn storm(world: &mut World) -> Result<(), Violation> {
     Ok(())
 }
 
-fn are_back(cluster: &ClusterClaim, sight: &Sight) -> Result<(), Violation> {
+fn are_back(cluster: &TableClaim, sight: &Sight) -> Result<(), Violation> {
     Violation::unless(sight.shown.is_empty(), "every ejection ends", || {
         format!("{cluster:?}: {:?}", sight.shown)
     })

@@ -1,9 +1,10 @@
 //! The counters of one locality, updated by RPCs.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::{Add, AddAssign};
 use std::sync::PoisonError;
 
+use proxyless_sans_io::stripes::{Padded, Striped};
 use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
 use proxyless_sans_io::values::BackendMetrics;
@@ -21,10 +22,7 @@ const MAX_NAME: usize = 256;
 /// The load on one locality of one cluster. Counters only grow; the reader remembers how much was reported.
 #[derive(Debug, Default)]
 pub struct LocalityLoad {
-    started: AtomicU64,
-    withdrawn: AtomicU64,
-    succeeded: AtomicU64,
-    failed: AtomicU64,
+    stripes: Striped<Padded<LoadStripe>>,
     selection: MetricSelection,
     /// Locked only by calls whose backend sent a requested report, and by the reader.
     metrics: Mutex<MetricSums>,
@@ -35,6 +33,49 @@ impl LocalityLoad {
         Self { selection, ..Self::default() }
     }
 
+    /// The counters of a stripe of threads. A call is counted in one of them from its start to its end.
+    #[must_use]
+    pub fn stripe(&self, stripe: usize) -> &LoadStripe {
+        &self.stripes.at(stripe).0
+    }
+
+    /// Whether [`Self::record`] would record anything.
+    #[must_use]
+    pub fn wants_metrics(&self) -> bool {
+        !self.selection.is_empty()
+    }
+
+    /// Adds the metrics that a backend reported with a call.
+    pub fn record(&self, report: &BackendMetrics) {
+        self.lock_metrics().record(&self.selection, report);
+    }
+
+    /// The current counters.
+    pub(super) fn totals(&self) -> Totals {
+        self.stripes.iter().fold(Totals::default(), |sum, Padded(stripe)| sum + stripe.totals())
+    }
+
+    pub(super) fn take_metrics(&self) -> MetricSums {
+        std::mem::take(&mut *self.lock_metrics())
+    }
+
+    fn lock_metrics(&self) -> MutexGuard<'_, MetricSums> {
+        // The sums are consistent whenever the lock is free, even if a holder panicked.
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The calls that the threads of one stripe have started: no other thread writes their cache line, unless a call ends on
+/// another thread than it started on.
+#[derive(Debug, Default)]
+pub struct LoadStripe {
+    started: AtomicU64,
+    withdrawn: AtomicU64,
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl LoadStripe {
     /// Counts a call that was sent.
     pub fn started(&self) {
         self.started.fetch_add(1, Ordering::Relaxed);
@@ -56,19 +97,7 @@ impl LocalityLoad {
         self.withdrawn.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether [`Self::record`] would record anything.
-    #[must_use]
-    pub fn wants_metrics(&self) -> bool {
-        !self.selection.is_empty()
-    }
-
-    /// Adds the metrics that a backend reported with a call.
-    pub fn record(&self, report: &BackendMetrics) {
-        self.lock_metrics().record(&self.selection, report);
-    }
-
-    /// The current counters.
-    pub(super) fn totals(&self) -> Totals {
+    fn totals(&self) -> Totals {
         // Acquire, and the start last: the start of each end counted here is counted too, so that differences are never
         // negative, whatever runs concurrently.
         let succeeded = self.succeeded.load(Ordering::Acquire);
@@ -76,15 +105,6 @@ impl LocalityLoad {
         let withdrawn = self.withdrawn.load(Ordering::Acquire);
         let issued = self.started.load(Ordering::Relaxed).saturating_sub(withdrawn);
         Totals { issued, succeeded, failed }
-    }
-
-    pub(super) fn take_metrics(&self) -> MetricSums {
-        std::mem::take(&mut *self.lock_metrics())
-    }
-
-    fn lock_metrics(&self) -> MutexGuard<'_, MetricSums> {
-        // The sums are consistent whenever the lock is free, even if a holder panicked.
-        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,6 +117,18 @@ pub struct Totals {
     pub succeeded: u64,
     /// Calls that failed.
     pub failed: u64,
+}
+
+impl Add for Totals {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            issued: self.issued + other.issued,
+            succeeded: self.succeeded + other.succeeded,
+            failed: self.failed + other.failed,
+        }
+    }
 }
 
 impl Totals {

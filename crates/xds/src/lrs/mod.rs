@@ -21,6 +21,6 @@ mod view;
 
 pub use self::core::LrsCore;
 pub use api::{Effect, Input, LrsCoreConfig};
-pub use locality::{LocalityLoad, Totals};
+pub use locality::{LoadStripe, LocalityLoad, Totals};
 pub use store::{DropCounter, LoadStore};
 pub use view::LoadView;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use proxyless_sans_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::api::{CallCounts, CallOutcome, CallTracker, Code};
+use crate::api::{CallCounts, CallOutcome, CallTracker, Code, Padded, Striped};
 
-/// A50: two buckets; one counts while the other is evaluated.
+/// A50: two buckets; one counts while the other is evaluated. Each thread counts in its stripe of both.
 #[derive(Default)]
 pub(super) struct IntervalCounter {
-    buckets: [Bucket; 2],
+    stripes: Striped<Padded<[Bucket; 2]>>,
     active: AtomicUsize,
 }
 
@@ -26,20 +26,28 @@ impl IntervalCounter {
         // Relaxed throughout: nothing else is ordered. A call that ends just now may still be added to the bucket of the
         // interval that ends; it stays there, and counts when that bucket has had its next turn.
         let active = self.active.load(Ordering::Relaxed) & 1;
-        let [first, second] = &self.buckets;
-        let ended = if active == 0 { first } else { second };
         self.active.store(1 - active, Ordering::Relaxed);
-        CallCounts {
-            succeeded: ended.succeeded.swap(0, Ordering::Relaxed),
-            failed: ended.failed.swap(0, Ordering::Relaxed),
-        }
+        let ended = self.stripes.iter().map(|Padded(buckets)| Bucket::at(buckets, active));
+        ended.fold(CallCounts::default(), |sum, ended| sum + ended.take())
     }
 
     fn count(&self, code: Code) {
-        let [first, second] = &self.buckets;
-        let bucket = if self.active.load(Ordering::Relaxed) & 1 == 0 { first } else { second };
+        let bucket = Bucket::at(&self.stripes.own().0, self.active.load(Ordering::Relaxed));
         let counter = if code == Code::Ok { &bucket.succeeded } else { &bucket.failed };
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Bucket {
+    fn at([first, second]: &[Self; 2], index: usize) -> &Self {
+        if index & 1 == 0 { first } else { second }
+    }
+
+    fn take(&self) -> CallCounts {
+        CallCounts {
+            succeeded: self.succeeded.swap(0, Ordering::Relaxed),
+            failed: self.failed.swap(0, Ordering::Relaxed),
+        }
     }
 }
 

@@ -2,22 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::api::{Pick, PickArgs, PickResult, PickTarget, Picker, Striped};
+use crate::api::{Pick, PickArgs, PickResult, PickTarget, Picker, StripedTarget};
 
 /// Returns the same target for every RPC.
-pub(super) struct TargetPicker {
-    /// One copy per stripe: RPCs change reference counts, which different cores should not share.
-    targets: Striped<Arc<PickTarget>>,
-}
+pub(super) struct TargetPicker(StripedTarget);
 
 impl TargetPicker {
-    pub(super) fn new(target: &PickTarget) -> Arc<Self> {
-        Arc::new(Self { targets: Striped::from_fn(|_| Arc::new(target.clone())) })
+    pub(super) fn new(target: &Arc<PickTarget>) -> Arc<Self> {
+        Arc::new(Self(StripedTarget::new(target)))
     }
 }
 
 impl Picker for TargetPicker {
     fn pick(&self, _: &mut PickArgs<'_>) -> PickResult {
-        PickResult::Complete(Pick::new(Arc::clone(self.targets.own())))
+        PickResult::Complete(Pick::new(self.0.get()))
     }
 }

@@ -84,7 +84,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::api::STRIPES;
+    use crate::api::stripes;
 
     #[test]
     fn a_thread_alone_gets_all_turns_in_order() {
@@ -115,7 +115,7 @@ mod tests {
         let position = Position::starting_at(u64::MAX);
         let turns = || (0..20_000).map(|_| position.next()).collect::<Vec<_>>();
         let all: Vec<u64> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..2 * STRIPES).map(|_| scope.spawn(turns)).collect();
+            let threads: Vec<_> = (0..2 * stripes()).map(|_| scope.spawn(turns)).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());

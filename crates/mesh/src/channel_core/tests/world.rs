@@ -22,7 +22,7 @@ use proxyless_xds::resource::{
 };
 
 use crate::channel_core::{Activity, ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
-use crate::cluster_claim::ClusterClaim;
+use crate::cluster_claim::TableClaim;
 use crate::dns::{DnsAnswer, DnsConfig, QueryId};
 use crate::policies::cluster_impl::CircuitRegistry;
 use crate::security::ClusterTls;
@@ -276,14 +276,14 @@ impl World {
 
     /// An RPC that stays in flight: holds its cluster and its pick.
     #[track_caller]
-    pub(super) fn hold(&mut self, path: &str) -> (Arc<ClusterClaim>, Pick) {
+    pub(super) fn hold(&mut self, path: &str) -> (Arc<TableClaim>, Pick) {
         match self.begin(path) {
             (Some(cluster), PickResult::Complete(pick)) => (cluster, pick),
             other => panic!("{other:?}"),
         }
     }
 
-    fn begin(&mut self, path: &str) -> (Option<Arc<ClusterClaim>>, PickResult) {
+    fn begin(&mut self, path: &str) -> (Option<Arc<TableClaim>>, PickResult) {
         let Some(plane) = self.plane.clone() else { return (None, PickResult::Queue) };
         let headers = HeaderMap::new();
         let table = match &plane.routes {
@@ -297,7 +297,7 @@ impl World {
     }
 
     /// A pick on a cluster that an RPC holds, with the newest picker.
-    pub(super) fn pick_on(&mut self, cluster: &ClusterClaim) -> PickResult {
+    pub(super) fn pick_on(&mut self, cluster: &TableClaim) -> PickResult {
         let Some(plane) = self.plane.clone() else { return PickResult::Queue };
         let headers = HeaderMap::new();
         let attributes = CallAttributes { cluster: cluster.id(), ..CallAttributes::default() };

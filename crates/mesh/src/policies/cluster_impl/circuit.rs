@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
-use proxyless_balancer::api::{Padded, PermitSource, PickPermit, STRIPES, Striped};
+use proxyless_balancer::api::{Padded, PermitSource, PickPermit, Striped, stripes};
+use proxyless_sans_io::stripes::MOST_STRIPES;
 use proxyless_sans_io::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
@@ -91,9 +92,7 @@ pub(super) struct Circuit(Striped<Arc<Stripe>>);
 
 impl Circuit {
     fn new(permits: &Arc<PermitCounter>) -> Self {
-        Self(Striped::from_fn(|stripe| {
-            Arc::new(Stripe { line: Padded(stripe), permits: Arc::clone(permits) })
-        }))
+        Self(Striped::from_fn(|stripe| Arc::new(Stripe { stripe, permits: Arc::clone(permits) })))
     }
 
     /// The number of permits in use.
@@ -104,20 +103,21 @@ impl Circuit {
     /// Takes a permit, unless `max` are taken. Never exceeds the limit, even under contention.
     pub(super) fn enter(&self, max: u32) -> Option<PickPermit> {
         let stripe = self.0.own();
-        let entered = stripe.permits.enter(stripe.line.0, max);
+        let entered = stripe.permits.enter(stripe.stripe, max);
         entered.then(|| PickPermit::new(Arc::clone(stripe) as Arc<dyn PermitSource>))
     }
 }
 
 /// The source of the permits of a stripe, with its reference count on a separate cache line.
+#[repr(align(64))]
 struct Stripe {
-    line: Padded<usize>,
+    stripe: usize,
     permits: Arc<PermitCounter>,
 }
 
 impl PermitSource for Stripe {
     fn release(&self) {
-        self.permits.leave(self.line.0);
+        self.permits.leave(self.stripe);
     }
 }
 
@@ -171,7 +171,7 @@ impl PermitCounter {
         loop {
             let before = self.spare_added();
             self.give_back_beyond(max);
-            if (0..STRIPES).any(|stripe| self.take_spare(stripe, max)) || self.take(max) {
+            if (0..stripes()).any(|stripe| self.take_spare(stripe, max)) || self.take(max) {
                 return true;
             }
             // Each stripe was seen without a spare permit after the first read of the additions. If nothing was added
@@ -191,7 +191,7 @@ impl PermitCounter {
         }
     }
 
-    fn spare_added(&self) -> [u32; STRIPES] {
+    fn spare_added(&self) -> [u32; MOST_STRIPES] {
         std::array::from_fn(|stripe| self.spare.at(stripe).0.added())
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use proxyless_balancer::api::{
-    CallOutcome, CallTracker, Code, Detail, Locality, SubchannelSpec, TrackerSlot,
+    CallOutcome, CallTracker, Code, Detail, Locality, Striped, SubchannelSpec, TrackerSlot,
 };
-use proxyless_xds::lrs::{LoadStore, LoadView, LocalityLoad};
+use proxyless_xds::lrs::{LoadStore, LoadStripe, LoadView, LocalityLoad};
 
 use super::config::{ClusterImplConfig, LoadReporting};
 use super::load_registry::LoadRegistration;
@@ -54,7 +54,7 @@ impl ClusterLoad {
         self.registration = registration;
         for (locality, slot) in &self.slots {
             if let Some(slot) = slot.upgrade() {
-                slot.store(tracker(self.registration.as_ref(), locality));
+                slot.store(trackers(self.registration.as_ref(), locality));
             }
         }
     }
@@ -88,7 +88,7 @@ impl ClusterLoad {
         let known = self.slots.get(&locality).and_then(Weak::upgrade);
         let slot = known.unwrap_or_else(|| {
             let slot = Arc::new(TrackerSlot::default());
-            slot.store(tracker(self.registration.as_ref(), &locality));
+            slot.store(trackers(self.registration.as_ref(), &locality));
             self.slots.insert(locality, Arc::downgrade(&slot));
             slot
         });
@@ -96,31 +96,46 @@ impl ClusterLoad {
     }
 }
 
-fn tracker(registration: Option<&LoadRegistration>, locality: &Locality) -> Option<Arc<dyn CallTracker>> {
-    Some(Arc::new(LocalityTracker(registration?.locality(locality))))
+fn trackers(
+    registration: Option<&LoadRegistration>,
+    locality: &Locality,
+) -> Option<Striped<Arc<dyn CallTracker>>> {
+    let load = registration?.locality(locality);
+    Some(Striped::from_fn(|stripe| Arc::new(LocalityTracker { load: Arc::clone(&load), stripe }) as _))
 }
 
-struct LocalityTracker(Arc<LocalityLoad>);
+/// Counts the calls of one stripe of threads. Its reference count has a cache line that no other stripe uses.
+#[repr(align(64))]
+struct LocalityTracker {
+    load: Arc<LocalityLoad>,
+    stripe: usize,
+}
+
+impl LocalityTracker {
+    fn stripe(&self) -> &LoadStripe {
+        self.load.stripe(self.stripe)
+    }
+}
 
 impl CallTracker for LocalityTracker {
     fn started(&self) {
-        self.0.started();
+        self.stripe().started();
     }
 
     fn finished(&self, outcome: &CallOutcome) {
         // Before the end is counted, so that both are in the same report.
         if let Some(metrics) = &outcome.metrics {
-            self.0.record(metrics);
+            self.load.record(metrics);
         }
         // A call that was cancelled after sending is an error too: its code says so.
-        if outcome.code == Code::Ok { self.0.succeeded() } else { self.0.failed() }
+        if outcome.code == Code::Ok { self.stripe().succeeded() } else { self.stripe().failed() }
     }
 
     fn withdrawn(&self) {
-        self.0.withdrawn();
+        self.stripe().withdrawn();
     }
 
     fn wants_metrics(&self) -> bool {
-        self.0.wants_metrics()
+        self.load.wants_metrics()
     }
 }

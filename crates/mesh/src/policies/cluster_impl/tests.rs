@@ -380,7 +380,7 @@ fn a105_02_a_changed_limit_keeps_the_subchannels() {
         Arc::new(ClusterImplConfig { max_connections_per_subchannel, ..config(&circuits) })
     };
     let mut bench = ready(config(&circuits));
-    let target = Arc::clone(&complete(&mut bench).target);
+    let target = complete(&mut bench).target;
     bench.take_effects();
     bench.take_published();
     bench.update(limited(Some(2)), endpoints([1]));
@@ -388,7 +388,7 @@ fn a105_02_a_changed_limit_keeps_the_subchannels() {
     assert_eq!(bench.connecting(), [address(1)], "a second connection");
     bench.ready(address(1));
     assert_eq!(bench.take_published(), [], "picks are the same");
-    assert!(Arc::ptr_eq(&complete(&mut bench).target, &target));
+    assert!(std::ptr::eq(&*complete(&mut bench).target, &*target));
     // With a third one allowed it is attempted at once, because a call still waits.
     bench.update(limited(Some(3)), endpoints([1]));
     assert_eq!(bench.connecting(), [address(1)]);

@@ -12,13 +12,14 @@ use super::*;
 fn every_end_that_is_seen_has_its_start() {
     check(4, || {
         let load = Arc::new(LocalityLoad::new(MetricSelection::AllNamed));
-        let ends: [fn(&LocalityLoad); 3] =
-            [LocalityLoad::succeeded, LocalityLoad::failed, LocalityLoad::withdrawn];
-        let calls = ends.map(|end| {
+        // Two calls share a stripe.
+        let ends: [(usize, fn(&LoadStripe)); 3] =
+            [(0, LoadStripe::succeeded), (1, LoadStripe::failed), (1, LoadStripe::withdrawn)];
+        let calls = ends.map(|(stripe, end)| {
             let load = Arc::clone(&load);
             thread::spawn(move || {
-                load.started();
-                end(&load);
+                load.stripe(stripe).started();
+                end(load.stripe(stripe));
             })
         });
         let totals = load.totals();

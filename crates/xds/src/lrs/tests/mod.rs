@@ -21,6 +21,25 @@ use crate::StreamId;
 use crate::bootstrap::Bootstrap;
 use crate::resource::{Locality, MetricSelection};
 
+/// The calls of one stripe.
+impl LocalityLoad {
+    fn started(&self) {
+        self.stripe(0).started();
+    }
+
+    fn succeeded(&self) {
+        self.stripe(0).succeeded();
+    }
+
+    fn failed(&self) {
+        self.stripe(0).failed();
+    }
+
+    fn withdrawn(&self) {
+        self.stripe(0).withdrawn();
+    }
+}
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn config() -> LrsCoreConfig {
