@@ -244,11 +244,13 @@ async fn a_deadline_ends_a_stream_whose_reader_never_waits() -> TestResult {
     let plane = mesh(&[&backend]).await;
     // More than the buffers hold: the stream cannot be complete.
     let mut request = Request::new(EchoRequest { message: "x".repeat(100_000), repeat: 1000 });
-    let deadline = tokio::time::Instant::now() + Duration::from_millis(300);
-    request.set_timeout(Duration::from_millis(300));
+    let timeout = Duration::from_millis(300);
+    request.set_timeout(timeout);
     let mut answers = EchoClient::new(channel(&plane)).repeat(request).await?.into_inner();
+    // Not before the deadline of the call, which has started.
+    let late = tokio::time::Instant::now() + timeout;
     assert!(answers.message().await?.is_some());
-    tokio::time::sleep_until(deadline).await;
+    tokio::time::sleep_until(late).await;
     let late = answers.message().await.unwrap_err();
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late:?}");
     Ok(())

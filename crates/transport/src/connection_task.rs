@@ -83,9 +83,12 @@ impl Window {
         const MOST: u32 = (1 << 31) - 1;
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
         let needed = self.stream.saturating_mul(streams);
+        if needed <= self.connection {
+            return None;
+        }
         // Doubled each time, so that it rarely happens.
         let next = needed.checked_next_power_of_two().unwrap_or(MOST).min(MOST);
-        (needed > self.connection && next > self.connection).then(|| {
+        (next > self.connection).then(|| {
             self.connection = next;
             next
         })

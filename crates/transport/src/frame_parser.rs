@@ -12,6 +12,7 @@ use crate::interim::Interim;
 const SETTING: usize = 6;
 const END_STREAM: u8 = 0x1;
 const CONTINUATION: u8 = 0x9;
+const DATA: u8 = 0x0;
 const SETTINGS: u8 = 0x4;
 const GO_AWAY: u8 = 0x7;
 const ACK: u8 = 0x1;
@@ -82,10 +83,28 @@ impl Default for State {
     }
 }
 
+impl State {
+    fn is_between_frames(&self) -> bool {
+        matches!(self, Self::Header(header) if header.so_far().is_empty())
+    }
+}
+
+/// The bytes after the complete DATA frames at the beginning: most of what a stream receives, and of no interest here.
+fn after_whole_data(mut data: &[u8]) -> &[u8] {
+    while let Some((header, rest)) = data.split_first_chunk() {
+        let header = FrameHeader::from(*header);
+        match rest.get(header.length..) {
+            Some(rest) if header.kind == DATA => data = rest,
+            _ => break,
+        }
+    }
+    data
+}
+
 impl FrameParser {
     /// Whether nothing has arrived yet.
     pub(crate) fn is_untouched(&self) -> bool {
-        !self.seen_settings && matches!(&self.state, State::Header(header) if header.so_far().is_empty())
+        !self.seen_settings && self.state.is_between_frames()
     }
 
     /// The length on the wire of the largest header block in the bytes that were pushed last, or else of the last one.
@@ -101,6 +120,9 @@ impl FrameParser {
     /// Parses the next bytes, and calls `sink` for each event.
     pub(crate) fn push(&mut self, mut data: &[u8], mut sink: impl FnMut(Event)) {
         self.largest_block = self.block;
+        if self.seen_settings && self.state.is_between_frames() {
+            data = after_whole_data(data);
+        }
         while !data.is_empty() {
             let (event, rest) = self.step(data);
             data = rest;

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -36,9 +36,8 @@ enum Kind {
 
 /// The source of a body, with the frames read from it.
 struct State {
-    source: tonic::body::Body,
-    /// The source has ended. Polling it again may panic.
-    ended: bool,
+    /// Moves to the reader that is the last one.
+    source: Source,
     /// Read from the source, but not by an attempt yet.
     ahead: Option<Result<Frame<Bytes>, Status>>,
     /// Frames read, while they may be needed again.
@@ -50,6 +49,29 @@ struct State {
     error: Option<Status>,
     /// The attempt that may read; an earlier one that the transport still holds gets nothing more.
     attempt: u32,
+}
+
+/// The caller's body.
+#[derive(Default)]
+struct Source {
+    body: tonic::body::Body,
+    /// It has ended. Polling it again may panic.
+    ended: bool,
+}
+
+impl Source {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.ended = frame.is_none();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended || self.body.is_end_stream()
+    }
 }
 
 impl Replay {
@@ -70,7 +92,8 @@ impl Replay {
         };
         let mut state = lock(shared);
         state.attempt += 1;
-        let body = Reader { state: Arc::clone(shared), attempt: state.attempt, position: 0, sent: None };
+        let body =
+            Reader { state: Arc::clone(shared), own: None, attempt: state.attempt, position: 0, sent: None };
         state.replayable.then_some(RequestBody(Attempt::Reads(body)))
     }
 
@@ -120,8 +143,7 @@ impl Kind {
             Poll::Pending => (None, None),
         };
         Self::Shared(Arc::new(Mutex::new(State {
-            source,
-            ended: false,
+            source: Source { body: source, ended: false },
             ahead,
             size: first.as_ref().map_or(0, Bytes::len),
             limit,
@@ -143,6 +165,8 @@ enum Attempt {
 
 struct Reader {
     state: Arc<Mutex<State>>,
+    /// The source, once no other attempt can need it: a long stream takes no lock for each message.
+    own: Option<Source>,
     attempt: u32,
     position: usize,
     sent: Option<Box<SentCounter>>,
@@ -216,6 +240,15 @@ impl Body for RequestBody {
 
 impl Reader {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Some(own) = &mut self.own else { return self.poll_shared(cx) };
+        let frame = ready!(own.poll_frame(cx));
+        if let Some(Err(error)) = &frame {
+            lock(&self.state).error = Some(error.clone());
+        }
+        Poll::Ready(frame)
+    }
+
+    fn poll_shared(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let mut state = lock(&self.state);
         if state.attempt != self.attempt {
             // A clean end would make a truncated request look complete.
@@ -225,15 +258,17 @@ impl Reader {
             self.position += 1;
             return Poll::Ready(Some(Ok(Frame::data(data.clone()))));
         }
-        // The current attempt has caught up with the buffer, which is not needed any further.
-        if !state.replayable {
-            state.read = Vec::new();
-            self.position = 0;
-        }
         let frame = match state.ahead.take() {
             Some(frame) => Some(frame),
-            None if state.ended => None,
-            None => std::task::ready!(Pin::new(&mut state.source).poll_frame(cx)),
+            // This attempt has caught up with the buffer, which is not needed any further.
+            None if !state.replayable => {
+                state.read = Vec::new();
+                self.position = 0;
+                self.own = Some(std::mem::take(&mut state.source));
+                drop(state);
+                return self.poll_frame(cx);
+            }
+            None => ready!(state.source.poll_frame(cx)),
         };
         match frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
             Some(Ok(Some(data))) if state.replayable && state.size + data.len() <= state.limit => {
@@ -246,16 +281,17 @@ impl Reader {
                 state.replayable = false;
                 state.error = Some(error.clone());
             }
-            None => state.ended = true,
+            None => {}
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
+        if let Some(own) = &self.own {
+            return own.is_end_stream();
+        }
         let state = lock(&self.state);
-        self.position >= state.read.len()
-            && state.ahead.is_none()
-            && (state.ended || state.source.is_end_stream())
+        self.position >= state.read.len() && state.ahead.is_none() && state.source.is_end_stream()
     }
 }
 
