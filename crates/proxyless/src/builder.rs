@@ -12,6 +12,7 @@ use proxyless_mesh::dns::{DnsConfig, DnsRefresh};
 use proxyless_mesh::policies::cluster_impl::CircuitRegistry;
 use proxyless_mesh::policies::custom::Registry;
 use proxyless_mesh::route_table::ChannelHash;
+use proxyless_sans_io::BackoffConfig;
 use proxyless_sans_io::metrics::{Meter, Recorder};
 use proxyless_transport::dns::Resolve;
 use proxyless_transport::{ConnectOptions, Connector, TcpConnector};
@@ -62,6 +63,7 @@ pub struct XdsChannelBuilder {
     resource_timeout: Option<Duration>,
     failover_timeout: Duration,
     connect_timeout: Duration,
+    connect_backoff: BackoffConfig,
     idle_timeout: Option<Duration>,
     connector: Option<Arc<dyn Connector>>,
     credentials: XdsCredentials,
@@ -89,6 +91,7 @@ impl XdsChannelBuilder {
             resource_timeout: None,
             failover_timeout: DEFAULT_FAILOVER_TIMEOUT,
             connect_timeout: TreeConfig::default().connect_timeout,
+            connect_backoff: TreeConfig::default().backoff,
             idle_timeout: Some(Duration::from_secs(30 * 60)),
             connector: None,
             credentials: XdsCredentials::default(),
@@ -178,6 +181,29 @@ impl XdsChannelBuilder {
     /// is the backoff, at most two minutes.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the time between attempts to connect to an endpoint that fail: `initial` at first, 1.6 times as long after each
+    /// failure, at most `max`, always plus or minus 20 %. 1 second and 2 minutes by default, as in gRPC's other libraries
+    /// (C-core has the same settings as `grpc.initial_reconnect_backoff_ms` and `grpc.max_reconnect_backoff_ms`).
+    ///
+    /// While a lower priority serves, a higher one goes on connecting (gRFC A56), so this is also the time in which a
+    /// recovered primary is noticed: at most `max`. A small `max` costs a connection attempt per client, endpoint and
+    /// `max`; [`XdsChannel::reset_connect_backoff`] costs nothing where the application learns of the recovery by itself.
+    /// Times below 100 ms are clamped to 100 ms.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use proxyless::XdsChannel;
+    /// // A primary that was down for an hour gets its traffic back within 10 seconds (plus 20 %).
+    /// let (initial, max) = (Duration::from_secs(1), Duration::from_secs(10));
+    /// let channel = XdsChannel::builder("xds:///greeter.example").connect_backoff(initial, max).build();
+    /// ```
+    pub fn connect_backoff(mut self, initial: Duration, max: Duration) -> Self {
+        const SHORTEST: Duration = Duration::from_millis(100);
+        let initial = initial.max(SHORTEST);
+        self.connect_backoff = BackoffConfig { initial, max: max.max(initial), ..BackoffConfig::default() };
         self
     }
 
@@ -430,6 +456,7 @@ impl XdsChannelBuilder {
             listener_name,
             authority: Arc::clone(name),
             tree: TreeConfig {
+                backoff: self.connect_backoff,
                 connect_timeout: self.connect_timeout,
                 keepalive_interval: self.connection.keepalive_interval,
                 connections_per_subchannel_cap: self.connections_per_subchannel_cap,
@@ -512,5 +539,18 @@ mod tests {
         };
         assert_eq!(kept(1), Some(Duration::from_secs(10)));
         assert_eq!(kept(11), Some(Duration::from_secs(11)));
+    }
+
+    #[test]
+    fn backoffs_are_at_least_100_ms_and_grow_to_the_longest() {
+        let millis = Duration::from_millis;
+        let set = |initial, max| {
+            let builder = XdsChannelBuilder::new("xds:///x").connect_backoff(millis(initial), millis(max));
+            let BackoffConfig { initial, max, .. } = builder.connect_backoff;
+            (initial, max)
+        };
+        assert_eq!(set(200, 5000), (millis(200), millis(5000)));
+        assert_eq!(set(200, 150), (millis(200), millis(200)));
+        assert_eq!(set(0, 0), (millis(100), millis(100)));
     }
 }
