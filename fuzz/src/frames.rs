@@ -47,6 +47,7 @@ fn cut(mut data: &[u8], seed: u8) -> Vec<&[u8]> {
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Settings(Option<u32>, Option<u32>),
+    SettingsAck,
     GoAway { last_stream_id: u32, code: u32, debug_data: Bytes },
     NotHttp2,
     TooManyInterim,
@@ -55,6 +56,7 @@ enum Found {
 fn found(received: Vec<Received>) -> Vec<Found> {
     let found = |received| match received {
         Received::Settings(streams, window) => Found::Settings(streams, window),
+        Received::SettingsAck => Found::SettingsAck,
         Received::GoAway(go_away) => Found::GoAway {
             last_stream_id: go_away.last_stream_id,
             code: go_away.code,
@@ -111,6 +113,9 @@ fn read_received(mut data: &[u8]) -> Vec<Found> {
                 Some(u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]))
             };
             found.push(Found::Settings(value(3), value(4)));
+        }
+        if kind == 4 && !is_settings && payload.is_empty() {
+            found.push(Found::SettingsAck);
         }
         if kind == 7 && payload.len() >= 8 {
             let number =

@@ -340,7 +340,8 @@ impl XdsChannelBuilder {
     }
 
     /// Sets how many bytes of a response are buffered until the caller reads them (the HTTP/2 initial window of a
-    /// stream); 1 MiB by default, at least 65,535. Longer messages arrive in pieces.
+    /// stream); 1 MiB by default, at least 65,535. Longer messages arrive in pieces. The window grows on long fast links,
+    /// see [`max_stream_window_size`](Self::max_stream_window_size).
     ///
     /// Two other bounds are not the channel's: generated clients refuse messages of more than 4 MiB, before and after
     /// decompression (`max_decoding_message_size`), and [`retry_buffer`](Self::retry_buffer) bounds the requests kept
@@ -353,6 +354,19 @@ impl XdsChannelBuilder {
         const LEAST: u32 = 65_535;
         const MOST: u32 = (1 << 31) - 1;
         self.connection.initial_stream_window = bytes.clamp(LEAST, MOST);
+        self
+    }
+
+    /// Sets the size up to which the windows of a connection's streams grow; 16 MiB by default, as in gRPC's other
+    /// libraries. A stream gets at most one window in each round trip, so 16 MiB are 2.7 Gbit/s on a link with 50 ms.
+    ///
+    /// They grow only if a reader that is never behind receives (nearly) a window in each round trip. The round-trip
+    /// time is that of the SETTINGS of HTTP/2, so that no PINGs are needed, which some servers count as abuse. The size
+    /// of [`initial_stream_window_size`](Self::initial_stream_window_size) keeps the windows as they are.
+    pub fn max_stream_window_size(mut self, bytes: u32) -> Self {
+        // RFC 9113, section 6.9.1.
+        const MOST: u32 = (1 << 31) - 1;
+        self.connection.max_stream_window = bytes.min(MOST);
         self
     }
 

@@ -9,6 +9,7 @@ use h2::RecvStream;
 use http_body::{Frame, SizeHint};
 use thiserror::Error;
 
+use crate::receive_window::Burst;
 use crate::stream_permit::StreamPermit;
 use crate::upload::Rest;
 
@@ -25,6 +26,7 @@ struct Open {
     stream: RecvStream,
     /// The number of bytes read whose capacity has not been released.
     unreleased: usize,
+    burst: Burst,
     data_ended: bool,
     /// The request, which ends with the response.
     _upload: Rest,
@@ -48,7 +50,14 @@ impl Body {
         if ended {
             permit.end();
         }
-        let open = Open { stream, unreleased: 0, data_ended: false, _upload: upload, permit };
+        let open = Open {
+            stream,
+            unreleased: 0,
+            burst: Burst::default(),
+            data_ended: false,
+            _upload: upload,
+            permit,
+        };
         Self((!ended).then_some(open))
     }
 }
@@ -69,6 +78,7 @@ impl Open {
                 Poll::Pending => {
                     // A paused stream must not hold the connection's window.
                     self.release();
+                    self.burst.waits(&self.permit.shared().receive_window);
                     return Poll::Pending;
                 }
             }
@@ -83,6 +93,7 @@ impl Open {
         if read > 0 {
             // Fails only for more than was received.
             let _ = self.stream.flow_control().release_capacity(read);
+            self.burst.add(read);
         }
     }
 }

@@ -248,7 +248,7 @@ fn builder(options: &ConnectOptions) -> h2::client::Builder {
     let mut builder = h2::client::Builder::new();
     builder
         .enable_push(false)
-        // Fixed windows: adaptive ones send PINGs, which gRPC servers count as abuse.
+        // The first windows; ReceiveWindow enlarges them.
         .initial_window_size(options.initial_stream_window)
         .initial_connection_window_size(options.initial_connection_window)
         .max_header_list_size(options.max_header_list_size)

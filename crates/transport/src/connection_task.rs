@@ -24,8 +24,8 @@ pub(crate) fn run(
     shared: Arc<Shared>,
 ) -> impl Future<Output = ()> + Send + 'static {
     let keepalive = Keepalive::new(options, http2.ping_pong());
-    let window =
-        Window { stream: options.initial_stream_window, connection: options.initial_connection_window };
+    let window = ConnectionWindow(options.initial_connection_window);
+    shared.receive_window.on_settings_sent();
     let overdue = Box::pin(overdue(Arc::clone(&shared)));
     let driver = Driver { http2, keepalive, window, overdue, watched: false, shared: Arc::clone(&shared) };
     let shared = CloseOnDrop(shared);
@@ -46,7 +46,7 @@ pub(crate) fn run(
 struct Driver {
     http2: h2::client::Connection<FrameTap, Bytes>,
     keepalive: Option<Keepalive>,
-    window: Window,
+    window: ConnectionWindow,
     /// Wakes this task when the connection starts to end: h2 does not while it waits for the socket.
     overdue: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// [`Self::overdue`] has been polled, and has our waker.
@@ -70,26 +70,23 @@ async fn overdue(shared: Arc<Shared>) {
 }
 
 /// The receive window of the connection.
-struct Window {
-    stream: u32,
-    connection: u32,
-}
+struct ConnectionWindow(u32);
 
-impl Window {
+impl ConnectionWindow {
     /// The new window of the connection, if it must grow so that every open stream has its own: unread responses must
     /// not keep the server from sending others.
-    fn grown(&mut self, streams: usize) -> Option<u32> {
+    fn grown(&mut self, stream: u32, streams: usize) -> Option<u32> {
         /// RFC 9113, section 6.9.1.
         const MOST: u32 = (1 << 31) - 1;
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
-        let needed = self.stream.saturating_mul(streams);
-        if needed <= self.connection {
+        let needed = stream.saturating_mul(streams);
+        if needed <= self.0 {
             return None;
         }
         // Doubled each time, so that it rarely happens.
         let next = needed.checked_next_power_of_two().unwrap_or(MOST).min(MOST);
-        (next > self.connection).then(|| {
-            self.connection = next;
+        (next > self.0).then(|| {
+            self.0 = next;
             next
         })
     }
@@ -101,8 +98,14 @@ impl Future for Driver {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         // Before h2 announces new streams to the server.
-        if let Some(size) = this.window.grown(this.shared.quota.in_use()) {
+        let window = &this.shared.receive_window;
+        if let Some(size) = this.window.grown(window.size(), this.shared.quota.in_use()) {
             this.http2.set_target_window_size(size);
+        }
+        if let Some(size) = window.growth()
+            && this.http2.set_initial_window_size(size).is_ok()
+        {
+            window.on_announced(size);
         }
         let polled = Pin::new(&mut this.http2).poll(cx);
         this.shared.quota.on_all_written();

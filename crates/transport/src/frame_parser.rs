@@ -31,6 +31,8 @@ const SPEAKS_TLS: &str = "the server speaks TLS: it answered with a TLS alert";
 pub(crate) enum Event {
     /// SETTINGS.
     Settings(Settings),
+    /// An acknowledgement of our SETTINGS.
+    SettingsAck,
     /// GOAWAY.
     GoAway(GoAway),
     /// The first frame is not SETTINGS, so this is not HTTP/2. Nothing is parsed after this.
@@ -229,7 +231,11 @@ impl FrameParser {
             (_, GO_AWAY, _) => State::GoAway { left: length, payload: Vec::new() },
             _ => State::Skip(length),
         };
-        (is_settings && length == 0).then_some(Event::Settings(Settings::default()))
+        match (is_settings, kind, length) {
+            (true, _, 0) => Some(Event::Settings(Settings::default())),
+            (false, SETTINGS, 0) => Some(Event::SettingsAck),
+            _ => None,
+        }
     }
 }
 
@@ -293,6 +299,7 @@ mod tests {
         .concat();
         let events = vec![
             settings(None, None),
+            Event::SettingsAck,
             settings(Some(7), Some(1 << 20)),
             settings(None, Some(9)),
             Event::GoAway(GoAway {

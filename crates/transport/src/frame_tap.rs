@@ -71,6 +71,7 @@ impl FrameTap {
         shared.on_read();
         self.received.push(bytes, |event| match event {
             Event::Settings(settings) => shared.on_settings(settings),
+            Event::SettingsAck => shared.receive_window.on_settings_acknowledged(),
             Event::GoAway(go_away) => shared.on_go_away(go_away),
             Event::NotHttp2 { why } => shared.on_io_end(why.into(), Disconnect::Unknown),
             Event::TooManyInterim => {

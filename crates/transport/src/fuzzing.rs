@@ -10,6 +10,8 @@ use crate::tunnel::response::Head;
 pub enum Received {
     /// SETTINGS, with the limit of streams and the window, where they are given.
     Settings(Option<u32>, Option<u32>),
+    /// An acknowledgement of our SETTINGS.
+    SettingsAck,
     /// GOAWAY.
     GoAway(GoAway),
     /// This is not HTTP/2.
@@ -28,6 +30,7 @@ pub fn received<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<Received> 
                 Event::Settings(settings) => {
                     Received::Settings(settings.max_concurrent_streams, settings.initial_window_size)
                 }
+                Event::SettingsAck => Received::SettingsAck,
                 Event::GoAway(go_away) => Received::GoAway(go_away),
                 Event::NotHttp2 { .. } => Received::NotHttp2,
                 Event::TooManyInterim => Received::TooManyInterim,

@@ -57,6 +57,7 @@ mod keepalive;
 mod line;
 mod options;
 mod quota;
+mod receive_window;
 mod sent_frames;
 mod state;
 mod stream_permit;

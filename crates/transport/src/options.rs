@@ -22,8 +22,10 @@ pub struct ConnectOptions {
     /// The time after which a connection counts as dead if the socket accepts no writes while there is data to send;
     /// 20 seconds by default. `None`: unlimited. The peer of such a connection hangs, or does not read.
     pub write_timeout: Option<Duration>,
-    /// The maximum number of bytes of one response in flight or unread.
+    /// The number of bytes of one response that may be in flight or unread, at first.
     pub initial_stream_window: u32,
+    /// The number up to which that grows while a connection's round-trip time and a reader that keeps up need it.
+    pub max_stream_window: u32,
     /// The maximum number of bytes of all responses in flight or unread. It grows with the number of open streams to
     /// the sum of their windows (at most 2 GiB), so that unread responses do not block others.
     pub initial_connection_window: u32,
@@ -34,7 +36,7 @@ pub struct ConnectOptions {
     pub max_late_frames: usize,
     /// How much overhead unread DATA frames may have, at 256 bytes less its length for each, before the connection is
     /// closed with ENHANCE_YOUR_CALM: each takes about half a kilobyte, however short it is. `None`: as much as sixteen
-    /// readers have that pause while their windows are full of the smallest messages.
+    /// readers have that pause while their initial windows are full of the smallest messages.
     pub max_unread_overhead: Option<usize>,
     /// The maximum size of a header block from the server.
     pub max_header_list_size: u32,
@@ -56,6 +58,7 @@ impl Default for ConnectOptions {
             keepalive_while_idle: false,
             write_timeout: Some(Duration::from_secs(20)),
             initial_stream_window: 1 << 20,
+            max_stream_window: 16 << 20,
             initial_connection_window: 16 << 20,
             max_late_frames: 1 << 20,
             max_unread_overhead: None,

@@ -21,6 +21,7 @@ use crate::frame_parser::Settings;
 use crate::go_away::GoAway;
 use crate::options::ConnectOptions;
 use crate::quota::Quota;
+use crate::receive_window::ReceiveWindow;
 
 /// The way in which a connection stopped taking new streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +83,7 @@ pub(crate) struct Shared {
     /// The last stream whose HEADERS the socket has taken.
     last_written: AtomicU32,
     last_read: Option<LastRead>,
+    pub(crate) receive_window: ReceiveWindow,
     /// The number of bytes of a request that may be sent before the server extends the window.
     initial_send_window: AtomicU32,
     pub(crate) write_timeout: Option<Duration>,
@@ -134,6 +136,7 @@ impl Shared {
             facts: Mutex::default(),
             last_written: AtomicU32::new(0),
             last_read: options.keepalive_interval.map(|_| last_read()),
+            receive_window: ReceiveWindow::new(options.initial_stream_window, options.max_stream_window),
             // RFC 9113, section 6.9.2.
             initial_send_window: AtomicU32::new(65_535),
             write_timeout: options.write_timeout,

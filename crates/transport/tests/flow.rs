@@ -2,12 +2,14 @@
 
 mod support;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use proxyless_transport::{Body, ConnectOptions, Connection, TcpConnector};
 use support::{
-    ACK, DATA, END_STREAM, HEADERS, RST_STREAM, Raw, SETTINGS, TestBody, WINDOW_UPDATE,
-    max_concurrent_streams, ping, raw, raw_options, request,
+    ACK, DATA, END_STREAM, HEADERS, PING, RST_STREAM, Raw, SETTINGS, TestBody, WINDOW_UPDATE, anywhere,
+    max_concurrent_streams, ping, pipe, raw, raw_options, request,
 };
 use tokio::net::TcpStream;
 
@@ -127,4 +129,49 @@ async fn paused_readers_do_not_hold_up_other_calls() {
         server.end(stream).await;
         assert_eq!(body.collect().await.expect("no error").to_bytes().len(), 1 << 20);
     }
+}
+
+/// A connection over a link with this round-trip time, and a response whose reader keeps up.
+#[tokio::test(start_paused = true)]
+async fn the_windows_of_a_long_fast_link_grow_without_pings() {
+    const ROUND_TRIP: Duration = Duration::from_millis(50);
+    let (pipe, io) = pipe();
+    let options = ConnectOptions { max_stream_window: 4 << 20, ..ConnectOptions::default() };
+    let address = anywhere();
+    let client = proxyless_transport::connect::<TestBody>(&pipe, &address, &options);
+    let server = async {
+        let mut server = Raw::begin(io).await;
+        tokio::time::advance(ROUND_TRIP).await;
+        server.write(SETTINGS, 0, 0, &[]).await;
+        server.write(SETTINGS, ACK, 0, &[]).await;
+        server
+    };
+    let (connection, mut server) = tokio::join!(client, server);
+    let connection = connection.expect("a connection");
+    let sent = tokio::spawn(connection.send(ping()));
+    let stream = server.next_request().await;
+    server.respond(stream, 0).await;
+    let mut body = sent.await.expect("no panic").expect("a response").into_body();
+    let reader = tokio::spawn(async move { while body.frame().await.is_some() {} });
+    // The SETTINGS of each growth, and the time of a window that is too large to be used up.
+    for (window, grown) in [(1 << 20, Some(2 << 20)), (2 << 20, Some(4 << 20)), (4 << 20, None)] {
+        let (mut frames, mut received) = (Vec::new(), 0);
+        while received < 2 * window + (1 << 17) {
+            server.write(DATA, 0, stream, &[0; 16_000]).await;
+            received += 16_000;
+            // The reader has read it, and waits.
+            frames.extend(server.sync().await);
+        }
+        assert!(frames.iter().all(|frame| frame.kind != PING), "a PING that the server did not ask for");
+        let settings = frames.iter().find(|frame| frame.kind == SETTINGS && frame.flags & ACK == 0);
+        let announced = settings.map(|frame| {
+            let &[0, 4, a, b, c, d] = &frame.payload[..] else { panic!("not the window alone: {frame:?}") };
+            u32::from_be_bytes([a, b, c, d])
+        });
+        assert_eq!(announced, grown, "after a window of {window} bytes");
+        tokio::time::advance(ROUND_TRIP).await;
+        server.write(SETTINGS, ACK, 0, &[]).await;
+    }
+    server.end(stream).await;
+    reader.await.expect("no panic");
 }
