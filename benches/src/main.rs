@@ -27,6 +27,9 @@ use measures::{Group, Round};
 use results::Results;
 use service::BoxError;
 
+/// The rounds of a run that can be judged.
+const ROUNDS: usize = 5;
+
 /// Measures proxyless beside its peers.
 #[derive(Parser, Debug)]
 struct Cli {
@@ -39,7 +42,7 @@ struct Cli {
     #[arg(long, value_delimiter = ',')]
     contestants: Vec<String>,
     /// The number of rounds.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = ROUNDS)]
     rounds: usize,
     /// The duration of a rate measurement, in seconds.
     #[arg(long, default_value_t = 1.5)]
@@ -105,6 +108,7 @@ async fn contest(cli: Cli) -> Result<(), BoxError> {
     for number in 1..=cli.rounds {
         for group in &groups {
             tracing::info!("round {number} of {}: {group:?}", cli.rounds);
+            results.round = number;
             let mut round = Round {
                 tools: &tools,
                 contestants: &contestants,
@@ -119,6 +123,9 @@ async fn contest(cli: Cli) -> Result<(), BoxError> {
         results.keep(&serde_json::from_str(&std::fs::read_to_string(earlier)?)?);
     }
     println!("{}\n\n{}\n{}", machine::describe(), report::tables(&results), report::verdicts(&results));
+    if cli.rounds < ROUNDS {
+        println!("not for judgement: {} of {ROUNDS} rounds", cli.rounds);
+    }
     for failure in &results.failures {
         println!("failed: {failure}");
     }

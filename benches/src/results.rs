@@ -6,9 +6,11 @@ use serde_json::{Value, json};
 
 use crate::field::Contestant;
 
-/// All samples. Those of one round have the same index in their lists, so that ratios compare neighbours in time.
+/// All samples, by round, so that ratios compare neighbours in time.
 #[derive(Default)]
 pub(crate) struct Results {
+    /// The round of samples that are added; the first is 1.
+    pub(crate) round: usize,
     measures: BTreeMap<String, Measure>,
     /// Contestants that could not take part, with the reason.
     pub(crate) missing: BTreeMap<Contestant, String>,
@@ -19,7 +21,7 @@ pub(crate) struct Results {
 /// The samples of one measure.
 pub(crate) struct Measure {
     pub(crate) unit: String,
-    pub(crate) samples: BTreeMap<Contestant, Vec<f64>>,
+    pub(crate) samples: BTreeMap<Contestant, BTreeMap<usize, f64>>,
 }
 
 /// Median and spread.
@@ -36,7 +38,7 @@ impl Results {
             .measures
             .entry(measure.to_owned())
             .or_insert_with(|| Measure { unit: unit.to_owned(), samples: BTreeMap::new() });
-        measure.samples.entry(contestant).or_default().push(value);
+        measure.samples.entry(contestant).or_default().insert(self.round, value);
     }
 
     /// Adds earlier results of measures that are missing here.
@@ -50,7 +52,8 @@ impl Results {
                 else {
                     continue;
                 };
-                for value in values.as_array().into_iter().flatten() {
+                for (round, value) in values.as_object().into_iter().flatten() {
+                    self.round = round.parse().unwrap_or_default();
                     // JSON has no infinity.
                     let value = value.as_f64().unwrap_or(f64::INFINITY);
                     self.add(name, measure["unit"].as_str().unwrap_or_default(), who, value);
@@ -82,23 +85,21 @@ impl Results {
     }
 
     pub(crate) fn summary(&self, measure: &str, of: Contestant) -> Option<Summary> {
-        Summary::of(self.samples(measure, of)?.iter().copied())
+        Summary::of(self.samples(measure, of)?.values().copied())
     }
 
     /// The ratio of two contestants, round by round.
     pub(crate) fn ratio(&self, measure: &str, of: Contestant, to: Contestant) -> Option<Summary> {
-        let pairs = self.samples(measure, of)?.iter().zip(self.samples(measure, to)?);
-        Summary::of(pairs.map(|(of, to)| of / to))
+        ratio(self.samples(measure, of)?, self.samples(measure, to)?)
     }
 
     /// The ratio of two measures of one contestant, round by round.
     pub(crate) fn own_ratio(&self, of: &str, to: &str, contestant: Contestant) -> Option<Summary> {
-        let pairs = self.samples(of, contestant)?.iter().zip(self.samples(to, contestant)?);
-        Summary::of(pairs.map(|(of, to)| of / to))
+        ratio(self.samples(of, contestant)?, self.samples(to, contestant)?)
     }
 
-    fn samples(&self, measure: &str, of: Contestant) -> Option<&[f64]> {
-        Some(self.measures.get(measure)?.samples.get(&of)?)
+    fn samples(&self, measure: &str, of: Contestant) -> Option<&BTreeMap<usize, f64>> {
+        self.measures.get(measure)?.samples.get(&of)
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -115,6 +116,13 @@ impl Results {
             "failures": self.failures,
         })
     }
+}
+
+/// The ratio of the samples of each round that has both.
+fn ratio(of: &BTreeMap<usize, f64>, to: &BTreeMap<usize, f64>) -> Option<Summary> {
+    let pairs = of.iter().filter_map(|(round, of)| Some((*of, *to.get(round)?)));
+    // Also if both are zero or infinite.
+    Summary::of(pairs.map(|(of, to)| if of == to { 1.0 } else { of / to }))
 }
 
 impl Summary {
@@ -153,9 +161,12 @@ mod tests {
     #[test]
     fn ratios_compare_the_same_round() {
         let mut results = Results::default();
-        for (ours, theirs) in [(1.0, 2.0), (10.0, 20.0), (3.0, 2.0)] {
+        for (ours, theirs) in [(1.0, Some(2.0)), (7.0, None), (10.0, Some(20.0)), (3.0, Some(2.0))] {
+            results.round += 1;
             results.add("m", "us", Contestant::Proxyless, ours);
-            results.add("m", "us", Contestant::CCore, theirs);
+            if let Some(theirs) = theirs {
+                results.add("m", "us", Contestant::CCore, theirs);
+            }
         }
         let ratio = results.ratio("m", Contestant::Proxyless, Contestant::CCore);
         assert_eq!(ratio, Some(Summary { median: 0.5, least: 0.5, most: 1.5 }));

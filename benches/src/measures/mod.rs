@@ -66,9 +66,14 @@ impl Group {
 }
 
 impl Round<'_> {
-    /// The contestants of this list that take part.
+    /// The contestants of this list that take part. Each round begins with the next one, so that none is always the first
+    /// after the servers have started.
     fn among(&self, these: &[Contestant]) -> Vec<Contestant> {
-        these.iter().copied().filter(|contestant| self.contestants.contains(contestant)).collect()
+        let takes_part = |contestant: &Contestant| self.contestants.contains(contestant);
+        let mut these: Vec<_> = these.iter().copied().filter(takes_part).collect();
+        let turns = (self.number - 1) % these.len().max(1);
+        these.rotate_left(turns);
+        these
     }
 
     /// Records a failure of one contestant; the others continue.
