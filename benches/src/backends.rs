@@ -42,6 +42,19 @@ pub(crate) struct BackendArgs {
     /// The PEM file with the private key of the certificate.
     #[arg(long, requires = "certificate")]
     key: Option<PathBuf>,
+    #[command(flatten)]
+    windows: Windows,
+}
+
+/// Flow-control windows in bytes; hyper's defaults if there are none.
+#[derive(Args, Clone, Copy, Debug)]
+struct Windows {
+    /// The flow-control window of a connection.
+    #[arg(long)]
+    connection_window: Option<u32>,
+    /// The flow-control window of a stream.
+    #[arg(long)]
+    stream_window: Option<u32>,
 }
 
 /// The state of a backend.
@@ -77,6 +90,7 @@ pub(crate) async fn run(args: BackendArgs) -> Result<(), BoxError> {
             modes: modes.clone(),
             connections: Arc::clone(&connections),
             tls: tls.clone(),
+            windows: args.windows,
         };
         tokio::spawn(backend.run(listener));
     }
@@ -114,6 +128,7 @@ struct Backend {
     modes: watch::Receiver<Mode>,
     connections: Arc<AtomicUsize>,
     tls: Option<TlsAcceptor>,
+    windows: Windows,
 }
 
 impl Backend {
@@ -148,10 +163,10 @@ impl Backend {
     fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
         let (name, modes, count) =
             (Arc::clone(&self.name), self.modes.clone(), Arc::clone(&self.connections));
-        let tls = self.tls.clone();
+        let (tls, windows) = (self.tls.clone(), self.windows);
         async move {
             count.fetch_add(1, Ordering::Relaxed);
-            let _ = secure_and_serve(stream, tls, name, modes).await;
+            let _ = secure_and_serve(stream, tls, windows, name, modes).await;
             count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -167,6 +182,7 @@ async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, S
 async fn secure_and_serve(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
+    windows: Windows,
     name: Arc<str>,
     modes: watch::Receiver<Mode>,
 ) -> Result<(), std::io::Error> {
@@ -174,14 +190,15 @@ async fn secure_and_serve(
     // A second handle, to set how the socket closes while hyper owns the first.
     let handle = stream.as_fd().try_clone_to_owned()?;
     match tls {
-        None => serve(stream, handle, name, modes).await,
-        Some(tls) => serve(tls.accept(stream).await?, handle, name, modes).await,
+        None => serve(stream, handle, windows, name, modes).await,
+        Some(tls) => serve(tls.accept(stream).await?, handle, windows, name, modes).await,
     }
 }
 
 async fn serve<I>(
     stream: I,
     handle: OwnedFd,
+    windows: Windows,
     name: Arc<str>,
     mut modes: watch::Receiver<Mode>,
 ) -> Result<(), std::io::Error>
@@ -192,9 +209,12 @@ where
         let name = Arc::clone(&name);
         async move { answer::answer(request, &name).await }
     });
-    let connection = http2::Builder::new(TokioExecutor::new())
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
         .max_concurrent_streams(None)
-        .serve_connection(TokioIo::new(stream), service);
+        .initial_connection_window_size(windows.connection_window)
+        .initial_stream_window_size(windows.stream_window);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = Box::pin(connection);
     let ended = tokio::select! {
         result = &mut connection => return result.map_err(std::io::Error::other),

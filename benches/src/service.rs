@@ -6,10 +6,14 @@
 //! service Bench {
 //!   rpc Unary(google.protobuf.BytesValue) returns (google.protobuf.BytesValue);
 //!   rpc Stream(stream google.protobuf.BytesValue) returns (stream google.protobuf.BytesValue);
+//!   rpc Sink(stream google.protobuf.BytesValue) returns (google.protobuf.BytesValue);
+//!   rpc Source(google.protobuf.BytesValue) returns (stream google.protobuf.BytesValue);
 //! }
 //! ```
 //!
-//! A response is as long as its request and begins with the backend's name, terminated by a NUL byte.
+//! A response is as long as its request and begins with the backend's name, terminated by a NUL byte. `Sink` reads all
+//! requests before its response, which is empty. `Source` sends until it is cancelled; its request is the length of the
+//! responses as decimal text.
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -20,6 +24,8 @@ use tonic_prost::ProstCodec;
 
 pub(crate) const UNARY: &str = "/bench.Bench/Unary";
 pub(crate) const STREAM: &str = "/bench.Bench/Stream";
+pub(crate) const SINK: &str = "/bench.Bench/Sink";
+pub(crate) const SOURCE: &str = "/bench.Bench/Source";
 
 /// The message of both methods.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -31,6 +37,10 @@ pub(crate) struct Payload {
 impl Payload {
     pub(crate) fn of_length(length: usize) -> Self {
         Self { value: vec![b'x'; length].into() }
+    }
+
+    pub(crate) fn text(text: &str) -> Self {
+        Self { value: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
     /// The backend that answered.
@@ -87,6 +97,24 @@ impl<T: Channel> BenchClient<T> {
         self.ready().await?;
         let requests = requests.into_streaming_request();
         self.0.streaming(requests, PathAndQuery::from_static(STREAM), ProstCodec::default()).await
+    }
+
+    pub(crate) async fn sink(
+        &mut self,
+        requests: impl IntoStreamingRequest<Message = Payload>,
+    ) -> Result<Response<Payload>, Status> {
+        self.ready().await?;
+        let requests = requests.into_streaming_request();
+        self.0.client_streaming(requests, PathAndQuery::from_static(SINK), ProstCodec::default()).await
+    }
+
+    pub(crate) async fn source(
+        &mut self,
+        request: impl IntoRequest<Payload>,
+    ) -> Result<Response<Streaming<Payload>>, Status> {
+        self.ready().await?;
+        let request = request.into_request();
+        self.0.server_streaming(request, PathAndQuery::from_static(SOURCE), ProstCodec::default()).await
     }
 
     async fn ready(&mut self) -> Result<(), Status> {

@@ -62,6 +62,8 @@ func (c *contestant) run(command *command) (any, error) {
 		return c.calls(command.Concurrency, seconds(command.Seconds), command.Payload)
 	case "stream":
 		return c.stream(command.Concurrency, seconds(command.Seconds), command.Payload)
+	case "flood":
+		return c.flood(command.Direction, command.Concurrency, seconds(command.Seconds), command.Payload, command.Messages)
 	case "load":
 		return c.startLoad(command.Concurrency, milliseconds(command.TimeoutMs), command.Payload)
 	case "mark":
@@ -80,6 +82,8 @@ type command struct {
 	Cmd         string  `json:"cmd"`
 	Concurrency uint    `json:"concurrency"`
 	Count       uint    `json:"count"`
+	Direction   string  `json:"direction"`
+	Messages    uint64  `json:"messages"`
 	Payload     uint    `json:"payload"`
 	Seconds     float64 `json:"seconds"`
 	TimeoutMs   float64 `json:"timeout_ms"`

@@ -18,6 +18,8 @@ from grpc.experimental import insecure_channel_credentials
 
 UNARY = "/bench.Bench/Unary"
 STREAM = "/bench.Bench/Stream"
+SINK = "/bench.Bench/Sink"
+SOURCE = "/bench.Bench/Source"
 # How long after the end of a measurement an RPC may still take before it is given up.
 GRACE_S = 10
 # After a failed RPC of the load, so that a dead backend is not asked as fast as it can refuse.
@@ -39,6 +41,7 @@ class Contestant:
             "first": self.first,
             "calls": self.calls,
             "stream": self.stream,
+            "flood": self.flood,
             "load": self.start_load,
             "mark": self.mark,
             "stop": self.stop_load,
@@ -118,6 +121,48 @@ class Contestant:
         elapsed, hung, counts = await closed_loop(concurrency, seconds, caller)
         if hung:
             raise TimeoutError(f"{hung} streams got no answer")
+        return {"messages": sum(counts), "seconds": elapsed}
+
+    async def flood(self, direction, concurrency, seconds, payload=32, messages=None):
+        """Messages in one direction on each stream, for a time or up to a number of messages."""
+        sink = self._main().stream_unary(SINK)
+        source = self._main().unary_stream(SOURCE)
+        message = request(payload)
+        length = encoded(str(payload).encode())
+
+        def ended(end, count):
+            return count == messages or time.monotonic_ns() >= end
+
+        async def up(end):
+            call = sink()
+            count = 0
+            try:
+                while not ended(end, count):
+                    await call.write(message)
+                    count += 1
+                await call.done_writing()
+                # The response says that the server has read everything.
+                await call
+                return count
+            finally:
+                call.cancel()
+
+        async def down(end):
+            call = source(length)
+            count = 0
+            try:
+                while not ended(end, count):
+                    if await call.read() is grpc.aio.EOF:
+                        raise EOFError("the server ended a stream")
+                    count += 1
+                return count
+            finally:
+                call.cancel()
+
+        caller = {"up": up, "down": down}[direction]
+        elapsed, hung, counts = await closed_loop(concurrency, seconds, caller)
+        if hung:
+            raise TimeoutError(f"{hung} streams did not end")
         return {"messages": sum(counts), "seconds": elapsed}
 
     async def start_load(self, concurrency, timeout_ms=1000, payload=32):
@@ -254,15 +299,20 @@ def quantile(ordered, part):
 
 
 def request(payload):
-    """An encoded google.protobuf.BytesValue of that many zero bytes: field 1, its length as a varint, the bytes."""
-    if payload == 0:
+    """An encoded google.protobuf.BytesValue of that many zero bytes."""
+    return encoded(bytes(payload))
+
+
+def encoded(value):
+    """An encoded google.protobuf.BytesValue: field 1, its length as a varint, the bytes."""
+    if not value:
         return b""
-    length, rest = bytearray(), payload
+    length, rest = bytearray(), len(value)
     while rest > 0x7F:
         length.append(rest & 0x7F | 0x80)
         rest >>= 7
     length.append(rest)
-    return b"\x0a" + bytes(length) + bytes(payload)
+    return b"\x0a" + bytes(length) + value
 
 
 def backend(response):

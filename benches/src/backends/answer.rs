@@ -11,22 +11,36 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use prost::Message;
 
-use crate::service::{Payload, STREAM};
+use crate::service::{Payload, SINK, SOURCE, STREAM};
 
 /// Length and flag before each message.
 const PREFIX: usize = 5;
 
+/// Endless messages are sent in DATA frames of at least this length, as servers do that gather what is ready: h2 closes a
+/// connection on which too many small DATA frames wait to be read.
+const GATHERED: usize = 4096;
+
 /// Answers unary calls and streams alike: each message with one of the same length.
 pub(super) async fn answer(request: Request<Incoming>, name: &str) -> Result<Response<Answers>, io::Error> {
-    let streams = request.uri().path() == STREAM;
+    let path = request.uri().path().to_owned();
     let body = request.into_body();
-    let answers = if streams {
-        Answers { incoming: Some(body), buffer: BytesMut::new(), name: name.into(), ended: false }
-    } else {
-        // A unary call is answered when its request is complete.
-        let whole = body.collect().await.map_err(io::Error::other)?.to_bytes();
-        Answers { incoming: None, buffer: whole.into(), name: name.into(), ended: false }
-    };
+    let mut answers = Answers { source: Source::Ended, buffer: BytesMut::new(), name: name.into() };
+    match path.as_str() {
+        STREAM => answers.source = Source::Requests(body),
+        SINK => answers.source = Source::Discarded(body),
+        _ => {
+            // A unary call is answered when its request is complete.
+            let whole = body.collect().await.map_err(io::Error::other)?.to_bytes();
+            if path == SOURCE {
+                let request = Payload::decode(whole.get(PREFIX..).unwrap_or_default())?;
+                let length = std::str::from_utf8(&request.value).ok().and_then(|text| text.parse().ok());
+                let message = encoded(name, length.unwrap_or(0))?;
+                answers.source = Source::Endless(message.repeat(GATHERED.div_ceil(message.len())).into());
+            } else {
+                answers.buffer = whole.into();
+            }
+        }
+    }
     let mut response = Response::new(answers);
     response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
@@ -34,10 +48,24 @@ pub(super) async fn answer(request: Request<Incoming>, name: &str) -> Result<Res
 
 /// The responses to the received and the pending requests.
 pub(super) struct Answers {
-    incoming: Option<Incoming>,
+    source: Source,
+    /// Requests that are not answered yet.
     buffer: BytesMut,
     name: Box<str>,
-    ended: bool,
+}
+
+/// What is answered after the requests in the buffer.
+enum Source {
+    /// Each request.
+    Requests(Incoming),
+    /// The end of the requests.
+    Discarded(Incoming),
+    /// These messages, again and again.
+    Endless(Bytes),
+    /// The trailers.
+    Ended,
+    /// Nothing: the trailers are sent.
+    Complete,
 }
 
 impl Answers {
@@ -49,16 +77,21 @@ impl Answers {
         let Some(message) = rest.get(..length) else { return Ok(None) };
         let wanted = Payload::decode(message)?.value.len();
         self.buffer.advance(PREFIX + length);
-        let mut value = self.name.as_bytes().to_vec();
-        value.resize(wanted, 0);
-        let answer = Payload { value: value.into() };
-        let mut bytes = BytesMut::with_capacity(PREFIX + answer.encoded_len());
-        bytes.put_u8(0);
-        // A response is not longer than its request, whose length fits into 32 bits.
-        bytes.put_u32(answer.encoded_len() as u32);
-        answer.encode(&mut bytes)?;
-        Ok(Some(bytes.freeze()))
+        encoded(&self.name, wanted).map(Some)
     }
+}
+
+/// A message of this length with the name and its prefix.
+fn encoded(name: &str, length: usize) -> Result<Bytes, io::Error> {
+    let mut value = name.as_bytes().to_vec();
+    value.resize(length, 0);
+    let answer = Payload { value: value.into() };
+    let mut bytes = BytesMut::with_capacity(PREFIX + answer.encoded_len());
+    bytes.put_u8(0);
+    // A response is not longer than its request says, whose length fits into 32 bits.
+    bytes.put_u32(answer.encoded_len() as u32);
+    answer.encode(&mut bytes)?;
+    Ok(bytes.freeze())
 }
 
 impl Body for Answers {
@@ -73,20 +106,30 @@ impl Body for Answers {
             if let Some(answer) = self.next()? {
                 return Poll::Ready(Some(Ok(Frame::data(answer))));
             }
-            if self.ended {
-                return Poll::Ready(None);
-            }
-            let Some(incoming) = &mut self.incoming else {
-                self.ended = true;
-                return Poll::Ready(Some(Ok(Frame::trailers(ok()))));
+            let (incoming, discards) = match &mut self.source {
+                Source::Requests(incoming) => (incoming, false),
+                Source::Discarded(incoming) => (incoming, true),
+                Source::Endless(answer) => return Poll::Ready(Some(Ok(Frame::data(answer.clone())))),
+                Source::Complete => return Poll::Ready(None),
+                Source::Ended => {
+                    self.source = Source::Complete;
+                    return Poll::Ready(Some(Ok(Frame::trailers(ok()))));
+                }
             };
             match ready!(Pin::new(incoming).poll_frame(cx)).transpose().map_err(io::Error::other)? {
+                Some(_) if discards => {}
                 Some(frame) => {
                     if let Ok(data) = frame.into_data() {
                         self.buffer.extend_from_slice(&data);
                     }
                 }
-                None => self.incoming = None,
+                None => {
+                    if discards {
+                        // An empty message, which is answered with one.
+                        self.buffer.put_bytes(0, PREFIX);
+                    }
+                    self.source = Source::Ended;
+                }
             }
         }
     }

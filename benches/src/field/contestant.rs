@@ -28,6 +28,8 @@ pub(crate) enum Contestant {
     CCore,
     /// A tonic Channel to an Envoy on the same machine.
     Envoy,
+    /// h2load of nghttp2: a C client without gRPC and xDS, which is not started as the others are.
+    H2load,
     /// proxyless with the recorder of `/metrics`.
     WithMetrics,
     /// proxyless with OpenTelemetry's metrics.
@@ -37,7 +39,7 @@ pub(crate) enum Contestant {
 }
 
 impl Contestant {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::BareHyper,
         Self::TonicChannel,
         Self::BalanceList,
@@ -46,12 +48,13 @@ impl Contestant {
         Self::GrpcGo,
         Self::CCore,
         Self::Envoy,
+        Self::H2load,
         Self::WithMetrics,
         Self::WithOtel,
         Self::WithTraces,
     ];
 
-    /// The contestants of the measures of calls: all but the variants with telemetry.
+    /// The contestants that make calls and streams: all but h2load and the variants with telemetry.
     pub(crate) const CALLERS: &[Self] = Self::ALL.split_at(8).0;
 
     /// proxyless without and with telemetry.
@@ -71,6 +74,7 @@ impl Contestant {
             Self::GrpcGo => "grpc-go",
             Self::CCore => "C-core",
             Self::Envoy => "Envoy sidecar",
+            Self::H2load => "h2load",
             Self::WithMetrics => "with /metrics",
             Self::WithOtel => "with OpenTelemetry metrics",
             Self::WithTraces => "with OpenTelemetry traces",
@@ -115,6 +119,7 @@ impl Contestant {
             Self::TonicXds => (tools.program("tonic-xds"), xds),
             Self::GrpcGo => (tools.grpc_go()?, xds),
             Self::CCore => (tools.c_core()?, xds),
+            Self::H2load => return Err("h2load takes no commands".into()),
             Self::Envoy => {
                 let started = Sidecar::start(tools, scene).await?;
                 let target = started.address.to_string();

@@ -176,7 +176,14 @@ pub(crate) struct Backends {
 
 impl Backends {
     pub(crate) async fn start(name: &str, count: usize) -> Result<Self, BoxError> {
-        Self::start_command(Self::command(name, count)?).await
+        Self::start_with(name, count, &[]).await
+    }
+
+    /// Backends with further arguments.
+    pub(crate) async fn start_with(name: &str, count: usize, arguments: &[&str]) -> Result<Self, BoxError> {
+        let mut command = Self::command(name, count)?;
+        command.args(arguments);
+        Self::start_command(command).await
     }
 
     /// Backends that speak TLS.

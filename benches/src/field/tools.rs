@@ -15,6 +15,7 @@ pub(crate) struct Tools {
     grpc_go: Result<PathBuf, String>,
     c_core: Result<PathBuf, String>,
     envoy: Result<PathBuf, String>,
+    h2load: Result<(), String>,
     peers: PathBuf,
 }
 
@@ -39,12 +40,14 @@ impl Tools {
         } else {
             unwanted()
         };
-        Ok(Self { exe, folder, grpc_go, c_core, envoy, peers })
+        let h2load = if wants(Contestant::H2load) { h2load().await } else { Err("not requested".to_owned()) };
+        Ok(Self { exe, folder, grpc_go, c_core, envoy, h2load, peers })
     }
 
     /// The reason why a contestant cannot take part.
     pub(crate) fn missing(&self, contestant: Contestant) -> Option<&str> {
         let tool = match contestant {
+            Contestant::H2load => return self.h2load.as_ref().err().map(String::as_str),
             Contestant::GrpcGo => &self.grpc_go,
             Contestant::CCore => &self.c_core,
             Contestant::Envoy => &self.envoy,
@@ -56,7 +59,8 @@ impl Tools {
         tool.as_ref().err().map(String::as_str)
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    /// The folder for files of contestants.
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
@@ -97,6 +101,13 @@ impl Tools {
         run(build, "cargo build --bin inner").await?;
         Ok(self.exe.with_file_name("inner"))
     }
+}
+
+/// h2load is not built: it is in nghttp2-client of Debian.
+async fn h2load() -> Result<(), String> {
+    let mut command = Command::new("h2load");
+    command.arg("--version");
+    run(command, "h2load (Debian: nghttp2-client)").await
 }
 
 async fn go_program(peers: &Path, folder: &Path) -> Result<PathBuf, String> {

@@ -1,19 +1,35 @@
-//! (a) Unary calls at several concurrencies, and streams: four backends, 32 bytes.
+//! (a) Unary calls at several concurrencies: four backends, 32 bytes or 64 KiB.
 
 use serde_json::{Value, json};
 
-use super::Round;
+use super::{Round, h2load};
 use crate::field::{Backends, Contestant, Running, Scene, live_endpoints};
 use crate::service::BoxError;
 
-const CONCURRENCIES: [usize; 3] = [1, 16, 128];
+/// Calls of one size.
+struct Size {
+    /// The prefix of their measures.
+    name: &'static str,
+    payload: usize,
+    concurrencies: &'static [usize],
+}
+
+const SIZES: [Size; 2] = [
+    Size { name: "calls", payload: 32, concurrencies: &[1, 16, 128] },
+    Size { name: "calls-64k", payload: 64 * 1024, concurrencies: &[16, 128] },
+];
 
 pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
     let backends = Backends::start("backend", 4).await?;
     let endpoints = live_endpoints("bench", &backends.addresses);
     let scene = Scene::with_endpoints(&backends.addresses, endpoints).await?;
-    for contestant in round.among(Contestant::CALLERS) {
-        if let Err(error) = one(round, contestant, &scene).await {
+    let with_h2load = [Contestant::CALLERS, &[Contestant::H2load]].concat();
+    for contestant in round.among(&with_h2load) {
+        let measured = match contestant {
+            Contestant::H2load => of_h2load(round, &scene).await,
+            _ => one(round, contestant, &scene).await,
+        };
+        if let Err(error) = measured {
             round.failed("calls", contestant, &format!("{error} ({})", scene.heard()).into());
         }
     }
@@ -23,15 +39,22 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
 async fn one(round: &mut Round<'_>, contestant: Contestant, scene: &Scene) -> Result<(), BoxError> {
     let mut running = contestant.start(round.tools, scene).await?;
     running.first().await?;
-    warm_up(&mut running).await?;
-    for concurrency in CONCURRENCIES {
-        unary(round, contestant, &mut running, "calls", concurrency).await?;
+    for Size { name, payload, concurrencies } in &SIZES {
+        warm_up(&mut running, *payload).await?;
+        for concurrency in *concurrencies {
+            unary(round, contestant, &mut running, name, *concurrency, *payload).await?;
+        }
     }
-    let (answer, cpu) = timed(&mut running, "stream", 4, round.seconds).await?;
-    let number = |name: &str| answer[name].as_f64().ok_or_else(|| format!("no {name} in {answer}"));
-    round.results.add("stream/mps", "messages/s", contestant, number("messages")? / number("seconds")?);
-    round.results.add("stream/cpu", "us/message", contestant, cpu / number("messages")? * 1e6);
     running.end().await;
+    Ok(())
+}
+
+async fn of_h2load(round: &mut Round<'_>, scene: &Scene) -> Result<(), BoxError> {
+    for Size { name, payload, concurrencies } in &SIZES {
+        for concurrency in *concurrencies {
+            h2load::unary(round, scene, name, *concurrency, *payload).await?;
+        }
+    }
     Ok(())
 }
 
@@ -48,14 +71,14 @@ pub(super) async fn slice(
     concurrency: usize,
     seconds: f64,
 ) -> Result<Slice, BoxError> {
-    let (answer, cpu) = timed(running, "calls", concurrency, seconds).await?;
+    let (answer, cpu) = timed(running, concurrency, seconds, 32).await?;
     let rpcs = answer["rpcs"].as_f64().ok_or_else(|| format!("no rpcs in {answer}"))?;
     Ok(Slice { rpcs, cpu })
 }
 
 /// Makes calls until all connections are established and all code paths warm.
-pub(super) async fn warm_up(running: &mut Running) -> Result<(), BoxError> {
-    timed(running, "calls", 128, 0.4).await.map(drop)
+pub(super) async fn warm_up(running: &mut Running, payload: usize) -> Result<(), BoxError> {
+    timed(running, 128, 0.4, payload).await.map(drop)
 }
 
 /// Unary calls at one concurrency. The names of the results begin with `prefix` and the concurrency.
@@ -65,8 +88,9 @@ pub(super) async fn unary(
     running: &mut Running,
     prefix: &str,
     concurrency: usize,
+    payload: usize,
 ) -> Result<(), BoxError> {
-    let (answer, cpu) = timed(running, "calls", concurrency, round.seconds).await?;
+    let (answer, cpu) = timed(running, concurrency, round.seconds, payload).await?;
     let number = |name: &str| answer[name].as_f64().ok_or_else(|| format!("no {name} in {answer}"));
     let rpcs = number("rpcs")?;
     if number("failed")? > 0.0 {
@@ -82,15 +106,16 @@ pub(super) async fn unary(
     Ok(())
 }
 
-/// The response to a command, and the CPU time that it took.
+/// The response to `calls`, and the CPU time that it took.
 async fn timed(
     running: &mut Running,
-    command: &str,
     concurrency: usize,
     seconds: f64,
+    payload: usize,
 ) -> Result<(Value, f64), BoxError> {
     let before = running.cpu_seconds();
-    let command = json!({ "cmd": command, "concurrency": concurrency, "seconds": seconds, "payload": 32 });
+    let command =
+        json!({ "cmd": "calls", "concurrency": concurrency, "seconds": seconds, "payload": payload });
     let answer = running.ask(command).await?;
     Ok((answer, running.cpu_seconds() - before))
 }

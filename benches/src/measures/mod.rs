@@ -2,9 +2,12 @@
 
 mod calls;
 mod failover;
+mod h2load;
 mod inner;
+mod link;
 mod memory;
 mod startup;
+mod streams;
 mod telemetry;
 mod tls;
 mod updates;
@@ -18,8 +21,12 @@ use crate::service::BoxError;
 /// A group of measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Group {
-    /// Unary calls and streams: requests per second, CPU per RPC, latency.
+    /// Unary calls of 32 bytes and of 64 KiB: requests per second, CPU per RPC, latency.
     Calls,
+    /// Streams: ping-pong, floods in one direction, large messages.
+    Streams,
+    /// Large messages over a link with a delay.
+    Link,
     /// Unary calls over TLS.
     Tls,
     /// Unary calls without and with metrics and traces.
@@ -53,6 +60,8 @@ impl Group {
     pub(crate) async fn run(self, round: &mut Round<'_>) -> Result<(), BoxError> {
         match self {
             Self::Calls => calls::run(round).await,
+            Self::Streams => streams::run(round).await,
+            Self::Link => link::run(round).await,
             Self::Tls => tls::run(round).await,
             Self::Telemetry => telemetry::run(round).await,
             Self::Inner => inner::run(round).await,

@@ -21,7 +21,7 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
     for contestant in round.among(&Contestant::TELEMETRY) {
         let mut running = contestant.start(round.tools, &scene).await?;
         running.first().await?;
-        warm_up(&mut running).await?;
+        warm_up(&mut running, 32).await?;
         variants.push((contestant, running));
     }
     for concurrency in CONCURRENCIES {

@@ -32,9 +32,9 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
 async fn one(round: &mut Round<'_>, contestant: Contestant, scene: &Scene) -> Result<(), BoxError> {
     let mut running = contestant.start(round.tools, scene).await?;
     running.first().await?;
-    warm_up(&mut running).await?;
+    warm_up(&mut running, 32).await?;
     for concurrency in CONCURRENCIES {
-        unary(round, contestant, &mut running, "tls", concurrency).await?;
+        unary(round, contestant, &mut running, "tls", concurrency, 32).await?;
     }
     running.end().await;
     Ok(())

@@ -3,6 +3,7 @@
 //! Input: one command per line on standard input. Output: one response per line on standard output.
 
 mod calls;
+mod flood;
 mod latency;
 mod load;
 mod streams;
@@ -18,6 +19,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
 use crate::service::{BenchClient, BoxError, Channel, Payload};
 use crate::stacks::{self, Stack};
+use flood::Direction;
 use load::Load;
 
 /// The arguments of the program.
@@ -44,6 +46,7 @@ enum Command {
     First { timeout_s: f64 },
     Calls { concurrency: usize, seconds: f64, payload: usize },
     Stream { concurrency: usize, seconds: f64, payload: usize },
+    Flood { direction: Direction, concurrency: usize, seconds: f64, payload: usize, messages: Option<u64> },
     Load { concurrency: usize, timeout_ms: u64 },
     Mark,
     Stop,
@@ -117,6 +120,9 @@ where
             }
             Command::Stream { concurrency, seconds, payload } => {
                 streams::run(client, concurrency, seconds, payload).await
+            }
+            Command::Flood { direction, concurrency, seconds, payload, messages } => {
+                flood::run(client, direction, concurrency, seconds, payload, messages).await
             }
             Command::Load { concurrency, timeout_ms } => {
                 load = Some(Load::start(&client, concurrency, timeout_ms));

@@ -24,14 +24,19 @@ pub(super) async fn run<T: Channel>(
     for _ in 0..concurrency {
         streams.spawn(stream(client.clone(), Payload::of_length(payload), end));
     }
-    let (mut messages, mut failed) = (0, 0);
+    let (mut messages, mut failed, mut reason) = (0, 0, None);
     while let Some(result) = streams.join_next().await {
         match result {
             Ok(Ok(count)) => messages += count,
-            _ => failed += 1,
+            Ok(Err(status)) => {
+                failed += 1;
+                reason = Some(status.to_string());
+            }
+            Err(_) => failed += 1,
         }
     }
-    json!({ "messages": messages, "failed": failed, "seconds": start.elapsed().as_secs_f64() })
+    let seconds = start.elapsed().as_secs_f64();
+    json!({ "messages": messages, "failed": failed, "reason": reason, "seconds": seconds })
 }
 
 async fn stream<T: Channel>(

@@ -14,66 +14,41 @@ struct Table {
     baseline: Option<Contestant>,
 }
 
-const TABLES: [Table; 14] = [
-    Table { title: "Unary calls, 1 at a time", prefix: "calls/001/", baseline: Some(Contestant::BareHyper) },
-    Table {
-        title: "Unary calls, 16 concurrent",
-        prefix: "calls/016/",
-        baseline: Some(Contestant::BareHyper),
-    },
-    Table {
-        title: "Unary calls, 128 concurrent",
-        prefix: "calls/128/",
-        baseline: Some(Contestant::BareHyper),
-    },
-    Table {
-        title: "Unary calls over TLS, 1 at a time",
-        prefix: "tls/001/",
-        baseline: Some(Contestant::BareHyper),
-    },
-    Table {
-        title: "Unary calls over TLS, 128 concurrent",
-        prefix: "tls/128/",
-        baseline: Some(Contestant::BareHyper),
-    },
-    Table {
-        title: "Metrics and traces, 1 call at a time",
-        prefix: "telemetry/001/",
-        baseline: Some(Contestant::Proxyless),
-    },
-    Table {
-        title: "Metrics and traces, 128 concurrent",
-        prefix: "telemetry/128/",
-        baseline: Some(Contestant::Proxyless),
-    },
-    Table {
-        title: "Four streams, message by message",
-        prefix: "stream/",
-        baseline: Some(Contestant::BareHyper),
-    },
-    Table {
-        title: "CPU per EDS update, endpoints in an idle priority",
-        prefix: "update/idle/",
-        baseline: Some(Contestant::Proxyless),
-    },
-    Table {
-        title: "CPU per EDS update, 1,000 connected endpoints",
-        prefix: "update/connected/",
-        baseline: Some(Contestant::Proxyless),
-    },
-    Table {
-        title: "CPU per EDS update of one of 1,000 clusters",
-        prefix: "update/clusters/",
-        baseline: Some(Contestant::Proxyless),
-    },
-    Table {
-        title: "Memory (anonymous, of the process)",
-        prefix: "memory/",
-        baseline: Some(Contestant::Proxyless),
-    },
-    Table { title: "Time to the first RPC", prefix: "startup/", baseline: Some(Contestant::Proxyless) },
+const TABLES: [Table; 23] = [
+    hyper("Unary calls, 1 at a time", "calls/001/"),
+    hyper("Unary calls, 16 concurrent", "calls/016/"),
+    hyper("Unary calls, 128 concurrent", "calls/128/"),
+    hyper("Unary calls of 64 KiB, 16 concurrent", "calls-64k/016/"),
+    hyper("Unary calls of 64 KiB, 128 concurrent", "calls-64k/128/"),
+    hyper("Unary calls over TLS, 1 at a time", "tls/001/"),
+    hyper("Unary calls over TLS, 128 concurrent", "tls/128/"),
+    ours("Metrics and traces, 1 call at a time", "telemetry/001/"),
+    ours("Metrics and traces, 128 concurrent", "telemetry/128/"),
+    hyper("Four streams, message by message", "stream/"),
+    hyper("1,000 streams, message by message", "stream-1000/"),
+    hyper("Four streams of 32 bytes, client to server", "flood-up/"),
+    hyper("Four streams of 32 bytes, server to client", "flood-down/"),
+    hyper("Four streams of 1 MiB, client to server", "large-up/"),
+    hyper("Four streams of 1 MiB, server to client", "large-down/"),
+    hyper("A link of 50 ms there and back, server to client", "link/down/"),
+    hyper("A link of 50 ms there and back, client to server", "link/up/"),
+    ours("CPU per EDS update, endpoints in an idle priority", "update/idle/"),
+    ours("CPU per EDS update, 1,000 connected endpoints", "update/connected/"),
+    ours("CPU per EDS update of one of 1,000 clusters", "update/clusters/"),
+    ours("Memory (anonymous, of the process)", "memory/"),
+    ours("Time to the first RPC", "startup/"),
     Table { title: "Failover under load", prefix: "failover/", baseline: None },
 ];
+
+/// A table with ratios to bare hyper.
+const fn hyper(title: &'static str, prefix: &'static str) -> Table {
+    Table { title, prefix, baseline: Some(Contestant::BareHyper) }
+}
+
+/// A table with ratios to proxyless.
+const fn ours(title: &'static str, prefix: &'static str) -> Table {
+    Table { title, prefix, baseline: Some(Contestant::Proxyless) }
+}
 
 /// All tables for which there are results.
 pub(crate) fn tables(results: &Results) -> String {
