@@ -7,6 +7,7 @@
 
 mod backends;
 mod clock;
+mod digest;
 mod field;
 mod machine;
 mod measures;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use digest::Digest;
 use field::{Contestant, Tools};
 use measures::{Group, Round};
 use results::Results;
@@ -53,14 +55,16 @@ struct Cli {
     /// Samples of an earlier run, for measures that do not run now.
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// Also updates the tables and the picture in `docs/`.
+    /// Also keeps the results of this machine in `benches/results`, and updates the tables and the picture in `docs/`.
     #[arg(long)]
     docs: bool,
 }
 
-/// The other processes of a contest, which it starts.
+/// The other processes of a contest, which it starts, and what needs no contest.
 #[derive(Subcommand, Debug)]
 enum Role {
+    /// Updates the tables and the picture in `docs/` from `benches/results`.
+    Render,
     /// A contestant.
     #[command(hide = true)]
     Program(program::ProgramArgs),
@@ -75,6 +79,7 @@ async fn main() -> ExitCode {
     let result = match cli.role {
         Some(Role::Program(args)) => program::run(args).await,
         Some(Role::Backends(args)) => backends::run(args).await,
+        Some(Role::Render) => report::render(),
         None => contest(cli).await,
     };
     match result {
@@ -122,7 +127,9 @@ async fn contest(cli: Cli) -> Result<(), BoxError> {
     if let Some(earlier) = &cli.keep {
         results.keep(&serde_json::from_str(&std::fs::read_to_string(earlier)?)?);
     }
-    println!("{}\n\n{}\n{}", machine::describe(), report::tables(&results), report::verdicts(&results));
+    let digest = Digest::of(&results, cli.rounds);
+    println!("Machine: {}.\n\n{}", digest.machine, report::tables(&digest));
+    println!("{}\n{}", report::verdicts(&digest), report::ahead(&digest));
     if cli.rounds < ROUNDS {
         println!("not for judgement: {} of {ROUNDS} rounds", cli.rounds);
     }
@@ -130,10 +137,11 @@ async fn contest(cli: Cli) -> Result<(), BoxError> {
         println!("failed: {failure}");
     }
     std::fs::write(&cli.json, serde_json::to_string_pretty(&results.to_json())?)?;
-    std::fs::write(cli.json.with_extension("svg"), report::chart(&results))?;
+    std::fs::write(cli.json.with_extension("svg"), report::chart(&digest))?;
     println!("samples: {}, picture: {}", cli.json.display(), cli.json.with_extension("svg").display());
     if cli.docs {
-        report::write_docs(&results)?;
+        report::store(&digest)?;
+        report::render()?;
     }
     // A failure of a peer is a result; our own failure is an error.
     let own = results.failures.iter().find(|failure| failure.contains(Contestant::Proxyless.name()));

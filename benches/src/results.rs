@@ -93,11 +93,6 @@ impl Results {
         ratio(self.samples(measure, of)?, self.samples(measure, to)?)
     }
 
-    /// The ratio of two measures of one contestant, round by round.
-    pub(crate) fn own_ratio(&self, of: &str, to: &str, contestant: Contestant) -> Option<Summary> {
-        ratio(self.samples(of, contestant)?, self.samples(to, contestant)?)
-    }
-
     fn samples(&self, measure: &str, of: Contestant) -> Option<&BTreeMap<usize, f64>> {
         self.measures.get(measure)?.samples.get(&of)
     }

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::process::Child;
@@ -16,7 +17,8 @@ use crate::clock;
 use crate::service::BoxError;
 
 /// A contestant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&'static str")]
 pub(crate) enum Contestant {
     BareHyper,
     TonicChannel,
@@ -155,6 +157,21 @@ impl Contestant {
             Self::TonicXds => bootstrap.replace(&server.to_string(), &format!("http://{server}")),
             _ => bootstrap,
         })
+    }
+}
+
+impl From<Contestant> for &'static str {
+    fn from(contestant: Contestant) -> Self {
+        contestant.name()
+    }
+}
+
+impl TryFrom<String> for Contestant {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|contestant| contestant.name() == name);
+        found.ok_or_else(|| format!("there is no contestant {name:?}"))
     }
 }
 

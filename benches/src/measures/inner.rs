@@ -9,6 +9,9 @@ use super::Round;
 use crate::field::Contestant;
 use crate::service::BoxError;
 
+/// The CPU time per endpoint of an update of 100,000 endpoints, relative to one of 10,000.
+pub(crate) const SCALING: &str = "inner/scaling/100k to 10k";
+
 /// A line of `inner --json`.
 #[derive(Deserialize)]
 struct Line {
@@ -38,8 +41,16 @@ async fn measure(round: &mut Round<'_>, commands: &[&str]) -> Result<(), BoxErro
         if !output.status.success() {
             return Err(format!("inner {what}: {}", String::from_utf8_lossy(&output.stderr)).into());
         }
-        for line in String::from_utf8(output.stdout)?.lines() {
-            let line: Line = serde_json::from_str(line)?;
+        let lines = String::from_utf8(output.stdout)?;
+        let lines = lines.lines().map(serde_json::from_str).collect::<Result<Vec<Line>, _>>()?;
+        let total = |size: &str| {
+            let name = format!("update/{size}/one/idle/total");
+            lines.iter().find(|line| line.measure == name).map(|line| line.value)
+        };
+        if let (Some(large), Some(small)) = (total("100k"), total("10k")) {
+            round.results.add(SCALING, "x", Contestant::Proxyless, large / small / 10.0);
+        }
+        for line in lines {
             round.results.add(
                 &format!("inner/{}", line.measure),
                 &line.unit,

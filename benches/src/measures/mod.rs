@@ -12,6 +12,8 @@ mod telemetry;
 mod tls;
 mod updates;
 
+pub(crate) use inner::SCALING;
+
 use clap::ValueEnum;
 
 use crate::field::{Contestant, Tools};

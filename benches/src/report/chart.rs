@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::table::number;
+use crate::digest::Digest;
 use crate::field::Contestant;
-use crate::results::Results;
 
 struct Panel {
     title: &'static str,
@@ -39,8 +39,8 @@ const BAR: usize = 18;
 const LABEL: usize = 118;
 
 /// The picture of these results.
-pub(crate) fn chart(results: &Results) -> String {
-    let panels: Vec<_> = PANELS.iter().map(|panel| (panel, bars(results, panel.measure))).collect();
+pub(crate) fn chart(digest: &Digest) -> String {
+    let panels: Vec<_> = PANELS.iter().map(|panel| (panel, bars(digest, panel.measure))).collect();
     let panels: Vec<_> = panels.into_iter().filter(|(_, bars)| !bars.is_empty()).collect();
     let most = panels.iter().map(|(_, bars)| bars.len()).max().unwrap_or(0);
     let height = 62 + most * BAR;
@@ -57,9 +57,9 @@ pub(crate) fn chart(results: &Results) -> String {
     svg
 }
 
-fn bars(results: &Results, measure: &str) -> Vec<(Contestant, f64)> {
+fn bars(digest: &Digest, measure: &str) -> Vec<(Contestant, f64)> {
     let bars = Contestant::ALL.into_iter();
-    bars.filter_map(|who| Some((who, results.summary(measure, who)?.median))).collect()
+    bars.filter_map(|who| Some((who, digest.value(measure, who)?.median?))).collect()
 }
 
 fn draw(panel: &Panel, bars: &[(Contestant, f64)], x: usize, y: usize, svg: &mut String) {

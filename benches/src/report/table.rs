@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use crate::digest::Digest;
 use crate::field::Contestant;
-use crate::results::{Results, Summary};
 
 /// A table: measures that share a prefix, one row per contestant.
 struct Table {
@@ -51,20 +51,20 @@ const fn ours(title: &'static str, prefix: &'static str) -> Table {
 }
 
 /// All tables for which there are results.
-pub(crate) fn tables(results: &Results) -> String {
+pub(crate) fn tables(digest: &Digest) -> String {
     let mut text = String::new();
     for table in &TABLES {
-        table.write(results, &mut text);
+        table.write(digest, &mut text);
     }
-    inner(results, &mut text);
+    inner(digest, &mut text);
     text
 }
 
 impl Table {
-    fn write(&self, results: &Results, out: &mut String) {
-        let measures: Vec<_> = results.measures(self.prefix).collect();
+    fn write(&self, digest: &Digest, out: &mut String) {
+        let measures: Vec<_> = digest.measures(self.prefix).collect();
         let contestants: BTreeSet<Contestant> =
-            measures.iter().flat_map(|(_, measure)| measure.samples.keys().copied()).collect();
+            measures.iter().flat_map(|(_, measure)| measure.cells.keys().copied()).collect();
         if contestants.is_empty() {
             return;
         }
@@ -73,7 +73,7 @@ impl Table {
         let labels = measures.iter().map(|(name, measure)| {
             format!("{} ({})", name.trim_start_matches(self.prefix).replace('/', ", "), measure.unit)
         });
-        let cell = |measure: &str, contestant| self.cell(results, measure, contestant);
+        let cell = |measure: &str, contestant| self.cell(digest, measure, contestant);
         let grid = if measures.len() > contestants.len() {
             let rows = measures.iter().zip(labels).map(|((name, _), label)| {
                 (label, contestants.iter().map(|contestant| cell(name, *contestant)).collect())
@@ -89,20 +89,21 @@ impl Table {
         grid.write(out);
     }
 
-    fn cell(&self, results: &Results, measure: &str, contestant: Contestant) -> String {
-        let Some(value) = results.summary(measure, contestant) else { return "–".into() };
+    fn cell(&self, digest: &Digest, measure: &str, contestant: Contestant) -> String {
+        let Some(value) = digest.value(measure, contestant) else { return "–".into() };
         let ratio = self.baseline.filter(|baseline| *baseline != contestant);
-        match ratio.and_then(|baseline| results.ratio(measure, contestant, baseline)) {
-            Some(Summary { median, least, most }) => {
-                format!("{} · {}x ({}–{})", number(value.median), short(median), short(least), short(most))
+        match ratio.and_then(|baseline| digest.ratio(measure, contestant, baseline)) {
+            Some(ratio) => {
+                let median = value.median.map_or_else(|| value.text(number, ""), number);
+                format!("{median} · {}", ratio.text(short, "x"))
             }
-            None => format!("{} ({}–{})", number(value.median), number(value.least), number(value.most)),
+            None => value.text(number, ""),
         }
     }
 }
 
 /// The numbers of `inner`: the last part of a name identifies the number of a case.
-fn inner(results: &Results, out: &mut String) {
+fn inner(digest: &Digest, out: &mut String) {
     for (title, prefix) in [
         ("Picks, from inside", "inner/pick/"),
         ("Picks of each policy, from inside", "inner/policies/"),
@@ -112,16 +113,15 @@ fn inner(results: &Results, out: &mut String) {
         ("Memory, from inside", "inner/memory/"),
     ] {
         let mut cases: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
-        for (name, measure) in results.measures(prefix) {
-            let Some(value) = results.summary(name, Contestant::Proxyless) else { continue };
+        for (name, measure) in digest.measures(prefix) {
+            let Some(value) = digest.value(name, Contestant::Proxyless) else { continue };
             let Some((case, number_name)) = name.trim_start_matches(prefix).rsplit_once('/') else {
                 continue;
             };
             let label = format!("{} ({})", number_name.replace('_', " "), measure.unit).replace(" ()", "");
-            let spread = if value.least == value.most {
-                number(value.median)
-            } else {
-                format!("{} ({}–{})", number(value.median), number(value.least), number(value.most))
+            let spread = match value.median {
+                Some(median) if value.range.is_none_or(|(least, most)| least == most) => number(median),
+                _ => value.text(number, ""),
             };
             cases.entry(case).or_default().insert(label, spread);
         }
@@ -138,13 +138,13 @@ fn inner(results: &Results, out: &mut String) {
     }
 }
 
-struct Grid {
-    columns: Vec<String>,
-    rows: Vec<(String, Vec<String>)>,
+pub(super) struct Grid {
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<(String, Vec<String>)>,
 }
 
 impl Grid {
-    fn write(&self, out: &mut String) {
+    pub(super) fn write(&self, out: &mut String) {
         let lines = [(String::new(), self.columns.clone())].into_iter().chain(self.rows.iter().cloned());
         let lines: Vec<Vec<String>> =
             lines.map(|(label, cells)| [label].into_iter().chain(cells).collect()).collect();
@@ -179,6 +179,6 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// A ratio.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     if value >= 10.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
