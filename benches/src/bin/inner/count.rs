@@ -3,8 +3,10 @@
 use clap::ValueEnum;
 use proxyless_sans_io::Rng;
 
+use crate::call;
 use crate::mesh::{Mesh, Moved, Policy};
 use crate::pick::{Work, calls};
+use crate::service::BoxError;
 use crate::update::LINGER;
 use crate::world::World;
 
@@ -27,10 +29,14 @@ pub(crate) enum Case {
     OneConnected,
     /// 1,000 clusters of ten connected endpoints: one endpoint changes its address, and the new one is connected.
     Clusters,
+    /// A unary RPC of the whole client, over loopback.
+    Unary,
+    /// A message and its response on a stream of the whole client, over loopback.
+    Message,
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Rpc,
         Self::RpcLeastRequest,
         Self::RpcWeightedRoundRobin,
@@ -39,6 +45,8 @@ impl Case {
         Self::OneIdle,
         Self::OneConnected,
         Self::Clusters,
+        Self::Unary,
+        Self::Message,
     ];
 
     /// Its name in reports and bounds.
@@ -52,6 +60,8 @@ impl Case {
             Self::OneIdle => "update/10k/one/idle",
             Self::OneConnected => "update/10k/one/connected",
             Self::Clusters => "clusters/1k/one",
+            Self::Unary => "client/unary",
+            Self::Message => "client/message",
         }
     }
 
@@ -67,6 +77,10 @@ impl Case {
             Self::OneConnected => {
                 "a response in which one of 10,000 connected endpoints has moved, and its new connection"
             }
+            Self::Unary => "one unary RPC of the whole client, without the server and the kernel",
+            Self::Message => {
+                "one message and its response on a stream, of the whole client, without the server and the kernel"
+            }
             Self::Clusters => {
                 "a response in which one endpoint of one of 1,000 connected clusters has moved, and its connection"
             }
@@ -79,13 +93,14 @@ impl Case {
             Self::Same | Self::OneIdle | Self::OneConnected => [2, 6],
             // The setup of 1,000 clusters varies by more than a few runs cost.
             Self::Clusters => [10, 90],
+            Self::Unary | Self::Message => [500, 2_500],
             _ => [1_000, 11_000],
         }
     }
 
     /// Prepares the case; each call of the result runs it once.
-    pub(crate) fn prepare(self) -> Box<dyn FnMut()> {
-        match self {
+    pub(crate) fn prepare(self) -> Result<Box<dyn FnMut()>, BoxError> {
+        Ok(match self {
             Self::Rpc => rpcs(Policy::RoundRobin),
             Self::RpcLeastRequest => rpcs(Policy::LeastRequest),
             Self::RpcWeightedRoundRobin => rpcs(Policy::WeightedRoundRobin),
@@ -94,7 +109,9 @@ impl Case {
             Self::OneIdle => updates(Mesh::idle(10_000), Moved::One),
             Self::OneConnected => updates(Mesh::connected(10_000), Moved::One),
             Self::Clusters => updates(Mesh { clusters: 1_000, ..Mesh::connected(10) }, Moved::One),
-        }
+            Self::Unary => call::unary()?,
+            Self::Message => call::message()?,
+        })
     }
 }
 
@@ -122,9 +139,10 @@ fn updates(mesh: Mesh, moved: Moved) -> Box<dyn FnMut()> {
     })
 }
 
-pub(crate) fn run(case: Case, iterations: usize) {
-    let mut once = case.prepare();
+pub(crate) fn run(case: Case, iterations: usize) -> Result<(), BoxError> {
+    let mut once = case.prepare()?;
     for _ in 0..iterations {
         once();
     }
+    Ok(())
 }

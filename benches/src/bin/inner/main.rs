@@ -1,4 +1,5 @@
-//! Measures the cores from inside, without any IO: picks, configuration updates, memory.
+//! Measures the cores from inside, without any IO: picks, configuration updates, memory. The guard also counts RPCs of the
+//! whole client.
 //!
 //! One thread drives an `XdsCore` and a `ChannelCore` with real encoded responses, as the drivers do. Times are CPU
 //! times of the thread, which other work on the machine disturbs little; `guard` counts instructions instead, and
@@ -7,6 +8,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod alloc;
+mod call;
 mod clock;
 mod count;
 mod guard;
@@ -18,6 +20,13 @@ mod report;
 mod shared;
 mod update;
 mod world;
+
+// Of the contest: its service and its backends.
+#[path = "../../backends/answer.rs"]
+mod answer;
+#[allow(dead_code, reason = "the contest uses all of it")]
+#[path = "../../service.rs"]
+mod service;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,6 +67,9 @@ enum Command {
         #[arg(long, default_value_t = 10)]
         iterations: usize,
     },
+    /// The control plane and the backend of the cases with IO.
+    #[command(hide = true)]
+    Serve,
     /// Has two threads make calls in turns, for lackey.
     Shared { policy: Policy },
     /// Counts instructions, allocations and shared cache lines, and fails if a bound is exceeded.
@@ -78,9 +90,20 @@ fn main() -> ExitCode {
         Command::Policies => policies::run(&mut report),
         Command::Update { largest } => update::run(&mut report, largest),
         Command::Memory => memory::run(&mut report),
-        Command::Count { case, iterations } => count::run(case, iterations),
+        Command::Count { case, iterations } => return finish(count::run(case, iterations)),
+        Command::Serve => return finish(call::serve()),
         Command::Shared { policy } => shared::run(policy),
         Command::Guard { write, bounds } => return guard::run(&mut report, write, &bounds),
     }
     ExitCode::SUCCESS
+}
+
+fn finish<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
 }
