@@ -12,6 +12,7 @@ use proxyless_sans_io::values::Code;
 
 use super::ids::ReadToken;
 use super::messages::DiscoveryRequest;
+use super::requested_names::RequestedNames;
 use crate::StreamId;
 use crate::resource::ResourceType;
 
@@ -38,10 +39,10 @@ pub(super) struct AdsStream {
     sending: Option<ResourceType>,
     queue: VecDeque<Pending>,
     /// The names in the last request of each type. X-08: a type stays subscribed even without names.
-    asked: BTreeMap<ResourceType, Vec<Arc<str>>>,
+    asked: BTreeMap<ResourceType, RequestedNames>,
     /// The names in the first request of each type, until a response of the type arrives: that response accounts for
     /// them, but perhaps not for names that were added since.
-    first_asked: BTreeMap<ResourceType, Vec<Arc<str>>>,
+    first_asked: BTreeMap<ResourceType, RequestedNames>,
     /// The nonce of the latest response of each type.
     nonces: BTreeMap<ResourceType, String>,
     /// The last NACKs, oldest first: the type, a hash of the version (which can be as long as a message), and when.
@@ -122,13 +123,13 @@ impl AdsStream {
 
     /// Whether the last request of the type contained the name.
     pub(super) fn has_asked_for(&self, resource_type: ResourceType, name: &Arc<str>) -> bool {
-        self.asked.get(&resource_type).is_some_and(|asked| asked.binary_search(name).is_ok())
+        self.asked.get(&resource_type).is_some_and(|asked| asked.contains(name))
     }
 
     /// Whether the next response of the type accounts for the name: no response of the type has arrived, and the name
     /// was in the first request.
     pub(super) fn will_account_for(&self, resource_type: ResourceType, name: &Arc<str>) -> bool {
-        self.first_asked.get(&resource_type).is_some_and(|asked| asked.binary_search(name).is_ok())
+        self.first_asked.get(&resource_type).is_some_and(|asked| asked.contains(name))
     }
 
     /// Whether a request of the type is being sent or waits for its turn.
@@ -217,11 +218,17 @@ impl AdsStream {
         self.queue.pop_front()
     }
 
-    /// Builds a request for these names, which are sorted, or returns `None` if it need not be sent. `version` is the accepted version of the type.
+    /// The names in the last request of the type, if they are those to request at this revision of the subscriptions.
+    pub(super) fn asked_at(&self, resource_type: ResourceType, revision: u64) -> Option<&RequestedNames> {
+        self.asked.get(&resource_type).filter(|asked| asked.is_current(revision))
+    }
+
+    /// Builds a request for these names, which are not in it yet, or returns `None` if it need not be sent. `version` is
+    /// the accepted version of the type.
     pub(super) fn request(
         &mut self,
         pending: Pending,
-        names: Vec<Arc<str>>,
+        names: &RequestedNames,
         version: &str,
         node: &Bytes,
     ) -> Option<DiscoveryRequest> {
@@ -229,14 +236,13 @@ impl AdsStream {
         match self.asked.get(&resource_type) {
             // An empty list in the first request of a type would subscribe to all resources.
             None if names.is_empty() => return None,
-            Some(asked) if ack.is_none() && *asked == names => return None,
+            Some(asked) if ack.is_none() && asked.names() == names.names() => return None,
             _ => {}
         }
-        let resource_names = names.iter().map(ToString::to_string).collect();
         if !self.asked.contains_key(&resource_type) {
             self.first_asked.insert(resource_type, names.clone());
         }
-        self.asked.insert(resource_type, names);
+        self.asked.insert(resource_type, names.clone());
         let (version_info, response_nonce, rejected) = match ack {
             Some(Ack { version, nonce, rejected }) => (version.to_string(), nonce, rejected),
             None => (version.to_owned(), self.nonces.get(&resource_type).cloned().unwrap_or_default(), None),
@@ -248,7 +254,7 @@ impl AdsStream {
         Some(DiscoveryRequest {
             version_info,
             node,
-            resource_names,
+            resource_names: Vec::new(),
             type_url: resource_type.type_url().to_owned(),
             response_nonce,
             error_detail: rejected.map(|Rejected { why: message, .. }| Status {

@@ -15,13 +15,15 @@ pub(super) struct Authority {
     servers: Vec<ServerId>,
     /// How many of them are in use: all up to the active one.
     used: usize,
+    /// The number of changes of `used`.
+    changes: u64,
     /// The number of watches.
     pub(super) watches: usize,
 }
 
 impl Authority {
     fn new(servers: &[ServerId]) -> Self {
-        Self { servers: servers.to_vec(), used: 0, watches: 0 }
+        Self { servers: servers.to_vec(), used: 0, changes: 0, watches: 0 }
     }
 
     /// The server whose resources are used: the last one that is in use.
@@ -41,7 +43,7 @@ impl Authority {
     /// Takes the next server into use, and makes it the active one; `None` if there is no other.
     pub(super) fn fall_back(&mut self) -> Option<ServerId> {
         let next = *self.servers.get(self.used)?;
-        self.used += 1;
+        self.use_first(self.used + 1);
         Some(next)
     }
 
@@ -49,7 +51,7 @@ impl Authority {
     pub(super) fn fall_forward(&mut self, server: ServerId) -> bool {
         match self.in_use().iter().position(|&used| used == server) {
             Some(index) if index + 1 < self.used => {
-                self.used = index + 1;
+                self.use_first(index + 1);
                 true
             }
             _ => false,
@@ -58,7 +60,12 @@ impl Authority {
 
     /// Stops to use any server.
     pub(super) fn leave(&mut self) {
-        self.used = 0;
+        self.use_first(0);
+    }
+
+    fn use_first(&mut self, servers: usize) {
+        self.used = servers;
+        self.changes += 1;
     }
 }
 
@@ -97,6 +104,11 @@ impl Authorities {
 
     pub(super) fn get_mut(&mut self, id: AuthorityId) -> Option<&mut Authority> {
         self.list.get_mut(id.0)
+    }
+
+    /// Greater after each change of the servers that an authority uses.
+    pub(super) fn revision(&self) -> u64 {
+        self.list.iter().map(|authority| authority.changes).sum()
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = AuthorityId> + use<> {

@@ -9,7 +9,7 @@ use proxyless_sans_io::Time;
 
 use super::ads_stream::AdsStream;
 use super::authorities::AuthorityId;
-use super::ids::ServerId;
+use super::ids::{ServerId, WatchKey};
 use super::messages::Any;
 use super::resource_state::{Received, ResourceState, Standing, Wait};
 use crate::resource::{Resource, ResourceType};
@@ -44,6 +44,10 @@ pub(super) struct TypeCache {
     /// The names of cached resources by their bytes, to recognise an unchanged resource without decoding it. The bytes
     /// include the name, so different resources have different bytes.
     by_bytes: BTreeMap<Bytes, Arc<str>>,
+    /// Greater after each change that may affect the names in a request.
+    revision: u64,
+    /// Whether a resource may be [`Wait::Sending`].
+    sending: bool,
 }
 
 impl TypeCache {
@@ -97,19 +101,48 @@ impl Cache {
         self.types.get_mut(&resource_type)?.resources.get_mut(name)
     }
 
-    pub(super) fn get_or_insert(
+    /// Adds a watcher of a resource, and the resource if it is not known.
+    pub(super) fn watch(
         &mut self,
         resource_type: ResourceType,
         name: &Arc<str>,
         authority: AuthorityId,
+        watch: WatchKey,
     ) -> &mut ResourceState {
-        let resources = &mut self.types.entry(resource_type).or_default().resources;
-        resources.entry(name.clone()).or_insert_with(|| ResourceState::new(authority))
+        let of_type = self.types.entry(resource_type).or_default();
+        of_type.revision += 1;
+        let state = of_type.resources.entry(name.clone()).or_insert_with(|| ResourceState::new(authority));
+        if state.watchers.is_empty() && state.limbo.is_some() {
+            state.revive();
+        }
+        state.watchers.insert(watch);
+        state
+    }
+
+    /// Removes a watcher of a resource.
+    pub(super) fn unwatch(
+        &mut self,
+        resource_type: ResourceType,
+        name: &str,
+        watch: WatchKey,
+    ) -> Option<&mut ResourceState> {
+        let of_type = self.types.get_mut(&resource_type)?;
+        of_type.revision += 1;
+        let state = of_type.resources.get_mut(name)?;
+        state.watchers.remove(&watch);
+        Some(state)
+    }
+
+    /// Greater than before if [`Self::subscribe`] may have another result or effect, unless the use of an authority has
+    /// changed.
+    pub(super) fn revision(&self, resource_type: ResourceType) -> u64 {
+        self.types.get(&resource_type).map_or(0, |of_type| of_type.revision)
     }
 
     pub(super) fn remove(&mut self, resource_type: ResourceType, name: &str) {
         self.stop_timer(resource_type, name);
         let Some(of_type) = self.types.get_mut(&resource_type) else { return };
+        of_type.revision += 1;
         of_type.forget_bytes(name);
         if let Some((name, ResourceState { limbo: Some(until), .. })) = of_type.resources.remove_entry(name) {
             self.limbo.remove(&(until, resource_type, name));
@@ -211,6 +244,7 @@ impl Cache {
             }
             if state.wait == Wait::Unsent {
                 state.wait = Wait::Sending;
+                of_type.sending = true;
             }
             names.push(name.clone());
         }
@@ -246,9 +280,14 @@ impl Cache {
         timeout: Duration,
         fits: impl Fn(AuthorityId) -> bool,
     ) {
-        let Some(of_type) = self.types.get_mut(&resource_type) else { return };
-        for (name, state) in of_type.resources.iter_mut() {
-            if state.wait != Wait::Sending || !fits(state.authority) {
+        // Most requests only acknowledge a response.
+        let Some(of_type) = self.types.get_mut(&resource_type).filter(|of_type| of_type.sending) else {
+            return;
+        };
+        of_type.sending = false;
+        for (name, state) in of_type.resources.iter_mut().filter(|(_, state)| state.wait == Wait::Sending) {
+            if !fits(state.authority) {
+                of_type.sending = true;
                 continue;
             }
             if state.data.is_some() && state.standing == Standing::Sure {
@@ -278,6 +317,7 @@ impl Cache {
     pub(super) fn stream_ended(&mut self, fits: impl Fn(AuthorityId) -> bool) {
         self.remove_where(|state| state.watchers.is_empty() && fits(state.authority));
         for (&resource_type, of_type) in &mut self.types {
+            of_type.revision += 1;
             for (name, state) in of_type.resources.iter_mut().filter(|(_, state)| fits(state.authority)) {
                 if let Wait::Running { deadline, .. } = state.wait {
                     self.timers.remove(&(deadline, resource_type, name.clone()));
@@ -302,6 +342,7 @@ impl Cache {
         let gone: Vec<_> = gone.map(|(kind, name, _)| (kind, name.clone())).collect();
         gone.into_iter().for_each(|(kind, name)| self.remove(kind, &name));
         for (&kind, of_type) in &mut self.types {
+            of_type.revision += 1;
             let own = of_type.resources.iter_mut().filter(|(_, state)| state.authority == authority);
             for (name, state) in own {
                 if let Wait::Running { deadline, .. } = state.wait {
@@ -364,7 +405,7 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ids::ServerId;
+    use super::super::ids::{ServerId, WatchId, WatcherId};
     use super::*;
     use crate::resource::ClusterLoadAssignment;
 
@@ -380,7 +421,8 @@ mod tests {
             cache.store(kind, &name, (resource, raw), from);
         };
         let indexed = |cache: &Cache| cache.types[&kind].by_bytes.keys().cloned().collect::<Vec<_>>();
-        cache.get_or_insert(kind, &name, AuthorityId::default());
+        let watch = WatchKey { watcher: WatcherId(0), watch: WatchId(0) };
+        cache.watch(kind, &name, AuthorityId::default(), watch);
         accept(&mut cache, b"one");
         accept(&mut cache, b"two");
         assert_eq!(indexed(&cache), [Bytes::from_static(b"two")]);

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use prost::Message as _;
 use proxyless_sans_io::{Rng, Time};
 
 use super::ads_stream::AdsStream;
@@ -13,6 +12,7 @@ use super::cache::{Cache, Use};
 use super::delivery::Delivery;
 use super::dump::{ResourceDump, ResourceStatus, UpdateCounts};
 use super::ids::{ReadToken, ServerId, WatchId, WatchKey, WatcherId};
+use super::requested_names::RequestedNames;
 use super::resource_state::{DataError, Received, ResourceState, Wait};
 use super::server::Server;
 use super::telemetry::ClientMetrics;
@@ -211,11 +211,7 @@ impl XdsCore {
             }
         };
         self.watches.insert(watch, Some((authority, resource_type, name.clone())));
-        let state = self.cache.get_or_insert(resource_type, &name, authority);
-        if state.watchers.is_empty() && state.limbo.is_some() {
-            state.revive();
-        }
-        state.watchers.insert(watch);
+        let state = self.cache.watch(resource_type, &name, authority, watch);
         let asked_for = state.wait != Wait::Unsent && state.watchers.len() > 1;
         if let Some(authority) = self.authorities.get_mut(authority) {
             authority.watches += 1;
@@ -254,8 +250,7 @@ impl XdsCore {
         let Some((id, resource_type, name)) = watched else { return };
         let Some(authority) = self.authorities.get_mut(id) else { return };
         authority.watches = authority.watches.saturating_sub(1);
-        let Some(state) = self.cache.get_mut(resource_type, &name) else { return };
-        state.watchers.remove(&watch);
+        let Some(state) = self.cache.unwatch(resource_type, &name, watch) else { return };
         let is_watched = !state.watchers.is_empty();
         let unsent = state.wait == Wait::Unsent && state.limbo.is_none();
         if authority.watches == 0 {
@@ -422,7 +417,10 @@ impl XdsCore {
             };
             while let Some(pending) = stream.next_pending() {
                 let resource_type = pending.resource_type;
-                let names = cache.subscribe(resource_type, now, use_of);
+                let revision = cache.revision(resource_type) + authorities.revision();
+                let names = stream.asked_at(resource_type, revision).cloned().unwrap_or_else(|| {
+                    RequestedNames::new(cache.subscribe(resource_type, now, use_of), revision)
+                });
                 // A version implies that we hold its resources, and a server may leave out those that it believes we
                 // have. So a type of which a resource is missing starts a stream without a version.
                 let uses = |authority| use_of(authority) != Use::None;
@@ -430,13 +428,13 @@ impl XdsCore {
                     server.versions.remove(&resource_type);
                 }
                 let version = server.versions.get(&resource_type).map_or("", |version| version);
-                if let Some(request) = stream.request(pending, names, version, &config.node) {
+                if let Some(request) = stream.request(pending, &names, version, &config.node) {
                     tracing::debug!(
                         target: targets::XDS_CLIENT, server = %server.uri, stream = %stream.id(),
-                        type_url = request.type_url, names = ?request.resource_names,
+                        type_url = request.type_url, names = ?names.names(),
                         version = request.version_info, nonce = request.response_nonce, "ADS request"
                     );
-                    let bytes = request.encode_to_vec().into();
+                    let bytes = names.append_to(&request);
                     effects.push_back(Effect::Send { stream: stream.id(), bytes });
                 }
             }

@@ -13,6 +13,7 @@ mod dump;
 mod faults;
 mod ids;
 mod messages;
+mod requested_names;
 mod resource_state;
 mod response;
 mod server;
