@@ -1,5 +1,5 @@
 //! The types that the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness
-//! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), log
+//! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), lists whose copies share chunks ([`Chunks`]), log
 //! lines that repeat ([`Repeats`]), gRPC's [`metrics`], the types by which threads
 //! share memory ([`sync`]) and avoid to ([`stripes`]), and containment of [`panics`].
 //!
@@ -20,12 +20,14 @@ pub mod sync;
 pub mod values;
 
 mod backoff;
+mod chunks;
 mod nearby;
 mod repeats;
 mod rng;
 mod time;
 
 pub use backoff::{Backoff, BackoffConfig};
+pub use chunks::Chunks;
 pub use nearby::Nearby;
 pub use repeats::Repeats;
 pub use rng::Rng;
