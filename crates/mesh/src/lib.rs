@@ -19,6 +19,7 @@
 
 pub mod channel_core;
 pub mod cluster_claim;
+pub mod cluster_map;
 pub mod dependency_manager;
 pub mod dns;
 pub mod endpoints;

@@ -3,7 +3,7 @@
 //! The dependency manager builds it, the channel core and the policies read it. All members are shared and immutable; a
 //! cluster that an update did not change keeps its `Arc`, so that policies skip it by comparing pointers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use proxyless_xds::resource::{
     Cluster, ClusterLoadAssignment, HttpConnectionManager, HttpFilter, Listener, ListenerKind,
     RouteConfiguration, RouteSource, VirtualHost,
 };
+
+use crate::cluster_map::{ClusterMap, leaves};
 
 /// One consistent set of resources.
 #[derive(Clone, Debug)]
@@ -25,45 +27,17 @@ pub struct XdsConfig {
     /// unusable; RPCs to it fail with that text.
     ///
     /// Aggregates between a root and its leaves have no entry: the root's leaf list is flattened.
-    pub clusters: BTreeMap<Arc<str>, ClusterEntry>,
+    pub clusters: ClusterMap,
 }
 
 /// A cluster, or the reason why it is unusable.
 pub type ClusterEntry = Result<Arc<ClusterConfig>, Arc<str>>;
 
 impl XdsConfig {
-    /// The clusters that differ from those in `old`, directly or by their leaves, and those in only one of both. Costs
-    /// a pointer comparison per cluster.
+    /// The clusters that differ from those in `old`, directly or by their leaves, and those in only one of both.
     #[must_use]
     pub fn changed_since(&self, old: &Self) -> BTreeSet<Arc<str>> {
-        let same_names = self.clusters.len() == old.clusters.len()
-            && self
-                .clusters
-                .keys()
-                .zip(old.clusters.keys())
-                .all(|(new, old)| Arc::ptr_eq(new, old) || new == old);
-        let mut changed: BTreeSet<_> = if same_names {
-            let both = self.clusters.iter().zip(old.clusters.values());
-            both.filter(|((_, new), old)| !entry_ptr_eq(new, old))
-                .map(|((name, _), _)| Arc::clone(name))
-                .collect()
-        } else {
-            let same = |(name, new): &(&Arc<str>, &ClusterEntry)| {
-                old.clusters.get(*name).is_some_and(|old| entry_ptr_eq(new, old))
-            };
-            let gone = old.clusters.keys().filter(|name| !self.clusters.contains_key(*name));
-            let other = self.clusters.iter().filter(|entry| !same(entry)).map(|(name, _)| name);
-            other.chain(gone).cloned().collect()
-        };
-        if !changed.is_empty() {
-            let above = self
-                .clusters
-                .iter()
-                .filter(|(_, entry)| leaves(entry).iter().any(|leaf| changed.contains(leaf)));
-            let above: Vec<_> = above.map(|(name, _)| Arc::clone(name)).collect();
-            changed.extend(above);
-        }
-        changed
+        self.clusters.changed_since(&old.clusters)
     }
 
     /// Whether both have the same route table.
@@ -97,30 +71,6 @@ impl XdsConfig {
             ListenerKind::Api(manager) => Some(manager),
             ListenerKind::Socket => None,
         }
-    }
-}
-
-/// Whether both have the same clusters, by name and pointer.
-pub(crate) fn clusters_ptr_eq(
-    a: &BTreeMap<Arc<str>, ClusterEntry>,
-    b: &BTreeMap<Arc<str>, ClusterEntry>,
-) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|((a, old), (b, new))| a == b && entry_ptr_eq(old, new))
-}
-
-fn entry_ptr_eq(a: &ClusterEntry, b: &ClusterEntry) -> bool {
-    match (a, b) {
-        (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
-        (Err(a), Err(b)) => a == b,
-        _ => false,
-    }
-}
-
-/// The leaves of an aggregate.
-fn leaves(entry: &ClusterEntry) -> &[Arc<str>] {
-    match entry.as_ref().map(|cluster| &cluster.state) {
-        Ok(ClusterState::Aggregate { leaf_clusters, .. }) => leaf_clusters,
-        _ => &[],
     }
 }
 

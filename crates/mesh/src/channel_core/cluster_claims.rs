@@ -14,6 +14,8 @@ pub(super) struct ClusterClaims {
     by_id: BTreeMap<ClusterId, Claimed>,
     ids: BTreeMap<Arc<str>, ClusterId>,
     free: BTreeSet<ClusterId>,
+    /// Greater after each change of the claimed clusters or their ids.
+    revision: u64,
     sender: Sender<ClusterId>,
     released: Receiver<ClusterId>,
     wake: Arc<dyn Wake>,
@@ -27,7 +29,15 @@ struct Claimed {
 impl ClusterClaims {
     pub(super) fn new(wake: Arc<dyn Wake>) -> Self {
         let (sender, released) = channel();
-        Self { by_id: BTreeMap::new(), ids: BTreeMap::new(), free: BTreeSet::new(), sender, released, wake }
+        Self {
+            by_id: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            free: BTreeSet::new(),
+            revision: 1,
+            sender,
+            released,
+            wake,
+        }
     }
 
     /// Claims a cluster; calls `new` if the cluster had no id before.
@@ -40,6 +50,7 @@ impl ClusterClaims {
         // A cluster whose release has not been processed yet continues unchanged.
         let id = id.unwrap_or_else(|| {
             new(name);
+            self.revision += 1;
             self.smallest_free_id()
         });
         let claim =
@@ -57,10 +68,21 @@ impl ClusterClaims {
             if let Some(claimed) = gone.then(|| self.by_id.remove(&id)).flatten() {
                 self.ids.remove(&claimed.name);
                 self.free.insert(id);
+                self.revision += 1;
                 names.push(claimed.name);
             }
         }
         names
+    }
+
+    /// The id of a claimed cluster.
+    pub(super) fn id(&self, name: &str) -> Option<ClusterId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Greater than before if the clusters or their ids have changed.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Ids and names of all claimed clusters.

@@ -324,7 +324,7 @@ impl ChannelCore {
 
     fn update_tree(&mut self, now: Time) {
         match &self.config {
-            Config::Good { xds, .. } => self.managed.update(self.claims.iter(), xds, &self.settings),
+            Config::Good { xds, .. } => self.managed.update(&self.claims, xds, &self.settings),
             _ => self.managed = ManagedClusters::default(),
         }
         let update = Update::new(self.managed.config(), Endpoints::none());

@@ -7,10 +7,9 @@ use super::cluster_state::{Patience, decides};
 use super::resources::Wanted;
 use super::routing::{Routes, Routing};
 use super::{DependencyEffect, DependencyManager, Stage, notes};
+use crate::cluster_map::ClusterMap;
 use crate::graph::{Flattened, LeafData, Resolution, Root};
-use crate::xds_config::{
-    ClusterConfig, ClusterEntry, ClusterState, EndpointsState, XdsConfig, clusters_ptr_eq,
-};
+use crate::xds_config::{ClusterConfig, ClusterEntry, ClusterState, EndpointsState, XdsConfig};
 
 /// The result that the channel uses.
 #[derive(Debug)]
@@ -101,7 +100,7 @@ impl DependencyManager {
     fn refresh(&mut self, wanted: &mut Wanted) {
         let Current::Config(current) = &self.current else { return };
         wanted.extend(&current.wanted);
-        self.renew(self.renewed_leaves(&current.config.clusters));
+        self.renew(self.renewed_leaves(current.config.clusters.iter()));
     }
 
     /// The leaves with newer data than in these entries of the current configuration.
@@ -127,7 +126,9 @@ impl DependencyManager {
             && !entries.is_empty()
         {
             let mut config = XdsConfig::clone(&current.config);
-            config.clusters.extend(entries);
+            for (name, entry) in entries {
+                config.clusters.renew_leaf(&name, entry);
+            }
             current.config = Arc::new(config);
             self.update = Some(Ok(Arc::clone(&current.config)));
         }
@@ -138,7 +139,7 @@ impl DependencyManager {
         &mut self,
         routes: &Routes,
         routed: Arc<BTreeSet<Arc<str>>>,
-        clusters: BTreeMap<Arc<str>, ClusterEntry>,
+        clusters: ClusterMap,
         kept: Kept,
         wanted: &mut Wanted,
     ) {
@@ -147,7 +148,7 @@ impl DependencyManager {
         }
         if let Current::Config(current) = &mut self.current
             && routes.ptr_eq(&current.config)
-            && clusters_ptr_eq(&current.config.clusters, &clusters)
+            && clusters.ptr_eq(&current.config.clusters)
         {
             current.wanted = wanted.clone();
             return;
@@ -159,11 +160,7 @@ impl DependencyManager {
     }
 
     /// The clusters of the new configuration; `None` while a cluster of the routes is loading.
-    fn build(
-        &self,
-        of_routes: &BTreeSet<Arc<str>>,
-        resolution: &Resolution,
-    ) -> Option<(BTreeMap<Arc<str>, ClusterEntry>, Kept)> {
+    fn build(&self, of_routes: &BTreeSet<Arc<str>>, resolution: &Resolution) -> Option<(ClusterMap, Kept)> {
         let routing_note = self.routing_note();
         let mut clusters = BTreeMap::new();
         let mut leaves: BTreeSet<Arc<str>> = BTreeSet::new();
@@ -218,7 +215,7 @@ impl DependencyManager {
         for (name, why) in &resolution.missing {
             clusters.entry(Arc::clone(name)).or_insert_with(|| Err(Arc::clone(why)));
         }
-        Some((clusters, kept))
+        Some((clusters.into(), kept))
     }
 
     /// Whether an aggregate may adopt this list: at first when RPCs can be decided, later if it takes nothing from a

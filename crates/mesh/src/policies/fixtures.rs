@@ -123,7 +123,7 @@ pub(crate) fn config_of_results(
         filters: Arc::new([]),
     };
     let listener = Arc::new(Listener { kind: ListenerKind::Api(manager) });
-    Arc::new(XdsConfig { listener, route_config, virtual_host, clusters })
+    Arc::new(XdsConfig { listener, route_config, virtual_host, clusters: clusters.into() })
 }
 
 pub(crate) fn settings() -> CdsSettings {

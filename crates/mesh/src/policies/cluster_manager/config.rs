@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proxyless_balancer::api::{ClusterId, PolicyConfig};
 use proxyless_balancer::policy_config;
+use proxyless_sans_io::Chunks;
 
 use super::policy::ClusterManager;
 use crate::xds_config::ClusterSlice;
@@ -14,7 +15,7 @@ pub(super) const NAME: &str = "xds_cluster_manager_experimental";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterManagerConfig {
     /// In any order; ids are distinct.
-    pub clusters: Vec<ManagedCluster>,
+    pub clusters: Chunks<ManagedCluster>,
 }
 
 /// One cluster.

@@ -3,15 +3,35 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{ClusterId, PickArgs, PickError, PickResult, Picker};
+use proxyless_sans_io::Chunks;
 
 /// Passes each pick to the picker of the cluster that the route chose.
 pub(super) struct ClusterPicker {
-    by_id: Box<[Option<Arc<dyn Picker>>]>,
+    by_id: PickersById,
     unknown: Arc<PickError>,
 }
 
 impl ClusterPicker {
-    pub(super) fn new(pickers: impl Iterator<Item = (ClusterId, Arc<dyn Picker>)>) -> Arc<Self> {
+    pub(super) fn new(by_id: PickersById) -> Arc<Self> {
+        // A31: an RPC whose cluster was removed fails instead of waiting.
+        let unknown = PickError::unavailable("the cluster that the route chose is no longer configured");
+        Arc::new(Self { by_id, unknown })
+    }
+}
+
+/// The pickers by cluster id. A copy shares most of its memory.
+#[derive(Clone, Default)]
+pub(super) struct PickersById(Chunks<Option<Arc<dyn Picker>>>);
+
+impl PickersById {
+    /// Replaces the picker of a cluster that has one.
+    pub(super) fn set(&mut self, ClusterId(id): ClusterId, picker: Arc<dyn Picker>) {
+        self.0.set(id as usize, Some(picker));
+    }
+}
+
+impl FromIterator<(ClusterId, Arc<dyn Picker>)> for PickersById {
+    fn from_iter<I: IntoIterator<Item = (ClusterId, Arc<dyn Picker>)>>(pickers: I) -> Self {
         let mut by_id = Vec::new();
         for (ClusterId(id), picker) in pickers {
             let id = id as usize;
@@ -22,15 +42,13 @@ impl ClusterPicker {
                 *place = Some(picker);
             }
         }
-        // A31: an RPC whose cluster was removed fails instead of waiting.
-        let unknown = PickError::unavailable("the cluster that the route chose is no longer configured");
-        Arc::new(Self { by_id: by_id.into(), unknown })
+        Self(by_id.into_iter().collect())
     }
 }
 
 impl Picker for ClusterPicker {
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
-        match self.by_id.get(args.attributes.cluster.0 as usize) {
+        match self.by_id.0.get(args.attributes.cluster.0 as usize) {
             Some(Some(picker)) => picker.pick(args),
             _ => PickResult::Fail(Arc::clone(&self.unknown)),
         }

@@ -125,7 +125,8 @@ fn an_update_of_one_cluster_among_a_thousand_visits_one() {
     ));
     bench.update(Arc::new(config.clone()), proxyless_balancer::api::Endpoints::none());
     assert_eq!(UPDATES.get(), 1000);
-    config.clusters[7].config = Arc::new(Stub { name: "other", state: Ready });
+    let other = Arc::new(Stub { name: "other", state: Ready });
+    config.clusters.set(7, ManagedCluster { config: other, ..config.clusters.get(7).unwrap().clone() });
     bench.update(Arc::new(config), proxyless_balancer::api::Endpoints::none());
     assert_eq!(UPDATES.get(), 1001);
     assert_eq!(pick(&mut bench, 7), Picked::Fail("other".into()));

@@ -204,7 +204,7 @@ impl Run {
         for name in config.clusters.keys() {
             assert!(self.bed.is_watched(Cds, name), "{name} is in use but not watched");
         }
-        for (root, cluster) in &config.clusters {
+        for (root, cluster) in config.clusters.iter() {
             let Some(leaves) = leaves_of(cluster) else { continue };
             assert!(!leaves.is_empty(), "{root}");
             let before = self
