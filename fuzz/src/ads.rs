@@ -284,12 +284,12 @@ impl World {
                 assert_eq!(closed.id, stream);
             }
             Effect::Disconnect { .. } => assert!(self.stream.is_none(), "disconnects under a stream"),
-            Effect::Send { stream, bytes } => {
+            Effect::Send { stream, request } => {
                 let open = self.open(stream);
                 assert!(!std::mem::replace(&mut open.sending, true), "two requests at once");
                 open.requests += 1;
                 let first = open.requests == 1;
-                let request = DiscoveryRequest::decode(bytes).expect("a request decodes");
+                let request = DiscoveryRequest::decode(request.into_buf()).expect("a request decodes");
                 assert!(ResourceType::from_type_url(&request.type_url).is_some(), "{request:?}");
                 assert_eq!(request.node.is_some(), first, "the node is in the first request");
             }

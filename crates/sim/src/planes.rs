@@ -12,7 +12,8 @@ use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use prost::Message as _;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::client::{
-    Effect, Input, ServerId, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore, XdsCoreConfig, XdsServer,
+    Effect, EncodedRequest, Input, ServerId, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore,
+    XdsCoreConfig, XdsServer,
 };
 use proxyless_xds::resource::{ClusterLoadAssignment, Resource, ResourceType};
 use proxyless_xds::{Gates, Limits, StreamId};
@@ -83,7 +84,7 @@ struct Plane {
 
 enum Event {
     Input(Input),
-    Request { server: usize, stream: StreamId, bytes: Bytes },
+    Request { server: usize, stream: StreamId, request: EncodedRequest },
     Push { server: usize, stream: StreamId, resource_type: ResourceType },
     Arrive { server: usize, stream: StreamId, bytes: Bytes },
 }
@@ -269,8 +270,8 @@ impl Planes {
                 }
                 self.tell(input)
             }
-            Event::Request { server, stream, bytes } if self.current(server, stream) => {
-                let request = DiscoveryRequest::decode(bytes)
+            Event::Request { server, stream, request } if self.current(server, stream) => {
+                let request = DiscoveryRequest::decode(request.into_buf())
                     .map_err(|error| Violation::new("requests are DiscoveryRequests", error.to_string()))?;
                 // A47-16: an authority's resources are requested from its servers only.
                 for name in &request.resource_names {
@@ -316,10 +317,10 @@ impl Planes {
                     Effect::OpenStream { stream, server: ServerId(server) } => self.open(server, stream)?,
                     Effect::CloseStream { stream } => self.close(stream),
                     Effect::Disconnect { server: ServerId(server) } => self.disconnect(server)?,
-                    Effect::Send { stream, bytes } => {
+                    Effect::Send { stream, request } => {
                         let server = self.server_of(stream)?;
                         self.later(Event::Input(Input::SendDone { stream }));
-                        self.later(Event::Request { server, stream, bytes });
+                        self.later(Event::Request { server, stream, request });
                     }
                     Effect::ReadNext { stream } => {
                         let server = self.server_of(stream)?;

@@ -93,7 +93,7 @@ fn peak(of: ResourceType, response: Bytes, mode: NackMode) -> (isize, String) {
     core.handle(Time::ZERO, Input::Message { stream: StreamId(1), bytes: response });
     let peak = PEAK.get() - before;
     let sent = std::iter::from_fn(|| core.poll_effect()).find_map(|effect| match effect {
-        Effect::Send { bytes, .. } => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        Effect::Send { request, .. } => Some(String::from_utf8_lossy(&request.head).into_owned()),
         _ => None,
     });
     (peak, sent.expect("an answer"))

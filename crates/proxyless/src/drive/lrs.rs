@@ -113,7 +113,7 @@ impl LoadReports {
                 Effect::OpenStream { stream } => streams.open(server, stream),
                 Effect::CloseStream { stream } => streams.close(stream),
                 Effect::Disconnect => server.disconnect(),
-                Effect::Send { stream, bytes } => streams.send(stream, bytes),
+                Effect::Send { stream, bytes } => streams.send(stream, &[&bytes]),
                 Effect::ReadNext { stream } => streams.read_next(stream),
             }
         }

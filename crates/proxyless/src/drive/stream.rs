@@ -99,10 +99,10 @@ impl Streams {
         self.running.remove(&stream);
     }
 
-    pub(crate) fn send(&self, stream: StreamId, bytes: Bytes) {
+    pub(crate) fn send(&self, stream: StreamId, message: &[&[u8]]) {
         if let Some(running) = self.running.get(&stream) {
             // A stream that just ended reports that by its own event.
-            let _ = running.requests.send(bytes);
+            let _ = running.requests.send(grpc::frame_parts(message));
         }
     }
 
@@ -244,6 +244,7 @@ impl EventSender {
 
 /// The requests of a stream as an HTTP/2 body. A request counts as sent when HTTP/2 takes it (gRFC A57).
 pub(crate) struct RequestStream {
+    /// With their length prefixes.
     requests: UnboundedReceiver<Bytes>,
     sender: EventSender,
     /// Dropped with the body.
@@ -259,9 +260,9 @@ impl Body for RequestStream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let request = std::task::ready!(self.requests.poll_recv(cx));
-        Poll::Ready(request.map(|bytes| {
+        Poll::Ready(request.map(|framed| {
             self.sender.send(StreamEventKind::Sent);
-            Ok(Frame::data(grpc::frame(&bytes)))
+            Ok(Frame::data(framed))
         }))
     }
 }

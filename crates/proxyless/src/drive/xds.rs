@@ -360,7 +360,9 @@ impl Driver {
                         server.disconnect();
                     }
                 }
-                Effect::Send { stream, bytes } => self.streams.send(stream, bytes),
+                Effect::Send { stream, request } => {
+                    self.streams.send(stream, &[&request.head, &request.names])
+                }
                 Effect::ReadNext { stream } => self.streams.read_next(stream),
                 Effect::Notify { watch, event, token } => self.notify(watch, event, token),
                 Effect::MoveLoad => self.load_reports.move_stores(|cluster| self.core.load_server(cluster)),

@@ -9,7 +9,9 @@ use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_sans_io::Time;
 use proxyless_sans_io::values::Code;
 use proxyless_xds::StreamId;
-use proxyless_xds::client::{Effect, Input, ReadToken, WatchEvent, WatchId, WatchKey, WatcherId};
+use proxyless_xds::client::{
+    Effect, EncodedRequest, Input, ReadToken, WatchEvent, WatchId, WatchKey, WatcherId,
+};
 use proxyless_xds::resource::ResourceType;
 
 use super::World;
@@ -83,7 +85,7 @@ impl World {
                 Violation::unless(closed, "a connection is closed after its stream", || format!("{server:?}"))
             }
             Effect::MoveLoad => Err(Violation::new("load moves between servers only", "there is one")),
-            Effect::Send { stream: StreamId(stream), bytes } => self.send(stream, bytes),
+            Effect::Send { stream: StreamId(stream), request } => self.send(stream, request),
             Effect::ReadNext { stream: StreamId(stream) } => {
                 let waited = |told: &Time| self.now.since(*told) >= PATIENCE;
                 let is_done = self.link.tokens.values().all(waited);
@@ -155,9 +157,10 @@ impl World {
         Ok(())
     }
 
-    fn send(&mut self, stream: u64, bytes: Bytes) -> Result<(), Violation> {
+    fn send(&mut self, stream: u64, request: EncodedRequest) -> Result<(), Violation> {
         let alone = self.link.stream == stream && !std::mem::replace(&mut self.link.sending, true);
         Violation::unless(alone, "requests are sent one at a time", || format!("stream {stream}"))?;
+        let bytes = Bytes::from([&*request.head, &*request.names].concat());
         let request = DiscoveryRequest::decode(bytes.clone())
             .map_err(|error| Violation::new("requests are DiscoveryRequests", error.to_string()))?;
         self.log.line(self.now, format_args!("xds: send {}", ads_model::describe(&request)));

@@ -16,10 +16,16 @@ const PREFIX: usize = 5;
 ///
 /// A message is at most 4 GiB long; the length of a longer one does not fit.
 pub fn frame(message: &[u8]) -> Bytes {
-    let mut framed = BytesMut::with_capacity(PREFIX + message.len());
+    frame_parts(&[message])
+}
+
+/// As [`frame`], of a message in parts.
+pub fn frame_parts(message: &[&[u8]]) -> Bytes {
+    let length: usize = message.iter().map(|part| part.len()).sum();
+    let mut framed = BytesMut::with_capacity(PREFIX + length);
     framed.put_u8(0);
-    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-    framed.put_slice(message);
+    framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    message.iter().for_each(|part| framed.put_slice(part));
     framed.freeze()
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use proxyless_sans_io::values::Code;
 
@@ -145,6 +145,23 @@ pub enum Input {
     Tick,
 }
 
+/// An encoded DiscoveryRequest, in two parts.
+#[derive(Clone, Debug)]
+pub struct EncodedRequest {
+    /// All fields but the names.
+    pub head: Bytes,
+    /// The names of the resources. Requests with the same names share this part: it has megabytes with 10,000 of them.
+    pub names: Bytes,
+}
+
+impl EncodedRequest {
+    /// The whole message.
+    #[must_use]
+    pub fn into_buf(self) -> impl Buf {
+        self.head.chain(self.names)
+    }
+}
+
 /// An action for the driver.
 #[derive(Debug)]
 pub enum Effect {
@@ -169,8 +186,8 @@ pub enum Effect {
     Send {
         /// The stream.
         stream: StreamId,
-        /// An encoded DiscoveryRequest.
-        bytes: Bytes,
+        /// The request.
+        request: EncodedRequest,
     },
     /// Read one more message: the previous one is not waited for any longer.
     ReadNext {

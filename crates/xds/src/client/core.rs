@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use prost::Message as _;
 use proxyless_sans_io::{Rng, Time};
 
 use super::ads_stream::AdsStream;
-use super::api::{Effect, Input, ResourceError, ResourceErrorKind, WatchEvent, XdsCoreConfig};
+use super::api::{
+    Effect, EncodedRequest, Input, ResourceError, ResourceErrorKind, WatchEvent, XdsCoreConfig,
+};
 use super::authorities::{Authorities, AuthorityId};
 use super::cache::{Cache, Use};
 use super::delivery::Delivery;
@@ -434,8 +437,9 @@ impl XdsCore {
                         type_url = request.type_url, names = ?names.names(),
                         version = request.version_info, nonce = request.response_nonce, "ADS request"
                     );
-                    let bytes = names.append_to(&request);
-                    effects.push_back(Effect::Send { stream: stream.id(), bytes });
+                    let head = request.encode_to_vec().into();
+                    let request = EncodedRequest { head, names: names.encoded() };
+                    effects.push_back(Effect::Send { stream: stream.id(), request });
                 }
             }
             if stream.start_reading() {

@@ -25,7 +25,8 @@ mod update;
 
 pub use self::core::XdsCore;
 pub use api::{
-    Effect, Input, NackMode, ResourceError, ResourceErrorKind, WatchEvent, XdsCoreConfig, XdsServer,
+    Effect, EncodedRequest, Input, NackMode, ResourceError, ResourceErrorKind, WatchEvent, XdsCoreConfig,
+    XdsServer,
 };
 pub use dump::{ErrorDump, RawResource, ResourceDump, ResourceStatus, UpdateCounts};
 pub use ids::{ReadToken, ServerId, WatchId, WatchKey, WatcherId};

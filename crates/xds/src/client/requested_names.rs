@@ -4,10 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
-
-use super::messages::DiscoveryRequest;
 
 /// The tag of `DiscoveryRequest.resource_names`.
 const RESOURCE_NAMES: u32 = 3;
@@ -53,26 +50,24 @@ impl RequestedNames {
         &self.names
     }
 
-    /// The encoded request with these names in addition to its own.
-    pub(super) fn append_to(&self, request: &DiscoveryRequest) -> Bytes {
-        let mut bytes = Vec::with_capacity(request.encoded_len() + self.encoded.len());
-        // Only a buffer of limited capacity can be too short.
-        let _ = request.encode(&mut bytes);
-        bytes.extend_from_slice(&self.encoded);
-        bytes.into()
+    /// The encoded field of a request that lists these names.
+    pub(super) fn encoded(&self) -> Bytes {
+        self.encoded.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
+    use super::super::messages::DiscoveryRequest;
     use super::*;
 
     #[test]
-    fn request_decodes_with_its_names() {
-        let request = DiscoveryRequest { type_url: "type".into(), ..DiscoveryRequest::default() };
+    fn encoded_names_are_a_part_of_a_request() {
         let names = ["a".into(), "long".repeat(100).as_str().into(), "z".into()];
-        let encoded = RequestedNames::new(names.to_vec(), 0).append_to(&request);
         let resource_names = names.iter().map(ToString::to_string).collect();
-        assert_eq!(DiscoveryRequest::decode(encoded), Ok(DiscoveryRequest { resource_names, ..request }));
+        let request = DiscoveryRequest { resource_names, ..DiscoveryRequest::default() };
+        assert_eq!(RequestedNames::new(names.to_vec(), 0).encoded(), request.encode_to_vec());
     }
 }

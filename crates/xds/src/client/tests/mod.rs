@@ -133,10 +133,10 @@ impl Harness {
                 assert_eq!(stream, self.stream);
                 self.closed += 1;
             }
-            Effect::Send { stream, bytes } => {
+            Effect::Send { stream, request } => {
                 assert_eq!(stream, self.stream);
                 assert!(self.unsent.is_empty() || !self.hold_sends, "one request at a time");
-                self.requests.push(DiscoveryRequest::decode(bytes).unwrap());
+                self.requests.push(DiscoveryRequest::decode(request.into_buf()).unwrap());
                 if !self.hold_sends {
                     return Some(Input::SendDone { stream });
                 }

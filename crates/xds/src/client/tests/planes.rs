@@ -86,9 +86,9 @@ impl Planes {
                 assert!(self.connected.remove(&server), "once");
                 None
             }
-            Effect::Send { stream, bytes } => {
+            Effect::Send { stream, request } => {
                 let server = self.server(stream);
-                let request = DiscoveryRequest::decode(bytes).unwrap();
+                let request = DiscoveryRequest::decode(request.into_buf()).unwrap();
                 let kind = ResourceType::from_type_url(&request.type_url).unwrap();
                 self.subscribed.insert((server, kind), request.resource_names.clone());
                 self.requests.push((server, request));
