@@ -94,7 +94,7 @@ impl ClusterMap {
             return None;
         }
         let mut renewed = BTreeSet::new();
-        for at in self.entries.differences(&old.entries).flatten() {
+        for at in self.entries.differences(&old.entries) {
             let ((name, new), (old_name, old)) = (self.entries.get(at)?, old.entries.get(at)?);
             if !Arc::ptr_eq(name, old_name) && name != old_name {
                 return None;
@@ -151,5 +151,49 @@ pub(crate) fn leaves(entry: &ClusterEntry) -> &[Arc<str>] {
     match entry.as_ref().map(|cluster| &cluster.state) {
         Ok(ClusterState::Aggregate { leaf_clusters, .. }) => leaf_clusters,
         _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::fixtures::{aggregate, eds_cluster, leaf};
+    use crate::xds_config::EndpointsState;
+
+    fn map(entries: impl IntoIterator<Item = ClusterEntry>) -> ClusterMap {
+        let named = |entry: ClusterEntry| (Arc::clone(&entry.as_ref().unwrap().name), entry);
+        entries.into_iter().map(named).collect::<BTreeMap<_, _>>().into()
+    }
+
+    fn eds(name: &str) -> ClusterEntry {
+        Ok(leaf(name, eds_cluster(), EndpointsState::Missing))
+    }
+
+    fn changed(new: &ClusterMap, old: &ClusterMap) -> Vec<String> {
+        new.changed_since(old).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn renewed_leaf_changes_the_aggregates_above_it() {
+        let leaves = (0..1000).map(|n| eds(&format!("leaf-{n:03}")));
+        let above = [("above", "leaf-500"), ("beside", "leaf-501")];
+        let above = above.map(|(name, leaf)| Ok(aggregate(name, &[leaf, "leaf-999"])));
+        let old = map(leaves.chain(above));
+        let mut new = old.clone();
+        assert!(new.ptr_eq(&old) && changed(&new, &old).is_empty());
+        new.renew_leaf("leaf-500", eds("leaf-500"));
+        assert_eq!(changed(&new, &old), ["above", "leaf-500"]);
+        assert!(!new.ptr_eq(&old));
+        new.renew_leaf("unknown", eds("unknown"));
+        assert_eq!(new.len(), old.len());
+    }
+
+    #[test]
+    fn clusters_in_only_one_map_have_changed() {
+        let (a, b, c) = (eds("a"), eds("b"), eds("c"));
+        let old = map([a.clone(), b.clone(), Ok(aggregate("over", &["b"]))]);
+        let new = map([a.clone(), c, old["over"].clone()]);
+        assert_eq!(changed(&new, &old), ["b", "c", "over"]);
+        assert_eq!(changed(&map([a.clone()]), &map([a, b])), ["b"]);
     }
 }

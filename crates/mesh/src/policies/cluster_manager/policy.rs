@@ -114,7 +114,7 @@ fn changed_places(new: &Chunks<ManagedCluster>, old: &Chunks<ManagedCluster>) ->
         return None;
     }
     let mut changed = Vec::new();
-    for at in new.differences(old).flatten() {
+    for at in new.differences(old) {
         let (new, old) = (new.get(at)?, old.get(at)?);
         if !new.has_same_key(old) {
             return None;

@@ -96,6 +96,26 @@ fn aggregates_ready_then_connecting_then_idle_then_failure() {
 }
 
 #[test]
+fn state_follows_children_that_change_theirs() {
+    let mut bench = Bench::new();
+    let states = [
+        ([Connecting, Connecting], Connecting),
+        ([Ready, Connecting], Ready),
+        ([Ready, Ready], Ready),
+        ([TransientFailure, Ready], Ready),
+        ([TransientFailure, Idle], Idle),
+        ([TransientFailure, TransientFailure], TransientFailure),
+        ([Connecting, TransientFailure], Connecting),
+    ];
+    for ([a, b], expected) in states {
+        update(&mut bench, &[(0, "a", a), (1, "b", b)]);
+        assert_eq!(bench.state(), expected);
+    }
+    assert_eq!(pick(&mut bench, 0), Picked::Queue);
+    assert_eq!(pick(&mut bench, 1), Picked::Fail("b".into()));
+}
+
+#[test]
 fn a115_a_removed_cluster_goes_at_once() {
     let mut bench = Bench::new();
     update(&mut bench, &[(0, "a", Ready), (1, "b", Ready)]);
