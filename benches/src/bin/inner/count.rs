@@ -1,5 +1,6 @@
 //! `inner count`: runs one case a given number of times, so that callgrind can count its instructions.
 
+use bytes::Bytes;
 use clap::ValueEnum;
 use proxyless_sans_io::Rng;
 
@@ -7,7 +8,7 @@ use crate::call;
 use crate::mesh::{Mesh, Moved, Policy};
 use crate::pick::{Work, calls};
 use crate::service::BoxError;
-use crate::update::LINGER;
+use crate::update::{BATCH, LINGER};
 use crate::world::World;
 
 /// A case to count.
@@ -27,8 +28,16 @@ pub(crate) enum Case {
     OneIdle,
     /// 10,000 connected endpoints: one changes its address, and the new one is connected.
     OneConnected,
+    /// 10,000 connected endpoints: all change their addresses, and the new ones are connected.
+    AllConnected,
     /// 1,000 clusters of ten connected endpoints: one endpoint changes its address, and the new one is connected.
     Clusters,
+    /// The same with ten clusters.
+    FewClusters,
+    /// The same with 10,000 clusters.
+    ManyClusters,
+    /// 10,000 clusters: the circuit breaker of one changes.
+    ManyClustersCds,
     /// A unary RPC of the whole client, over loopback.
     Unary,
     /// A message and its response on a stream of the whole client, over loopback.
@@ -36,7 +45,8 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 10] = [
+    /// The cases that the guard counts.
+    pub(crate) const GUARDED: [Self; 12] = [
         Self::Rpc,
         Self::RpcLeastRequest,
         Self::RpcWeightedRoundRobin,
@@ -45,6 +55,8 @@ impl Case {
         Self::OneIdle,
         Self::OneConnected,
         Self::Clusters,
+        Self::FewClusters,
+        Self::ManyClusters,
         Self::Unary,
         Self::Message,
     ];
@@ -59,7 +71,11 @@ impl Case {
             Self::Same => "update/10k/same/idle",
             Self::OneIdle => "update/10k/one/idle",
             Self::OneConnected => "update/10k/one/connected",
+            Self::AllConnected => "update/10k/all/connected",
             Self::Clusters => "clusters/1k/one",
+            Self::FewClusters => "clusters/10/one",
+            Self::ManyClusters => "clusters/10k/one",
+            Self::ManyClustersCds => "clusters/10k/cds_one",
             Self::Unary => "client/unary",
             Self::Message => "client/message",
         }
@@ -81,18 +97,30 @@ impl Case {
             Self::Message => {
                 "one message and its response on a stream, of the whole client, without the server and the kernel"
             }
+            Self::AllConnected => {
+                "a response in which all of 10,000 connected endpoints have moved, and their new connections"
+            }
             Self::Clusters => {
                 "a response in which one endpoint of one of 1,000 connected clusters has moved, and its connection"
             }
+            Self::FewClusters => {
+                "a response in which one endpoint of one of 10 connected clusters has moved, and its connection"
+            }
+            Self::ManyClusters => {
+                "a response in which one endpoint of one of 10,000 connected clusters has moved, and its connection"
+            }
+            Self::ManyClustersCds => "a response in which one of 10,000 Clusters has another circuit breaker",
         }
     }
 
     /// The numbers of runs in the shorter and the longer count.
     pub(crate) fn iterations(self) -> [usize; 2] {
         match self {
-            Self::Same | Self::OneIdle | Self::OneConnected => [2, 6],
+            Self::Same | Self::OneIdle | Self::OneConnected | Self::AllConnected | Self::ManyClustersCds => {
+                [2, 6]
+            }
             // The setup of 1,000 clusters varies by more than a few runs cost.
-            Self::Clusters => [10, 90],
+            Self::Clusters | Self::FewClusters | Self::ManyClusters => [10, 90],
             Self::Unary | Self::Message => [500, 2_500],
             _ => [1_000, 11_000],
         }
@@ -108,7 +136,14 @@ impl Case {
             Self::Same => updates(Mesh::idle(10_000), Moved::None),
             Self::OneIdle => updates(Mesh::idle(10_000), Moved::One),
             Self::OneConnected => updates(Mesh::connected(10_000), Moved::One),
-            Self::Clusters => updates(Mesh { clusters: 1_000, ..Mesh::connected(10) }, Moved::One),
+            Self::Clusters => one_of(1_000),
+            Self::FewClusters => one_of(10),
+            Self::ManyClusters => one_of(10_000),
+            Self::AllConnected => updates(Mesh::connected(10_000), Moved::All),
+            Self::ManyClustersCds => {
+                let mesh = Mesh { clusters: 10_000, ..Mesh::connected(10) };
+                alternate(&mesh, [mesh.clusters_with(Moved::One), mesh.clusters_with(Moved::None)])
+            }
             Self::Unary => call::unary()?,
             Self::Message => call::message()?,
         })
@@ -126,15 +161,24 @@ fn rpcs(policy: Policy) -> Box<dyn FnMut()> {
     })
 }
 
+/// Changes an endpoint of one of so many clusters.
+fn one_of(clusters: usize) -> Box<dyn FnMut()> {
+    updates(Mesh { clusters, ..Mesh::connected(10) }, Moved::One)
+}
+
 /// Changes an address, and changes it back.
 fn updates(mesh: Mesh, moved: Moved) -> Box<dyn FnMut()> {
-    let mut world = World::serving(&mesh);
-    let mut responses = [mesh.endpoints(moved), mesh.endpoints(Moved::None)];
+    alternate(&mesh, [mesh.endpoints(moved), mesh.endpoints(Moved::None)])
+}
+
+/// Delivers two responses in turns.
+fn alternate(mesh: &Mesh, mut responses: [Bytes; 2]) -> Box<dyn FnMut()> {
+    let mut world = World::serving(mesh);
     Box::new(move || {
         let [next, _] = &responses;
         world.deliver(next.clone());
         responses.reverse();
-        world.connect(1);
+        world.connect(BATCH);
         world.pass(LINGER);
     })
 }

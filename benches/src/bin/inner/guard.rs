@@ -38,12 +38,12 @@ struct Counted {
 }
 
 pub(crate) fn run(report: &mut Report, write: bool, path: &Path) -> ExitCode {
-    let allocations: Result<Vec<Counted>, String> = Case::ALL.into_iter().map(allocations_of).collect();
+    let allocations: Result<Vec<Counted>, String> = Case::GUARDED.into_iter().map(allocations_of).collect();
     let mut counted = match allocations {
         Ok(counted) => counted,
         Err(why) => return finish(Err(why)),
     };
-    let instructions: Result<Vec<Counted>, String> = Case::ALL.into_iter().map(instructions_of).collect();
+    let instructions: Result<Vec<Counted>, String> = Case::GUARDED.into_iter().map(instructions_of).collect();
     let shared: Result<Vec<Counted>, String> = SHARED.iter().map(shared_lines_of).collect();
     let missing = match instructions.and_then(|instructions| Ok((instructions, shared?))) {
         Ok((instructions, shared)) => {

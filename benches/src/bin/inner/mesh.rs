@@ -147,7 +147,20 @@ impl Mesh {
     }
 
     pub(crate) fn clusters(&self) -> Bytes {
-        let leaves = (0..self.clusters).map(|at| pack(&self.cluster(&name(at))));
+        self.clusters_with(Moved::None)
+    }
+
+    /// All clusters; those that have moved have another circuit breaker.
+    pub(crate) fn clusters_with(&self, moved: Moved) -> Bytes {
+        let has_moved = |at| match moved {
+            Moved::None => false,
+            Moved::One => at == 0,
+            Moved::All => true,
+        };
+        let leaves = (0..self.clusters).map(|at| {
+            let max_requests = if has_moved(at) { 50_000 } else { 100_000 };
+            pack(&self.cluster(&name(at), max_requests))
+        });
         let aggregate = self.aggregate.then(|| {
             let children = aggregate::ClusterConfig { clusters: (0..self.clusters).map(name).collect() };
             let custom = cluster::cluster::CustomClusterType {
@@ -178,10 +191,10 @@ impl Mesh {
         response(ResourceType::ClusterLoadAssignment, [pack(&self.assignment(0, moved))])
     }
 
-    fn cluster(&self, name: &str) -> cluster::Cluster {
+    fn cluster(&self, name: &str, max_requests: u32) -> cluster::Cluster {
         use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig};
         let limit = cluster::circuit_breakers::Thresholds {
-            max_requests: Some(UInt32Value { value: 100_000 }),
+            max_requests: Some(UInt32Value { value: max_requests }),
             ..Default::default()
         };
         let own = core::config_source::ConfigSourceSpecifier::Self_(core::SelfConfigSource::default());

@@ -16,7 +16,7 @@ use crate::world::{Cost, World};
 pub(crate) const LINGER: Duration = Duration::from_secs(6);
 
 /// The number of connections established per step, as when many are being made.
-const BATCH: usize = 100;
+pub(crate) const BATCH: usize = 100;
 
 /// The responses of one case, sent alternately.
 struct Case {
@@ -52,6 +52,19 @@ pub(crate) fn run(report: &mut Report, largest: usize) {
     let [same, one, _] = cases(|moved| mesh.all_endpoints(moved));
     measure(report, "clusters/1k/push_all_same", &mut world, &same, 20);
     measure(report, "clusters/1k/push_all_one", &mut world, &one, 20);
+    for (name, clusters, rounds) in [("10", 10, 200), ("10k", 10_000, 60)] {
+        if clusters > largest {
+            continue;
+        }
+        let mesh = Mesh { clusters, ..Mesh::connected(10) };
+        let mut world = World::serving(&mesh);
+        let [same, one, _] = cases(|moved| mesh.endpoints(moved));
+        measure(report, &format!("clusters/{name}/same"), &mut world, &same, rounds);
+        measure(report, &format!("clusters/{name}/one"), &mut world, &one, rounds);
+        let responses = [mesh.clusters_with(Moved::One), mesh.clusters_with(Moved::None)];
+        let cluster = Case { name: "cluster", responses };
+        measure(report, &format!("clusters/{name}/cds_one"), &mut world, &cluster, 10);
+    }
 }
 
 fn cases(responses: impl Fn(Moved) -> Bytes) -> [Case; 3] {
