@@ -1,7 +1,7 @@
 //! The types that the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness
-//! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), lists whose copies share chunks ([`Chunks`]), log
-//! lines that repeat ([`Repeats`]), gRPC's [`metrics`], the types by which threads
-//! share memory ([`sync`]) and avoid to ([`stripes`]), and containment of [`panics`].
+//! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), lists whose copies share chunks
+//! ([`Chunks`]), a compact map ([`SmallMap`]), log lines that repeat ([`Repeats`]), gRPC's [`metrics`], the types by
+//! which threads share memory ([`sync`]) and avoid to ([`stripes`]), and containment of [`panics`].
 //!
 //! Nothing here reads a clock or gathers entropy. Drivers and the simulator pass both in, so that a core fed the same
 //! inputs produces the same effects, byte for byte.
@@ -24,6 +24,7 @@ mod chunks;
 mod nearby;
 mod repeats;
 mod rng;
+mod small_map;
 mod time;
 
 pub use backoff::{Backoff, BackoffConfig};
@@ -31,4 +32,5 @@ pub use chunks::Chunks;
 pub use nearby::Nearby;
 pub use repeats::Repeats;
 pub use rng::Rng;
+pub use small_map::SmallMap;
 pub use time::Time;

@@ -1,18 +1,19 @@
 //! The children of a policy that has several.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
+
+use proxyless_sans_io::SmallMap;
 
 use super::child::ChildIndices;
 use super::{Child, ChildIndex, PolicyConfig};
 
 /// The children of a policy, by a key that the policy chooses. Each has a payload of type `T`.
 pub struct Children<K, T = ()> {
-    by_key: BTreeMap<K, ChildEntry<T>>,
+    /// Boxed, because nodes of large maps are half empty.
+    by_key: SmallMap<K, Box<ChildEntry<T>>>,
     /// The keys by the index used in paths.
-    keys: BTreeMap<ChildIndex, K>,
+    keys: SmallMap<ChildIndex, K>,
     indices: ChildIndices,
 }
 
@@ -26,7 +27,7 @@ pub struct ChildEntry<T> {
 
 impl<K, T> Default for Children<K, T> {
     fn default() -> Self {
-        Self { by_key: BTreeMap::new(), keys: BTreeMap::new(), indices: ChildIndices::default() }
+        Self { by_key: SmallMap::new(), keys: SmallMap::new(), indices: ChildIndices::default() }
     }
 }
 
@@ -36,7 +37,7 @@ impl<K: Ord + Clone, T> Children<K, T> {
     where
         K: Borrow<Q>,
     {
-        self.by_key.get(key)
+        self.by_key.get(key).map(|entry| &**entry)
     }
 
     /// The child of this key, if there is one.
@@ -44,12 +45,12 @@ impl<K: Ord + Clone, T> Children<K, T> {
     where
         K: Borrow<Q>,
     {
-        self.by_key.get_mut(key)
+        self.by_key.get_mut(key).map(|entry| &mut **entry)
     }
 
     /// The child with this index, if it still exists.
     pub fn at(&mut self, index: ChildIndex) -> Option<&mut ChildEntry<T>> {
-        self.by_key.get_mut(self.keys.get(&index)?)
+        self.by_key.get_mut(self.keys.get(&index)?).map(|entry| &mut **entry)
     }
 
     /// The child of this key, built from `config` with the payload `data` if there is none.
@@ -59,14 +60,13 @@ impl<K: Ord + Clone, T> Children<K, T> {
         config: &Arc<dyn PolicyConfig>,
         data: impl FnOnce() -> T,
     ) -> &mut ChildEntry<T> {
-        match self.by_key.entry(key) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let index = self.indices.assign();
-                self.keys.insert(index, entry.key().clone());
-                entry.insert(ChildEntry { child: Child::new(index, config), data: data() })
-            }
-        }
+        let Self { by_key, keys, indices } = self;
+        let name = key.clone();
+        by_key.get_or_insert_with(key, || {
+            let index = indices.assign();
+            keys.insert(index, name);
+            Box::new(ChildEntry { child: Child::new(index, config), data: data() })
+        })
     }
 
     /// Removes a child together with its subchannels, timers and signals.
@@ -76,7 +76,7 @@ impl<K: Ord + Clone, T> Children<K, T> {
     {
         let removed = self.by_key.remove(key)?;
         self.keys.remove(&removed.child.index());
-        Some(removed)
+        Some(*removed)
     }
 
     /// Removes the children whose keys do not satisfy `keep`, and returns them. The caller drops them after their
@@ -88,17 +88,17 @@ impl<K: Ord + Clone, T> Children<K, T> {
 
     /// Keys and children, in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &ChildEntry<T>)> {
-        self.by_key.iter()
+        self.by_key.iter().map(|(key, entry)| (key, &**entry))
     }
 
     /// Keys and children, in key order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut ChildEntry<T>)> {
-        self.by_key.iter_mut()
+        self.by_key.iter_mut().map(|(key, entry)| (key, &mut **entry))
     }
 
     /// The children, in key order.
     pub fn values(&self) -> impl Iterator<Item = &ChildEntry<T>> {
-        self.by_key.values()
+        self.by_key.values().map(|entry| &**entry)
     }
 
     /// The number of children.

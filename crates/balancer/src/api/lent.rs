@@ -1,7 +1,8 @@
 //! The subchannels that a layer creates for its child.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use proxyless_sans_io::SmallMap;
 
 use super::{HandleId, Releases, SubchannelHandle};
 
@@ -9,12 +10,12 @@ use super::{HandleId, Releases, SubchannelHandle};
 /// learns when the child drops its handle.
 pub struct Lent<T> {
     releases: Arc<Releases>,
-    lent: BTreeMap<HandleId, (SubchannelHandle, T)>,
+    lent: SmallMap<HandleId, (SubchannelHandle, T)>,
 }
 
 impl<T> Default for Lent<T> {
     fn default() -> Self {
-        Self { releases: Releases::new(), lent: BTreeMap::new() }
+        Self { releases: Releases::new(), lent: SmallMap::new() }
     }
 }
 

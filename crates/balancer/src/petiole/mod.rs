@@ -15,11 +15,9 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use proxyless_sans_io::Time;
+use proxyless_sans_io::{SmallMap, Time};
 
 pub use self::balance::{Balance, Balanced, ReadyEndpoint};
 pub(crate) use self::counts::StateCounts;
@@ -46,7 +44,7 @@ pub(crate) struct Petiole {
     connect: Connect,
     members: Vec<Member>,
     /// The members by identity across updates.
-    by_key: BTreeMap<EndpointKey, ChildIndex>,
+    by_key: SmallMap<EndpointKey, ChildIndex>,
     /// The positions of the members by child index, sorted.
     places: Vec<(ChildIndex, u32)>,
     counts: StateCounts,
@@ -79,7 +77,7 @@ impl Petiole {
         Self {
             connect,
             members: Vec::new(),
-            by_key: BTreeMap::new(),
+            by_key: SmallMap::new(),
             places: Vec::new(),
             counts: StateCounts::default(),
             indices: ChildIndices::default(),
@@ -168,10 +166,9 @@ impl Petiole {
 
     /// The index of an endpoint; a new one if none has the same addresses.
     fn name(&mut self, endpoint: &Endpoint) -> Named {
-        match self.by_key.entry(EndpointKey::of(endpoint)) {
-            Entry::Occupied(known) => Named::Known(*known.get()),
-            Entry::Vacant(unknown) => Named::New(*unknown.insert(self.indices.assign())),
-        }
+        let fresh = self.indices.next();
+        let index = *self.by_key.get_or_insert_with(EndpointKey::of(endpoint), || self.indices.assign());
+        if index == fresh { Named::New(index) } else { Named::Known(index) }
     }
 
     fn fresh(&self, index: ChildIndex, endpoint: &Arc<Endpoint>, cx: &mut dyn Cx) -> Member {

@@ -1,8 +1,8 @@
 //! [`LoadStore`]: all counters of one cluster, and how much of them was reported.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
+use proxyless_sans_io::SmallMap;
 use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
@@ -41,8 +41,8 @@ impl DropCounter {
 
 #[derive(Debug, Default)]
 struct Counters {
-    localities: BTreeMap<Locality, Counted<LocalityLoad, Totals>>,
-    categories: BTreeMap<Arc<str>, Counted<DropCounter, u64>>,
+    localities: SmallMap<Locality, Counted<LocalityLoad, Totals>>,
+    categories: SmallMap<Arc<str>, Counted<DropCounter, u64>>,
     uncategorized_reported: u64,
 }
 
@@ -101,8 +101,7 @@ impl LoadStore {
         let mut counters = self.lock();
         let counted = counters
             .categories
-            .entry(Arc::clone(category))
-            .or_insert_with(|| Counted { counter: Arc::default(), reported: 0 });
+            .get_or_insert_with(Arc::clone(category), || Counted { counter: Arc::default(), reported: 0 });
         Arc::clone(&counted.counter)
     }
 

@@ -1,8 +1,10 @@
 //! The configuration of the priority policy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use proxyless_sans_io::SmallMap;
 
 use super::Priority;
 use crate::api::{Fields, PolicyConfig};
@@ -19,7 +21,7 @@ pub const RETENTION: Duration = Duration::from_secs(15 * 60);
 #[derive(Clone, Debug, PartialEq)]
 pub struct PriorityConfig {
     /// The children by name. The endpoints of a child are the group of the same name.
-    pub children: BTreeMap<Arc<str>, PriorityChild>,
+    pub children: SmallMap<Arc<str>, PriorityChild>,
     /// The names of the children, the most preferred first.
     pub priorities: Vec<Arc<str>>,
     /// The time for a child to connect before the next one is tried in addition.

@@ -1,7 +1,8 @@
 //! The configuration of the weighted_target policy.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use proxyless_sans_io::SmallMap;
 
 use super::WeightedTarget;
 use crate::api::PolicyConfig;
@@ -11,7 +12,7 @@ use crate::policy_config;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WeightedTargetConfig {
     /// The children.
-    pub targets: BTreeMap<Arc<str>, Target>,
+    pub targets: SmallMap<Arc<str>, Target>,
 }
 
 /// A child and its weight.

@@ -38,7 +38,7 @@ impl Policy for WeightedTarget {
         // that both use.
         let removed = self.targets.retain(|name| config.targets.contains_key(name));
         let mut errors = Vec::new();
-        for (name, target) in &config.targets {
+        for (name, target) in config.targets.iter() {
             let entry = self.targets.get_or_insert_with(Arc::clone(name), &target.config, Counted::default);
             entry.data.weight = target.weight;
             let update = Update {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proxyless_sans_io::Rng;
+use proxyless_sans_io::{Rng, SmallMap};
 
 use super::{Target, WeightedTarget, WeightedTargetConfig};
 use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
@@ -252,7 +252,7 @@ fn weight_zero_is_refused() {
 
 /// Localities of ring_hash: weight and endpoints of each.
 fn rings(localities: &[(u32, &[u16])]) -> (Arc<WeightedTargetConfig>, Endpoints) {
-    let (mut targets, mut groups) = (BTreeMap::new(), Vec::new());
+    let (mut targets, mut groups) = (SmallMap::new(), Vec::new());
     for (n, (weight, numbers)) in localities.iter().enumerate() {
         let (name, weight) = (Arc::<str>::from(n.to_string()), *weight);
         targets.insert(Arc::clone(&name), Target { weight, config: Arc::new(RingHashConfig::default()) });
