@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use proxyless_balancer::api::{ClusterId, Striped, Wake};
+use proxyless_balancer::api::{ClusterId, LazyStriped, Wake};
 use proxyless_sans_io::sync::mpsc::Sender;
 
 /// A claim on a cluster, shared by the route tables and RPCs that name it.
@@ -53,9 +53,12 @@ impl fmt::Debug for ClusterClaim {
     }
 }
 
-/// The claim of a route table, with one reference count per stripe: each RPC holds a claim, and threads that write the
+/// The claim of a route table, with a reference count per stripe: each RPC holds a claim, and threads that write the
 /// same cache line wait for each other.
-pub struct TableClaim(Striped<Arc<ClaimStripe>>);
+pub struct TableClaim {
+    claim: Arc<ClusterClaim>,
+    stripes: LazyStriped<Arc<ClaimStripe>>,
+}
 
 /// The claim of an RPC.
 #[derive(Clone)]
@@ -73,15 +76,16 @@ impl TableClaim {
     /// Shares a claim among RPCs.
     #[must_use]
     pub fn new(claim: &Arc<ClusterClaim>) -> Self {
-        Self(Striped::from_fn(|_| {
-            Arc::new(ClaimStripe { claim: Arc::clone(claim), name: (**claim.name()).into(), _rest: [0; 3] })
-        }))
+        Self { claim: Arc::clone(claim), stripes: LazyStriped::default() }
     }
 
     /// The claim of an RPC that starts on this thread.
     #[must_use]
     pub fn hold(&self) -> RpcClaim {
-        RpcClaim(Arc::clone(self.0.own()))
+        let claim = &self.claim;
+        RpcClaim(Arc::clone(self.stripes.own_or(|_| {
+            Arc::new(ClaimStripe { claim: Arc::clone(claim), name: (**claim.name()).into(), _rest: [0; 3] })
+        })))
     }
 }
 
@@ -97,7 +101,7 @@ impl Deref for TableClaim {
     type Target = ClusterClaim;
 
     fn deref(&self) -> &ClusterClaim {
-        &self.0.at(0).claim
+        &self.claim
     }
 }
 

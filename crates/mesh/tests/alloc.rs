@@ -202,10 +202,10 @@ fn picks_through_the_whole_tree_allocate_nothing() {
             other => panic!("{other:?}"),
         }
     };
+    // The first calls of a thread allocate its stripes.
+    (0..100).for_each(|_| rpc());
     let before = ALLOCATIONS.get();
-    for _ in 0..10_000 {
-        rpc();
-    }
+    (0..10_000).for_each(|_| rpc());
     assert_eq!(ALLOCATIONS.get() - before, 0);
     assert!(completed > 8_500 && dropped > 800, "{completed} completed, {dropped} dropped");
     // All of them were counted for load reports.
@@ -230,8 +230,12 @@ fn a75_picks_of_sessions_allocate_nothing() {
     let wanted = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 7), 80));
     let session = OverrideHost::new(Arc::new([wanted]), Time::ZERO);
     let mut completed = 0;
-    let before = ALLOCATIONS.get();
-    for _ in 0..1_000 {
+    let mut before = ALLOCATIONS.get();
+    for number in 0..1_100 {
+        // The first calls of a thread allocate its stripes.
+        if number == 100 {
+            before = ALLOCATIONS.get();
+        }
         let attributes = CallAttributes {
             cluster: cluster.id(),
             override_host: Some(session.clone()),

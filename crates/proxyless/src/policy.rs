@@ -139,7 +139,7 @@ pub use proxyless_balancer::api::{
     ConnectionSlot, ConnectivityState, Cx, Deferred, Endpoint, EndpointHealth, Endpoints, FailPicker,
     Failures, Group, HandleId, HostWait, Layer, Layered, Locality, OverrideHost, PermitSource, Pick,
     PickArgs, PickError, PickPermit, PickResult, PickTarget, Picker, Policy, PolicyConfig, PolicyEvent,
-    QueuePicker, ReadyEndpoint, Reresolution, Security, Signal, SignalRaiser, Striped, StripedTarget,
+    QueuePicker, ReadyEndpoint, Reresolution, Security, Signal, SignalRaiser, StripedTarget, StripedTracker,
     SubchannelEvent, SubchannelHandle, SubchannelSpec, TargetRef, Timer, TrackerSlot, Trackers, TreeEvent,
     TreePath, TreePathBuf, Update, config_of,
 };

@@ -1,7 +1,9 @@
 //! Striping of data that every call writes: threads use different cache lines, to avoid contention.
+//!
+//! A stripe exists from the first use by one of its threads on, because most objects are used by few threads, if any.
 
-use std::num::NonZero;
-use std::sync::OnceLock;
+use crate::sync::OnceLock;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 #[cfg(proxyless_loom)]
 use model::own_stripe;
@@ -11,56 +13,110 @@ pub use model::use_stripe;
 /// The maximum number of stripes; with more threads, some share a stripe.
 pub const MOST_STRIPES: usize = if cfg!(proxyless_loom) { 2 } else { 8 };
 
-/// The number of stripes, a power of two: twice the number of cores, because threads that run at the same time may
-/// otherwise get the same stripe, and at most [`MOST_STRIPES`].
-#[must_use]
-pub fn stripes() -> usize {
-    // A plain `std` cell in models too: it is set once and orders nothing.
-    static STRIPES: OnceLock<usize> = OnceLock::new();
-    *STRIPES.get_or_init(|| {
-        let cores = std::thread::available_parallelism().map_or(MOST_STRIPES, NonZero::get);
-        (2 * cores).next_power_of_two().min(MOST_STRIPES)
-    })
-}
-
 /// A value with a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Padded<T>(pub T);
 
-/// One value per stripe.
+/// One value per stripe, allocated when a thread of the stripe first uses it: for what a cluster has once.
 #[derive(Debug)]
-pub struct Striped<T>(Box<[T]>);
+pub struct LazyStriped<T>(OnceLock<Box<[OnceLock<T>; MOST_STRIPES]>>);
 
-impl<T> Striped<T> {
-    /// The values that `make` returns for each stripe.
-    pub fn from_fn(make: impl FnMut(usize) -> T) -> Self {
-        Self((0..stripes()).map(make).collect())
+impl<T> LazyStriped<T> {
+    /// The value of the current thread's stripe; `make` returns it for the number of the stripe if there is none yet.
+    #[inline]
+    pub fn own_or(&self, make: impl FnOnce(usize) -> T) -> &T {
+        self.at_or(own_stripe(), make)
     }
 
-    /// The value of the current thread's stripe.
+    /// The value of the current thread's stripe, if there is one.
     #[inline]
     #[must_use]
-    pub fn own(&self) -> &T {
-        self.at(own_stripe())
+    pub fn own(&self) -> Option<&T> {
+        self.slots().and_then(|slots| Self::slot(slots, own_stripe()).get())
     }
 
-    /// The value of this stripe.
-    #[must_use]
-    #[allow(clippy::indexing_slicing, reason = "the length is a power of two, which the mask stays below")]
-    pub fn at(&self, stripe: usize) -> &T {
-        &self.0[stripe & (self.0.len() - 1)]
+    /// The value of this stripe, which `make` returns if there is none yet.
+    #[inline]
+    pub fn at_or(&self, stripe: usize, make: impl FnOnce(usize) -> T) -> &T {
+        let slots = self.0.get_or_init(Box::default);
+        Self::slot(slots, stripe).get_or_init(|| make(stripe))
     }
 
     /// All values.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter()
+        self.slots().into_iter().flatten().filter_map(OnceLock::get)
+    }
+
+    fn slots(&self) -> Option<&[OnceLock<T>; MOST_STRIPES]> {
+        self.0.get().map(|slots| &**slots)
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "the remainder is below the length")]
+    fn slot(slots: &[OnceLock<T>; MOST_STRIPES], stripe: usize) -> &OnceLock<T> {
+        &slots[stripe % MOST_STRIPES]
+    }
+}
+
+impl<T> Default for LazyStriped<T> {
+    fn default() -> Self {
+        Self(OnceLock::default())
+    }
+}
+
+/// One value per stripe. The first exists from the start, and belongs to the stripe that uses it first; so the calls of
+/// a single thread do not allocate. For what endpoints have.
+#[derive(Debug)]
+pub struct Striped<T> {
+    /// The stripe that owns the first value plus one; 0 until one uses it.
+    owner: AtomicUsize,
+    first: T,
+    others: LazyStriped<T>,
+}
+
+impl<T> Striped<T> {
+    /// The first value.
+    pub fn new(first: T) -> Self {
+        Self { owner: AtomicUsize::new(0), first, others: LazyStriped::default() }
+    }
+
+    /// The value of the current thread's stripe, which `make` returns if there is none yet.
+    #[inline]
+    pub fn own_or(&self, make: impl FnOnce() -> T) -> &T {
+        let stripe = own_stripe();
+        // Relaxed: the first value is there before the threads know of it. The owner never changes again, so a stripe
+        // always has the same value.
+        let mut owner = self.owner.load(Ordering::Relaxed);
+        if owner == 0 {
+            let claimed = self.owner.compare_exchange(0, stripe + 1, Ordering::Relaxed, Ordering::Relaxed);
+            owner = claimed.err().unwrap_or(stripe + 1);
+        }
+        if owner == stripe + 1 { &self.first } else { self.others.at_or(stripe, |_| make()) }
+    }
+
+    /// The first value.
+    pub fn first(&self) -> &T {
+        &self.first
+    }
+
+    /// All values.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        std::iter::once(&self.first).chain(self.others.iter())
+    }
+}
+
+impl<T: Default> Striped<T> {
+    /// The value of the current thread's stripe.
+    #[inline]
+    #[must_use]
+    pub fn own(&self) -> &T {
+        self.own_or(T::default)
     }
 }
 
 impl<T: Default> Default for Striped<T> {
     fn default() -> Self {
-        Self::from_fn(|_| T::default())
+        Self::new(T::default())
     }
 }
 
@@ -106,16 +162,41 @@ mod model {
     }
 }
 
+#[cfg(all(test, proxyless_loom))]
+mod models;
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
+    /// What this many threads return, one after the other.
+    fn in_threads<T: Send>(number: usize, run: impl Fn() -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| (0..number).map(|_| scope.spawn(&run).join().unwrap()).collect())
+    }
+
     #[test]
-    fn every_stripe_has_a_value_and_a_thread_stays_with_its_own() {
-        let striped = Striped::from_fn(|stripe| stripe);
-        assert!(stripes().is_power_of_two() && stripes() <= MOST_STRIPES);
-        assert_eq!(striped.iter().copied().collect::<Vec<_>>(), (0..stripes()).collect::<Vec<_>>());
-        assert_eq!(striped.at(stripes() + 1), striped.at(1));
-        assert_eq!(striped.own(), striped.own());
+    fn threads_have_values_of_their_own_and_stay_with_them() {
+        let striped = Striped::<Box<u64>>::default();
+        let own = || std::ptr::from_ref(&**striped.own()).addr();
+        let seen = in_threads(MOST_STRIPES, || {
+            assert_eq!(own(), own());
+            own()
+        });
+        assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), MOST_STRIPES);
+        assert!(seen.contains(&std::ptr::from_ref(&**striped.first()).addr()), "the first is not left over");
+        assert_eq!(striped.iter().count(), MOST_STRIPES);
+    }
+
+    #[test]
+    fn stripes_exist_when_they_are_used() {
+        let lazy = LazyStriped::default();
+        assert!(lazy.iter().next().is_none() && lazy.own().is_none());
+        let stripe = *lazy.own_or(|stripe| stripe);
+        assert_eq!(lazy.own(), Some(&stripe));
+        assert_eq!((lazy.at_or(stripe, |_| 99), lazy.iter().count()), (&stripe, 1));
+        assert_eq!(*lazy.at_or(stripe + 1, |_| 99), 99);
+        assert_eq!(lazy.iter().count(), 2);
     }
 }

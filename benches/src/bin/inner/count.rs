@@ -8,6 +8,7 @@ use crate::call;
 use crate::mesh::{Mesh, Moved, Policy};
 use crate::pick::{Work, calls};
 use crate::service::BoxError;
+use crate::shared::WARM_UP;
 use crate::update::{BATCH, LINGER};
 use crate::world::World;
 
@@ -154,6 +155,10 @@ impl Case {
 fn rpcs(policy: Policy) -> Box<dyn FnMut()> {
     let world = World::serving(&Mesh { policy, ..Mesh::connected(9) });
     let mut rng = Rng::new(1);
+    if let Some(plane) = &world.plane {
+        // The first calls of a thread allocate its stripes.
+        calls(plane, Work::Rpc, WARM_UP, &mut rng);
+    }
     Box::new(move || {
         if let Some(plane) = &world.plane {
             calls(plane, Work::Rpc, 1, &mut rng);

@@ -23,8 +23,8 @@ static MARK: Mark = Mark(AtomicU64::new(0));
 struct Mark(AtomicU64);
 
 const LINE: u64 = 64;
-/// The calls that fill caches and reserves.
-const WARM_UP: u32 = 100;
+/// The number of calls that fill caches and reserves.
+pub(crate) const WARM_UP: u32 = 100;
 const CALLS: u32 = 20;
 
 /// Runs the calls, for lackey.

@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use proxyless_sans_io::metrics::{BoundSeries, PlaceId};
 
 use super::{
-    BackendMetrics, CallCounter, Code, ConnectionSlot, Endpoint, Pick, PickPermit, Striped, TargetRef,
+    BackendMetrics, CallCounter, Code, ConnectionSlot, Endpoint, LazyStriped, Pick, PickPermit, TargetRef,
 };
 
 #[cfg(proxyless_loom)]
@@ -67,9 +67,26 @@ impl Trackers {
 }
 
 /// A slot for a tracker that changes while calls are in flight: each call is tracked to its end by the tracker that was
-/// in the slot when it started. There is one tracker per stripe, because each call holds a reference to its own.
+/// in the slot when it started.
 #[derive(Default)]
-pub struct TrackerSlot(ArcSwapOption<Striped<Arc<dyn CallTracker>>>);
+pub struct TrackerSlot(ArcSwapOption<StripedTracker>);
+
+/// A tracker per stripe, because each call holds a reference to its own.
+pub struct StripedTracker {
+    stripes: LazyStriped<Arc<dyn CallTracker>>,
+    make: Box<dyn Fn(usize) -> Arc<dyn CallTracker> + Send + Sync>,
+}
+
+impl StripedTracker {
+    /// The trackers that `make` returns for the number of a stripe, when a thread of the stripe starts its first call.
+    pub fn new(make: impl Fn(usize) -> Arc<dyn CallTracker> + Send + Sync + 'static) -> Self {
+        Self { stripes: LazyStriped::default(), make: Box::new(make) }
+    }
+
+    fn own(&self) -> &Arc<dyn CallTracker> {
+        self.stripes.own_or(&self.make)
+    }
+}
 
 impl TrackerSlot {
     /// The tracker of calls that this thread starts now.
@@ -79,7 +96,7 @@ impl TrackerSlot {
     }
 
     /// Sets the trackers of calls that start from now on, or removes them.
-    pub fn store(&self, trackers: Option<Striped<Arc<dyn CallTracker>>>) {
+    pub fn store(&self, trackers: Option<StripedTracker>) {
         self.0.store(trackers.map(Arc::new));
     }
 }
@@ -273,9 +290,11 @@ mod tests {
         let mut trackers = Trackers::default();
         trackers.add_slot(Arc::clone(&slot));
         let nobodys = CallTicket::start(pick(trackers.clone()));
-        slot.store(Some(Striped::from_fn(|_| Arc::clone(&old) as _)));
+        let tracker = Arc::clone(&old);
+        slot.store(Some(StripedTracker::new(move |_| Arc::clone(&tracker) as _)));
         let olds = CallTicket::start(pick(trackers.clone()));
-        slot.store(Some(Striped::from_fn(|_| Arc::clone(&new) as _)));
+        let tracker = Arc::clone(&new);
+        slot.store(Some(StripedTracker::new(move |_| Arc::clone(&tracker) as _)));
         nobodys.finish(Code::Ok);
         olds.finish(Code::Internal);
         assert_eq!(old.take(), ["started", "Internal"]);

@@ -59,7 +59,7 @@ impl AddAssign for CallCounts {
 ///
 /// Allocates on the first call or on [`Self::prepare`].
 #[derive(Debug, Default)]
-pub struct CallCounter(OnceLock<Striped<Padded<Stripe>>>);
+pub struct CallCounter(OnceLock<Striped<Box<Padded<Stripe>>>>);
 
 #[derive(Debug, Default)]
 struct Stripe {
@@ -116,18 +116,18 @@ mod models;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::stripes;
+    use proxyless_sans_io::stripes::MOST_STRIPES;
 
     #[test]
     fn no_call_of_any_thread_is_lost() {
         let counter = CallCounter::default();
         std::thread::scope(|scope| {
-            for _ in 0..2 * stripes() {
+            for _ in 0..2 * MOST_STRIPES {
                 scope.spawn(|| (0..1000).for_each(|_| counter.succeeded()));
             }
             scope.spawn(|| counter.failed());
         });
-        assert_eq!(counter.counts(), CallCounts { succeeded: 2_000 * stripes() as u64, failed: 1 });
+        assert_eq!(counter.counts(), CallCounts { succeeded: 2_000 * MOST_STRIPES as u64, failed: 1 });
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod tree_path;
 mod waiting_call;
 
 pub use crate::petiole::{Balance, Balanced, ReadyEndpoint};
-pub use call::{CallOutcome, CallTicket, CallTracker, PickTarget, TrackerSlot, Trackers};
+pub use call::{CallOutcome, CallTicket, CallTracker, PickTarget, StripedTracker, TrackerSlot, Trackers};
 pub(crate) use child::ChildIndices;
 pub use child::{Child, ChildCx, ChildIndex, ChildOutput, Reresolution};
 pub use children::{ChildEntry, Children};
@@ -68,7 +68,7 @@ pub use picker::{
 pub use policy::{Policy, SubchannelEvent, TreeEvent, Update};
 #[cfg(proxyless_loom)]
 pub use proxyless_sans_io::stripes::use_stripe;
-pub use proxyless_sans_io::stripes::{Padded, Striped, stripes};
+pub use proxyless_sans_io::stripes::{LazyStriped, Padded, Striped};
 pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointHealth, Locality};
 pub use security::Security;
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};

@@ -16,7 +16,7 @@ enum Held {
     Striped(Arc<Stripe>),
 }
 
-/// A target with one reference count per stripe, for pickers that return it again and again.
+/// A target with a reference count per stripe, for pickers that return it again and again.
 pub struct StripedTarget(Striped<Arc<Stripe>>);
 
 /// The references of one stripe: one cache line from the counts in front of it to its end, so that the counts of two
@@ -27,16 +27,22 @@ struct Stripe {
 }
 
 impl StripedTarget {
-    /// Allocates the references of all stripes.
+    /// Shares a target among picks.
     #[must_use]
     pub fn new(target: &Arc<PickTarget>) -> Self {
-        Self(Striped::from_fn(|_| Arc::new(Stripe { target: Arc::clone(target), _rest: [0; 5] })))
+        Self(Striped::new(Stripe::new(target)))
     }
 
     /// A reference to the target, counted in the stripe of this thread.
     #[must_use]
     pub fn get(&self) -> TargetRef {
-        TargetRef(Held::Striped(Arc::clone(self.0.own())))
+        TargetRef(Held::Striped(Arc::clone(self.0.own_or(|| Stripe::new(&self.0.first().target)))))
+    }
+}
+
+impl Stripe {
+    fn new(target: &Arc<PickTarget>) -> Arc<Self> {
+        Arc::new(Self { target: Arc::clone(target), _rest: [0; 5] })
     }
 }
 

@@ -43,12 +43,12 @@ struct Handles(Arc<Striped<Arc<MethodHandle>>>);
 
 impl Handles {
     fn new(method: MethodMetrics) -> Self {
-        let method = Arc::new(method);
-        Self(Arc::new(Striped::from_fn(|_| Arc::new(MethodHandle(Arc::clone(&method))))))
+        Self(Arc::new(Striped::new(Arc::new(MethodHandle(Arc::new(method))))))
     }
 
     fn own(&self) -> Arc<MethodHandle> {
-        Arc::clone(self.0.own())
+        let Self(handles) = self;
+        Arc::clone(handles.own_or(|| Arc::new(MethodHandle(Arc::clone(&handles.first().0)))))
     }
 }
 

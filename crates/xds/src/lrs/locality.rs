@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Add, AddAssign};
 use std::sync::PoisonError;
 
-use proxyless_sans_io::stripes::{Padded, Striped};
+use proxyless_sans_io::stripes::{LazyStriped, Padded};
 use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
 use proxyless_sans_io::values::BackendMetrics;
@@ -22,7 +22,7 @@ const MAX_NAME: usize = 256;
 /// The load on one locality of one cluster. Counters only grow; the reader remembers how much was reported.
 #[derive(Debug, Default)]
 pub struct LocalityLoad {
-    stripes: Striped<Padded<LoadStripe>>,
+    stripes: LazyStriped<Box<Padded<LoadStripe>>>,
     selection: MetricSelection,
     /// Locked only by calls whose backend sent a requested report, and by the reader.
     metrics: Mutex<MetricSums>,
@@ -36,7 +36,7 @@ impl LocalityLoad {
     /// The counters of a stripe of threads. A call is counted in one of them from its start to its end.
     #[must_use]
     pub fn stripe(&self, stripe: usize) -> &LoadStripe {
-        &self.stripes.at(stripe).0
+        &self.stripes.at_or(stripe, |_| Box::default()).0
     }
 
     /// Whether [`Self::record`] would record anything.
@@ -52,7 +52,7 @@ impl LocalityLoad {
 
     /// The current counters.
     pub(super) fn totals(&self) -> Totals {
-        self.stripes.iter().fold(Totals::default(), |sum, Padded(stripe)| sum + stripe.totals())
+        self.stripes.iter().fold(Totals::default(), |sum, stripe| sum + stripe.0.totals())
     }
 
     pub(super) fn take_metrics(&self) -> MetricSums {

@@ -10,7 +10,7 @@ use crate::api::{CallCounts, CallOutcome, CallTracker, Code, Padded, Striped};
 /// A50: two buckets; one counts while the other is evaluated. Each thread counts in its stripe of both.
 #[derive(Default)]
 pub(super) struct IntervalCounter {
-    stripes: Striped<Padded<[Bucket; 2]>>,
+    stripes: Striped<Box<Padded<[Bucket; 2]>>>,
     active: AtomicUsize,
 }
 
@@ -27,7 +27,7 @@ impl IntervalCounter {
         // interval that ends; it stays there, and counts when that bucket has had its next turn.
         let active = self.active.load(Ordering::Relaxed) & 1;
         self.active.store(1 - active, Ordering::Relaxed);
-        let ended = self.stripes.iter().map(|Padded(buckets)| Bucket::at(buckets, active));
+        let ended = self.stripes.iter().map(|stripe| Bucket::at(&stripe.0, active));
         ended.fold(CallCounts::default(), |sum, ended| sum + ended.take())
     }
 

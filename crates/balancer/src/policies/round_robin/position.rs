@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proxyless_sans_io::sync::atomic::{AtomicU64, Ordering};
 
-use crate::api::{Padded, Striped};
+use crate::api::{LazyStriped, Padded};
 
 /// The number of turns reserved at once.
 const BLOCK: u64 = 32;
@@ -17,10 +17,11 @@ const BLOCK: u64 = 32;
 const BLOCKS: u64 = 128;
 
 /// The turns of a policy. All accesses are relaxed: turns order nothing, they only have to be distinct.
+#[repr(align(64))]
 pub(crate) struct Position {
-    next: Padded<AtomicU64>,
-    /// The reservations of each stripe.
-    taken: Striped<Padded<AtomicU64>>,
+    next: AtomicU64,
+    /// The reservations of each stripe that has lost a race.
+    taken: LazyStriped<Box<Padded<AtomicU64>>>,
 }
 
 /// A stripe's reservation in one number: the next turn of its block, the number of blocks that may follow, and the
@@ -41,34 +42,37 @@ impl Taken {
 impl Position {
     pub(crate) fn starting_at(turn: u64) -> Arc<Self> {
         // Turns have 48 bits; starting with 40 leaves room to count.
-        let next = Padded(AtomicU64::new(turn >> 24));
-        Arc::new(Self { next, taken: Striped::default() })
+        Arc::new(Self { next: AtomicU64::new(turn >> 24), taken: LazyStriped::default() })
     }
 
     /// The next turn.
     pub(crate) fn next(&self) -> u64 {
-        let taken = &self.taken.own().0;
+        if let Some(turn) = self.taken.own().and_then(|taken| self.reserved(&taken.0)) {
+            return turn;
+        }
+        let turn = self.next.load(Ordering::Relaxed);
+        match self.next.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(turn) => turn,
+            Err(_) => self.take(&self.taken.own_or(|_| Box::default()).0, BLOCKS - 1),
+        }
+    }
+
+    /// A turn that is reserved for the stripe, or that it may reserve.
+    fn reserved(&self, taken: &AtomicU64) -> Option<u64> {
         let before = taken.load(Ordering::Relaxed);
         let (turn, blocks, left) = Taken(before).parts();
         if left > 0 {
             let rest = Taken::new(turn + 1, blocks, left - 1);
             // Fails if another thread of the stripe was faster.
-            if taken.compare_exchange(before, rest.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                return turn;
-            }
-        } else if blocks > 0 {
-            return self.take(taken, blocks - 1);
+            let won = taken.compare_exchange(before, rest.0, Ordering::Relaxed, Ordering::Relaxed);
+            return won.is_ok().then_some(turn);
         }
-        let turn = self.next.0.load(Ordering::Relaxed);
-        match self.next.0.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(turn) => turn,
-            Err(_) => self.take(taken, BLOCKS - 1),
-        }
+        (blocks > 0).then(|| self.take(taken, blocks - 1))
     }
 
     /// Reserves a block for the stripe and returns its first turn.
     fn take(&self, taken: &AtomicU64, blocks: u64) -> u64 {
-        let turn = self.next.0.fetch_add(BLOCK, Ordering::Relaxed);
+        let turn = self.next.fetch_add(BLOCK, Ordering::Relaxed);
         // A concurrent reservation by another thread of the stripe is lost: turns may be skipped, but are never used
         // twice.
         taken.store(Taken::new(turn + 1, blocks, BLOCK - 1).0, Ordering::Relaxed);
@@ -84,7 +88,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::api::stripes;
+    use proxyless_sans_io::stripes::MOST_STRIPES;
 
     #[test]
     fn a_thread_alone_gets_all_turns_in_order() {
@@ -104,10 +108,10 @@ mod tests {
     #[test]
     fn blocks_are_used_up_in_order_and_then_the_order_is_strict_again() {
         let position = Position::starting_at(0);
-        position.taken.own().0.store(Taken::new(1000, 1, 2).0, Ordering::Relaxed);
+        position.taken.own_or(|_| Box::default()).0.store(Taken::new(1000, 1, 2).0, Ordering::Relaxed);
         let turns = [1000, 1001].into_iter().chain(0..100);
         assert_eq!((0..102).map(|_| position.next()).collect::<Vec<_>>(), turns.collect::<Vec<_>>());
-        assert_eq!(position.next.0.load(Ordering::Relaxed), 100);
+        assert_eq!(position.next.load(Ordering::Relaxed), 100);
     }
 
     #[test]
@@ -115,7 +119,7 @@ mod tests {
         let position = Position::starting_at(u64::MAX);
         let turns = || (0..20_000).map(|_| position.next()).collect::<Vec<_>>();
         let all: Vec<u64> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..2 * stripes()).map(|_| scope.spawn(turns)).collect();
+            let threads: Vec<_> = (0..2 * MOST_STRIPES).map(|_| scope.spawn(turns)).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());

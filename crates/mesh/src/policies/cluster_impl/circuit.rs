@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
-use proxyless_balancer::api::{Padded, PermitSource, PickPermit, Striped, stripes};
-use proxyless_sans_io::stripes::MOST_STRIPES;
+use proxyless_balancer::api::{LazyStriped, Padded, PermitSource, PickPermit};
 use proxyless_sans_io::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use proxyless_sans_io::sync::{Mutex, MutexGuard};
 
@@ -60,7 +59,7 @@ impl CircuitRegistry {
         }
         let permits = Arc::new(PermitCounter {
             taken: Padded::default(),
-            spare: Striped::default(),
+            spare: LazyStriped::default(),
             key: key.clone(),
             registry: Arc::downgrade(&self.0),
         });
@@ -88,36 +87,47 @@ impl fmt::Debug for CircuitRegistry {
 
 /// Access to the counter of one cluster. Permits are counted per stripe: a single counter shared by all threads would
 /// cost more than the rest of the pick.
-pub(super) struct Circuit(Striped<Arc<Stripe>>);
+pub(super) struct Circuit {
+    permits: Arc<PermitCounter>,
+    stripes: LazyStriped<Arc<Stripe>>,
+}
 
 impl Circuit {
     fn new(permits: &Arc<PermitCounter>) -> Self {
-        Self(Striped::from_fn(|stripe| Arc::new(Stripe { stripe, permits: Arc::clone(permits) })))
+        Self { permits: Arc::clone(permits), stripes: LazyStriped::default() }
     }
 
     /// The number of permits in use.
     pub(super) fn in_flight(&self) -> u32 {
-        self.0.own().permits.in_flight()
+        self.permits.in_flight()
     }
 
     /// Takes a permit, unless `max` are taken. Never exceeds the limit, even under contention.
     pub(super) fn enter(&self, max: u32) -> Option<PickPermit> {
-        let stripe = self.0.own();
-        let entered = stripe.permits.enter(stripe.stripe, max);
+        let stripe = self.stripes.own_or(|stripe| Stripe::new(stripe, &self.permits));
+        let entered = self.permits.enter(&stripe.spare, max);
         entered.then(|| PickPermit::new(Arc::clone(stripe) as Arc<dyn PermitSource>))
     }
 }
 
-/// The source of the permits of a stripe, with its reference count on a separate cache line.
-#[repr(align(64))]
+/// The source of the permits of a stripe. One cache line from the reference counts in front of it to its end, so that the
+/// counts of two stripes are on different lines, whatever their alignment.
 struct Stripe {
-    stripe: usize,
     permits: Arc<PermitCounter>,
+    spare: Arc<Spare>,
+    _rest: [u64; 4],
+}
+
+impl Stripe {
+    fn new(stripe: usize, permits: &Arc<PermitCounter>) -> Arc<Self> {
+        let spare = Arc::clone(permits.spare.at_or(stripe, |_| Arc::default()));
+        Arc::new(Self { permits: Arc::clone(permits), spare, _rest: [0; 4] })
+    }
 }
 
 impl PermitSource for Stripe {
     fn release(&self) {
-        self.permits.leave(self.stripe);
+        self.permits.leave(&self.spare);
     }
 }
 
@@ -131,7 +141,8 @@ const KEPT: u32 = if cfg!(proxyless_loom) { 1 } else { 16 };
 struct PermitCounter {
     /// The number of permits in use and spare.
     taken: Padded<AtomicU32>,
-    spare: Striped<Padded<Spare>>,
+    /// By stripe; each exists before the first permit of its stripe is taken.
+    spare: LazyStriped<Arc<Spare>>,
     key: CircuitKey,
     registry: Weak<Mutex<BTreeMap<CircuitKey, Weak<PermitCounter>>>>,
 }
@@ -139,15 +150,14 @@ struct PermitCounter {
 impl PermitCounter {
     fn in_flight(&self) -> u32 {
         let taken = self.taken.0.load(Ordering::SeqCst);
-        self.spare.iter().fold(taken, |left, spare| left.saturating_sub(spare.0.count()))
+        self.spare.iter().fold(taken, |left, spare| left.saturating_sub(spare.count()))
     }
 
-    fn enter(&self, stripe: usize, max: u32) -> bool {
-        self.take_spare(stripe, max) || self.take(max) || self.find(max)
+    fn enter(&self, spare: &Spare, max: u32) -> bool {
+        self.take_spare(spare, max) || self.take(max) || self.find(max)
     }
 
-    fn leave(&self, stripe: usize) {
-        let Padded(spare) = self.spare.at(stripe);
+    fn leave(&self, spare: &Spare) {
         if spare.count() < KEPT {
             spare.add();
         } else {
@@ -156,8 +166,8 @@ impl PermitCounter {
     }
 
     /// Takes a spare permit of a stripe. Fails if the limit has fallen below the number taken: then not all may be used.
-    fn take_spare(&self, stripe: usize, max: u32) -> bool {
-        self.taken.0.load(Ordering::SeqCst) <= max && self.spare.at(stripe).0.take()
+    fn take_spare(&self, spare: &Spare, max: u32) -> bool {
+        self.taken.0.load(Ordering::SeqCst) <= max && spare.take()
     }
 
     /// Takes a free permit.
@@ -171,7 +181,7 @@ impl PermitCounter {
         loop {
             let before = self.spare_added();
             self.give_back_beyond(max);
-            if (0..stripes()).any(|stripe| self.take_spare(stripe, max)) || self.take(max) {
+            if self.spare.iter().any(|spare| self.take_spare(spare, max)) || self.take(max) {
                 return true;
             }
             // Each stripe was seen without a spare permit after the first read of the additions. If nothing was added
@@ -184,42 +194,47 @@ impl PermitCounter {
 
     /// A reduced limit applies to the permits in use, not to spare ones.
     fn give_back_beyond(&self, max: u32) {
-        for Padded(spare) in self.spare.iter() {
+        for spare in self.spare.iter() {
             while self.taken.0.load(Ordering::SeqCst) > max && spare.take() {
                 self.taken.0.fetch_sub(1, Ordering::SeqCst);
             }
         }
     }
 
-    fn spare_added(&self) -> [u32; MOST_STRIPES] {
-        std::array::from_fn(|stripe| self.spare.at(stripe).0.added())
+    /// Grows with every addition in any stripe.
+    fn spare_added(&self) -> u64 {
+        self.spare.iter().map(|spare| u64::from(spare.added())).sum()
     }
 }
 
-/// The number of spare permits in the lower 32 bits, and the number of additions so far in the upper ones.
+/// The number of spare permits in the lower 32 bits, and the number of additions so far in the upper ones. The padding
+/// keeps the numbers of two stripes on different cache lines.
 #[derive(Default)]
-struct Spare(AtomicU64);
+struct Spare {
+    permits: AtomicU64,
+    _rest: [u64; 5],
+}
 
 impl Spare {
     const ADDED: u64 = 1 << 32;
 
     fn count(&self) -> u32 {
         // The lower half.
-        self.0.load(Ordering::SeqCst) as u32
+        self.permits.load(Ordering::SeqCst) as u32
     }
 
     fn added(&self) -> u32 {
-        (self.0.load(Ordering::SeqCst) >> 32) as u32
+        (self.permits.load(Ordering::SeqCst) >> 32) as u32
     }
 
     fn add(&self) {
-        self.0.fetch_add(Self::ADDED + 1, Ordering::SeqCst);
+        self.permits.fetch_add(Self::ADDED + 1, Ordering::SeqCst);
     }
 
     /// Takes a permit, if there is one.
     fn take(&self) -> bool {
         let less = |word: u64| (word as u32 > 0).then(|| word - 1);
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+        self.permits.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
     }
 }
 

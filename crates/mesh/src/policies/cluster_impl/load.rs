@@ -1,11 +1,11 @@
 //! Counts the calls of a cluster by locality (gRFC A27, A37), if its load is reported.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use proxyless_balancer::api::{
-    CallOutcome, CallTracker, Code, Detail, Locality, Striped, SubchannelSpec, TrackerSlot,
+    CallOutcome, CallTracker, Code, Detail, Locality, StripedTracker, SubchannelSpec, TrackerSlot,
 };
+use proxyless_sans_io::SmallMap;
 use proxyless_xds::lrs::{LoadStore, LoadStripe, LoadView, LocalityLoad};
 
 use super::config::{ClusterImplConfig, LoadReporting};
@@ -20,7 +20,7 @@ use super::load_registry::LoadRegistration;
 pub(super) struct ClusterLoad {
     key: Option<StoreKey>,
     registration: Option<LoadRegistration>,
-    slots: BTreeMap<Locality, Weak<TrackerSlot>>,
+    slots: SmallMap<Locality, Weak<TrackerSlot>>,
 }
 
 /// The properties that identify a store.
@@ -52,7 +52,7 @@ impl ClusterLoad {
         });
         self.key = key;
         self.registration = registration;
-        for (locality, slot) in &self.slots {
+        for (locality, slot) in self.slots.iter() {
             if let Some(slot) = slot.upgrade() {
                 slot.store(trackers(self.registration.as_ref(), locality));
             }
@@ -96,19 +96,19 @@ impl ClusterLoad {
     }
 }
 
-fn trackers(
-    registration: Option<&LoadRegistration>,
-    locality: &Locality,
-) -> Option<Striped<Arc<dyn CallTracker>>> {
+fn trackers(registration: Option<&LoadRegistration>, locality: &Locality) -> Option<StripedTracker> {
     let load = registration?.locality(locality);
-    Some(Striped::from_fn(|stripe| Arc::new(LocalityTracker { load: Arc::clone(&load), stripe }) as _))
+    Some(StripedTracker::new(move |stripe| {
+        Arc::new(LocalityTracker { load: Arc::clone(&load), stripe, _rest: [0; 4] })
+    }))
 }
 
-/// Counts the calls of one stripe of threads. Its reference count has a cache line that no other stripe uses.
-#[repr(align(64))]
+/// Counts the calls of one stripe of threads. One cache line from the reference counts in front of it to its end, so that
+/// the counts of two stripes are on different lines, whatever their alignment.
 struct LocalityTracker {
     load: Arc<LocalityLoad>,
     stripe: usize,
+    _rest: [u64; 4],
 }
 
 impl LocalityTracker {
