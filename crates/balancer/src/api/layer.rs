@@ -63,7 +63,7 @@ pub struct Layered<L> {
 pub struct Below {
     child: Option<Child>,
     /// The child before [`Self::replace`]. It serves RPCs until its replacement can.
-    outgoing: Option<Child>,
+    outgoing: Option<Box<Child>>,
     indices: ChildIndices,
     stale: bool,
 }
@@ -95,9 +95,9 @@ impl Below {
         cx: &mut dyn Cx,
     ) {
         let Some((index, rest)) = path.next() else { return };
-        if let Some(child) = at(&mut self.child, index) {
+        if let Some(child) = at(self.child.as_mut(), index) {
             child.on_event(rest, event, &mut below_cx(layer, cx));
-        } else if let Some(outgoing) = at(&mut self.outgoing, index) {
+        } else if let Some(outgoing) = at(self.outgoing.as_deref_mut(), index) {
             outgoing.on_event(rest, event, cx);
         }
     }
@@ -122,7 +122,7 @@ impl Below {
     /// Makes the next update create a new child, which takes over the connections of this one. This one serves RPCs
     /// until its replacement has left CONNECTING; the layer no longer sees its subchannels.
     pub fn replace(&mut self) {
-        self.outgoing = self.child.take();
+        self.outgoing = self.child.take().map(Box::new);
     }
 
     /// Makes the layer publish even if the child did not, because its own part has changed.
@@ -139,14 +139,14 @@ impl Below {
                 && child.output().state == ConnectivityState::Connecting
         };
         let replaced = self.outgoing.take_if(|outgoing| !serves(outgoing)).is_some();
-        let shown = self.outgoing.as_mut().unwrap_or(child);
+        let shown = self.outgoing.as_deref_mut().unwrap_or(child);
         let stale = std::mem::take(&mut self.stale);
         (shown.take_dirty() || replaced || stale).then(|| shown.output())
     }
 }
 
-fn at(child: &mut Option<Child>, index: ChildIndex) -> Option<&mut Child> {
-    child.as_mut().filter(|child| child.index() == index)
+fn at(child: Option<&mut Child>, index: ChildIndex) -> Option<&mut Child> {
+    child.filter(|child| child.index() == index)
 }
 
 impl<L: Layer> Layered<L> {

@@ -1,7 +1,7 @@
 //! The picker of xds_cluster_impl: drops RPCs and limits those in flight, then asks the child's picker
 //! and rewrites the authority.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use proxyless_balancer::api::{PickArgs, PickError, PickPurpose, PickResult, Picker};
 use proxyless_sans_io::metrics::PlaceId;
@@ -17,7 +17,9 @@ pub(super) struct Rules {
     drops: Box<[Drop]>,
     circuit: Circuit,
     max_requests: u32,
-    too_many: Arc<PickError>,
+    cluster: Arc<str>,
+    /// The error of refused RPCs, from the first one on.
+    too_many: OnceLock<Arc<PickError>>,
     /// The store that counts drops, if load is reported.
     load: Option<Arc<LoadStore>>,
     /// The cluster, for metrics.
@@ -46,15 +48,25 @@ impl Rules {
                 counter: load.as_ref().map(|load| load.category(&drop.category)),
             }
         });
-        // A32: there is a limit even if none is configured.
-        let whose = match *max_requests == CircuitBreakers::default().max_requests {
-            true => " (the default where the Cluster sets none)",
-            false => "",
-        };
-        let too_many = PickError::unavailable(format!(
-            "circuit breaker: max_requests {max_requests} of cluster {cluster} reached{whose}"
-        ));
-        Self { drops: drops.collect(), circuit, max_requests: *max_requests, too_many, load, place }
+        let (drops, cluster, max_requests) = (drops.collect(), Arc::clone(cluster), *max_requests);
+        Self { drops, circuit, max_requests, cluster, too_many: OnceLock::new(), load, place }
+    }
+
+    /// The error of RPCs beyond the limit.
+    #[cold]
+    fn too_many(&self) -> Arc<PickError> {
+        let error = self.too_many.get_or_init(|| {
+            let Self { cluster, max_requests, .. } = self;
+            // A32: there is a limit even if none is configured.
+            let whose = match *max_requests == CircuitBreakers::default().max_requests {
+                true => " (the default where the Cluster sets none)",
+                false => "",
+            };
+            PickError::unavailable(format!(
+                "circuit breaker: max_requests {max_requests} of cluster {cluster} reached{whose}"
+            ))
+        });
+        Arc::clone(error)
     }
 
     /// The number of RPCs in flight to the cluster, from all channels of the process.
@@ -99,7 +111,7 @@ impl Picker for ClusterImplPicker {
         if args.attributes.purpose == PickPurpose::Explanation {
             return match rules.in_flight() < rules.max_requests {
                 true => PickResult::Complete(pick),
-                false => PickResult::Drop(Arc::clone(&rules.too_many)),
+                false => PickResult::Drop(rules.too_many()),
             };
         }
         // beyond the limit the RPC fails and is not retried; it is a drop without a category.
@@ -107,7 +119,7 @@ impl Picker for ClusterImplPicker {
             if let Some(load) = &rules.load {
                 load.uncategorized().dropped();
             }
-            return PickResult::Drop(Arc::clone(&rules.too_many));
+            return PickResult::Drop(rules.too_many());
         };
         pick.permit = Some(permit);
         args.attributes.place = pick.target.place;

@@ -1,23 +1,23 @@
 //! The places of a cluster's endpoints, for metrics (gRFCs A78, A89, A94).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{Locality, SubchannelSpec};
+use proxyless_sans_io::SmallMap;
 use proxyless_sans_io::metrics::{Meter, PlaceId};
 
 /// The places by locality: a thousand endpoints have few of them.
 #[derive(Default)]
 pub(super) struct Places {
     cluster: Arc<str>,
-    known: BTreeMap<Locality, PlaceId>,
+    known: SmallMap<Locality, PlaceId>,
 }
 
 impl Places {
     /// Applies a configuration.
     pub(super) fn configure(&mut self, cluster: &Arc<str>) {
         if self.cluster != *cluster {
-            *self = Self { cluster: Arc::clone(cluster), known: BTreeMap::new() };
+            *self = Self { cluster: Arc::clone(cluster), known: SmallMap::new() };
         }
     }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
-    Below, ChildOutput, ConfigError, ConnectionLimit, ConnectivityState, Cx, Endpoints, Layer, PolicyView,
-    SubchannelHandle, SubchannelSpec, Update, config_of,
+    Below, ChildOutput, ConfigError, ConnectionLimit, ConnectivityState, Cx, Endpoints, Layer, PolicyConfig,
+    PolicyView, SubchannelHandle, SubchannelSpec, Update, config_of,
 };
 use proxyless_sans_io::Time;
 
@@ -27,10 +27,17 @@ pub(super) struct ClusterImpl {
 }
 
 struct Applied {
-    config: ClusterImplConfig,
+    /// A [`ClusterImplConfig`].
+    config: Arc<dyn PolicyConfig>,
     endpoints: Endpoints,
     rules: Arc<Rules>,
     authorities: Arc<Authorities>,
+}
+
+impl Applied {
+    fn picks_like(&self, new: &ClusterImplConfig) -> bool {
+        config_of::<ClusterImplConfig>(NAME, &self.config).is_ok_and(|old| old.equivalent_for_picks(new))
+    }
 }
 
 impl Layer for ClusterImpl {
@@ -44,7 +51,7 @@ impl Layer for ClusterImpl {
             cx.connection_limits_changed();
         }
         let last = self.applied.as_ref();
-        let rules = match last.filter(|last| last.config.equivalent_for_picks(config)) {
+        let rules = match last.filter(|last| last.picks_like(config)) {
             Some(last) => Arc::clone(&last.rules),
             None => {
                 below.republish();
@@ -68,8 +75,8 @@ impl Layer for ClusterImpl {
                 }
             }
         };
-        self.applied =
-            Some(Applied { config: config.clone(), endpoints: update.endpoints.clone(), rules, authorities });
+        let (applied, endpoints) = (Arc::clone(&update.config), update.endpoints.clone());
+        self.applied = Some(Applied { config: applied, endpoints, rules, authorities });
         let update = Update { config: Arc::clone(&config.child), ..update.clone() };
         below.update(&update, self, cx)
     }
