@@ -1,12 +1,12 @@
 //! The requests of a channel's driver that are not answered yet: resources and connections. They are part of the errors
 //! of RPCs that wait for them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proxyless_balancer::tree::{AttemptId, SubchannelId};
+use proxyless_sans_io::SmallMap;
 use proxyless_xds::client::WatchId;
 use proxyless_xds::resource::ResourceType;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ pub(crate) type Connecting = Pending<(SubchannelId, AttemptId), SocketAddr>;
 ///
 /// Displayed as a list of the first few; empty if there are none.
 pub(crate) struct Pending<K, V> {
-    requests: Mutex<BTreeMap<K, V>>,
+    requests: Mutex<SmallMap<K, V>>,
     /// The text before the list.
     prefix: &'static str,
     /// The text after the number of requests that are not shown.
@@ -60,7 +60,7 @@ impl<K: Ord, V> Pending<K, V> {
     }
 
     pub(crate) fn clear(&self) {
-        self.lock().clear();
+        *self.lock() = SmallMap::new();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -69,7 +69,7 @@ impl<K: Ord, V> Pending<K, V> {
 }
 
 impl<K, V> Pending<K, V> {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, V>> {
+    fn lock(&self) -> MutexGuard<'_, SmallMap<K, V>> {
         // The map is consistent whenever the lock is free, even if a holder panicked.
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -28,11 +28,13 @@ pub(crate) fn run(
     shared.receive_window.on_settings_sent();
     let overdue = Box::pin(overdue(Arc::clone(&shared)));
     let driver = Driver { http2, keepalive, window, overdue, watched: false, shared: Arc::clone(&shared) };
+    // Here, so that the task has the pointer only.
+    let driver = panics::catch(driver);
     let shared = CloseOnDrop(shared);
     async move {
         let CloseOnDrop(shared) = &shared;
         // The socket is dropped with the driver.
-        match panics::catch(driver).await {
+        match driver.await {
             Ok(result) => shared.on_end(result),
             Err(panicked) => {
                 let what = format!("the task of the connection panicked: {panicked}");

@@ -1,23 +1,22 @@
 //! Containment of panics in futures; that of plain calls is in [`proxyless_sans_io::panics`].
 
 use std::future::poll_fn;
-use std::pin::pin;
 use std::task::Poll;
 
 pub use proxyless_sans_io::panics::{Panicked, contain};
 
-/// Runs a future to its end, or to its panic. One that panicked is not polled again.
+/// Runs a future to its end, or to its panic. One that panicked is not polled again. It is boxed, so that a task that
+/// runs it does not contain it more than once, and no longer than it runs.
 ///
 /// # Errors
 /// The panic.
-pub async fn catch<F: Future>(future: F) -> Result<F::Output, Panicked> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match contain(|| future.as_mut().poll(cx)) {
+pub fn catch<F: Future>(future: F) -> impl Future<Output = Result<F::Output, Panicked>> {
+    let mut future = Box::pin(future);
+    poll_fn(move |cx| match contain(|| future.as_mut().poll(cx)) {
         Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
         Ok(Poll::Pending) => Poll::Pending,
         Err(panicked) => Poll::Ready(Err(panicked)),
     })
-    .await
 }
 
 #[cfg(test)]

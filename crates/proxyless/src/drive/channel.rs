@@ -28,8 +28,14 @@ use crate::targets;
 pub(crate) enum Command {
     ExitIdle,
     ResetBackoff,
-    Describe { answer: oneshot::Sender<ChannelView> },
-    Explain { request: ExplainRequest, answer: oneshot::Sender<Explanation> },
+    Describe {
+        answer: oneshot::Sender<ChannelView>,
+    },
+    /// Boxed, because the queue of commands has room for many.
+    Explain {
+        request: Box<ExplainRequest>,
+        answer: oneshot::Sender<Explanation>,
+    },
 }
 
 /// Requests a description from a channel's driver. There is none if the driver ends first.
@@ -47,6 +53,7 @@ pub(crate) fn explain(
     request: ExplainRequest,
 ) -> impl Future<Output = Option<Explanation>> + use<> {
     let (answer, explanation) = oneshot::channel();
+    let request = Box::new(request);
     let asked = commands.send(Command::Explain { request, answer }).is_ok();
     async move { if asked { explanation.await.ok() } else { None } }
 }
@@ -69,7 +76,7 @@ pub(super) struct ChannelDriver {
     pub(super) subscription: Subscription,
     pub(super) xds_events: UnboundedReceiver<XdsEvent>,
     pub(super) connections: Connections,
-    pub(super) connection_updates: UnboundedReceiver<ConnectionUpdate>,
+    pub(super) connection_updates: UnboundedReceiver<Box<ConnectionUpdate>>,
     pub(super) dns: Lookups,
     pub(super) history: History,
     pub(super) ids: Ids,
@@ -145,12 +152,12 @@ impl ChannelDriver {
     }
 
     /// Handles an update and all that are queued behind it: a thousand new connections are one step.
-    fn on_connection(&mut self, first: ConnectionUpdate) {
+    fn on_connection(&mut self, first: Box<ConnectionUpdate>) {
         let mut events = Vec::new();
         let mut next = Some(first);
         while let Some(update) = next {
             let address = update.address();
-            if let Some((connection, attempt, event)) = self.connections.on_update(update) {
+            if let Some((connection, attempt, event)) = self.connections.on_update(*update) {
                 if !matches!(event, ConnectionEvent::Load(..)) {
                     self.parts.published.connecting.ended(&(connection, attempt));
                 }

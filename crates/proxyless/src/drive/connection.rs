@@ -49,7 +49,7 @@ enum Kind {
 
 /// Sends the updates of one attempt; in any case its end, even if the user's connector panics.
 struct Updates {
-    driver: UnboundedSender<ConnectionUpdate>,
+    driver: UnboundedSender<Box<ConnectionUpdate>>,
     subchannel: SubchannelId,
     attempt: AttemptId,
     address: SocketAddr,
@@ -60,7 +60,7 @@ impl Updates {
     fn send(&self, kind: Kind) {
         let Self { subchannel, attempt, address, .. } = *self;
         // The channel's driver ends before its connections only when everything is being dropped.
-        let _ = self.driver.send(ConnectionUpdate { subchannel, attempt, address, kind });
+        let _ = self.driver.send(Box::new(ConnectionUpdate { subchannel, attempt, address, kind }));
     }
 
     fn ended(&mut self, event: ConnectionEvent) {
@@ -91,8 +91,9 @@ pub(crate) struct Destination<'a> {
 pub(crate) struct Connections {
     security: ConnectionSecurity,
     options: ConnectOptions,
-    updates: UnboundedSender<ConnectionUpdate>,
-    tasks: BTreeMap<(SubchannelId, AttemptId), ConnectionTask>,
+    updates: UnboundedSender<Box<ConnectionUpdate>>,
+    /// Boxed, because the leaves of the map are half empty.
+    tasks: BTreeMap<(SubchannelId, AttemptId), Box<ConnectionTask>>,
     /// The queues of calls that wait for a stream, of the subchannels with connections or attempts.
     queues: BTreeMap<SubchannelId, StreamQueue>,
     descriptors: Arc<Descriptors>,
@@ -140,7 +141,7 @@ impl Connections {
     pub(crate) fn new(
         security: ConnectionSecurity,
         options: ConnectOptions,
-        updates: UnboundedSender<ConnectionUpdate>,
+        updates: UnboundedSender<Box<ConnectionUpdate>>,
     ) -> Self {
         let (tasks, queues) = (BTreeMap::new(), BTreeMap::new());
         Self { security, options, updates, tasks, queues, descriptors: Arc::default() }
@@ -205,7 +206,7 @@ impl Connections {
         });
         let (task, connection, tls, load_stream) = (task.abort_handle(), None, None, None);
         let task = ConnectionTask { task, connection, tls, load_stream, address, scheme };
-        self.tasks.insert((subchannel, attempt), task);
+        self.tasks.insert((subchannel, attempt), Box::new(task));
     }
 
     /// Reports the calls that wait for a stream of a subchannel's connections.
@@ -219,7 +220,7 @@ impl Connections {
         self.remove(subchannel, attempt);
     }
 
-    fn remove(&mut self, subchannel: SubchannelId, attempt: AttemptId) -> Option<ConnectionTask> {
+    fn remove(&mut self, subchannel: SubchannelId, attempt: AttemptId) -> Option<Box<ConnectionTask>> {
         let task = self.tasks.remove(&(subchannel, attempt));
         let range = (subchannel, AttemptId(0))..=(subchannel, AttemptId(u64::MAX));
         if self.tasks.range(range).next().is_none() {
@@ -247,7 +248,7 @@ impl Connections {
             let send = |event| {
                 let kind = Kind::Load(stream, event);
                 // As with the updates of the connection.
-                let _ = updates.send(ConnectionUpdate { subchannel, attempt, address, kind });
+                let _ = updates.send(Box::new(ConnectionUpdate { subchannel, attempt, address, kind }));
             };
             load_reports::run(&connection, origin, interval, send).await;
         });
@@ -347,7 +348,8 @@ mod tests {
         }
     }
 
-    fn connections() -> (Connections, UnboundedReceiver<ConnectionUpdate>, UnboundedReceiver<DuplexStream>) {
+    fn connections()
+    -> (Connections, UnboundedReceiver<Box<ConnectionUpdate>>, UnboundedReceiver<DuplexStream>) {
         let (updates, incoming) = unbounded_channel();
         let (pipes, servers) = unbounded_channel();
         let options = ConnectOptions { keepalive_while_idle: true, ..ConnectOptions::default() };
@@ -395,9 +397,9 @@ mod tests {
         let go_away = [&[0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, code], debug_data].concat();
         server.write_all(&go_away).await.unwrap();
         let ready = incoming.recv().await.unwrap();
-        connections.on_update(ready).unwrap();
+        connections.on_update(*ready).unwrap();
         let ended = incoming.recv().await.unwrap();
-        connections.on_update(ended).unwrap().2
+        connections.on_update(*ended).unwrap().2
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use proxyless_balancer::api::{ConnectivityState, PolicyEvent};
 use proxyless_balancer::tree::{ConnectionEvent, SubchannelId};
 use proxyless_mesh::channel_core::ChannelInput;
 use proxyless_mesh::dns::QueryId;
-use proxyless_sans_io::Time;
+use proxyless_sans_io::{SmallMap, Time};
 use proxyless_transport::panics::Panicked;
 use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
 use proxyless_xds::resource::ResourceType;
@@ -27,7 +27,7 @@ pub(super) struct Trace {
     entries: VecDeque<(Time, Entry)>,
     total: u64,
     state: ConnectivityState,
-    watches: BTreeMap<WatchId, Resource>,
+    watches: SmallMap<WatchId, Resource>,
     queries: BTreeMap<QueryId, Host>,
 }
 
@@ -130,7 +130,7 @@ impl Trace {
 
     /// The driver panicked: its watches, queries and connections are gone.
     pub(super) fn panicked(&mut self, panicked: &Panicked) {
-        self.watches.clear();
+        self.watches = SmallMap::new();
         self.queries.clear();
         let mut connected = BTreeSet::new();
         for (_, entry) in &mut self.entries {
