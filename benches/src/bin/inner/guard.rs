@@ -1,5 +1,5 @@
-//! `inner guard`: instructions and allocations against checked-in bounds. Unlike times, both are nearly the same on
-//! every machine, apart from compilers and allocators, and so suitable for CI.
+//! `inner guard`: instructions, allocations and memory against checked-in bounds. Unlike times, they are nearly the same
+//! on every machine, apart from compilers and allocators, and so suitable for CI.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::alloc::allocations;
 use crate::count::Case;
 use crate::finish;
+use crate::memory;
 use crate::mesh::Policy;
 use crate::report::Report;
 use crate::shared;
@@ -43,6 +44,11 @@ pub(crate) fn run(report: &mut Report, write: bool, path: &Path) -> ExitCode {
         Ok(counted) => counted,
         Err(why) => return finish(Err(why)),
     };
+    counted.extend(memory::bounded().map(|(name, meaning, value)| Counted {
+        measure: format!("memory/{name}/bytes"),
+        about: format!("bytes {meaning}"),
+        value,
+    }));
     let instructions: Result<Vec<Counted>, String> = Case::GUARDED.into_iter().map(instructions_of).collect();
     let shared: Result<Vec<Counted>, String> = SHARED.iter().map(shared_lines_of).collect();
     let missing = match instructions.and_then(|instructions| Ok((instructions, shared?))) {

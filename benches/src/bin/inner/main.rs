@@ -72,7 +72,7 @@ enum Command {
     Serve,
     /// Has two threads make calls in turns, for lackey.
     Shared { policy: Policy },
-    /// Counts instructions, allocations and shared cache lines, and fails if a bound is exceeded.
+    /// Counts instructions, allocations, memory and shared cache lines, and fails if a bound is exceeded.
     Guard {
         /// Write new bounds instead: the current counts with some slack.
         #[arg(long)]

@@ -83,7 +83,7 @@ pub(crate) enum Moved {
 
 impl Mesh {
     /// One cluster whose endpoints are all in the first priority.
-    pub(crate) fn connected(endpoints: usize) -> Self {
+    pub(crate) const fn connected(endpoints: usize) -> Self {
         Self {
             clusters: 1,
             first: endpoints,
