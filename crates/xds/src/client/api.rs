@@ -150,7 +150,7 @@ pub enum Input {
 pub struct EncodedRequest {
     /// All fields but the names.
     pub head: Bytes,
-    /// The names of the resources. Requests with the same names share this part: it has megabytes with 10,000 of them.
+    /// The names of the resources. Requests with the same names share this part, which may have megabytes.
     pub names: Bytes,
 }
 
