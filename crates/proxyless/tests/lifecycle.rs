@@ -164,6 +164,20 @@ fn rpcs_fail_when_the_runtime_of_their_channel_has_ended() -> TestResult {
     Ok(())
 }
 
+#[test]
+fn the_end_of_the_runtime_is_a_better_reason_than_the_last_failure() -> TestResult {
+    let servers = tokio::runtime::Runtime::new()?;
+    let refuses = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let plane = servers.block_on(mesh_of(&[refuses]));
+    let home = tokio::runtime::Runtime::new()?;
+    let channel = home.block_on(async { channel(&plane) });
+    home.block_on(until_failure(&channel, "refused"));
+    drop(home);
+    let failed = servers.block_on(ask(&channel)).unwrap_err();
+    assert!(failed.message().contains("runtime"), "{failed:?}");
+    Ok(())
+}
+
 /// A channel on a runtime that is not being run does not block the others of its client.
 #[test]
 fn an_idle_runtime_does_not_stall_other_channels() -> TestResult {

@@ -163,7 +163,11 @@ impl Call<'_> {
                 self.pick_error = Some(error.message.clone());
                 None
             }
-            PickResult::Fail(error) => Some(Picked::Failed(status::of_pick(&error))),
+            PickResult::Fail(error) => {
+                // The last snapshot of a channel may show what the end of its runtime did to its connections.
+                let ended = self.shared.check_ended().err();
+                Some(Picked::Failed(ended.unwrap_or_else(|| status::of_pick(&error))))
+            }
             PickResult::Drop(error) => Some(Picked::Dropped(status::of_pick(&error))),
         }
     }
