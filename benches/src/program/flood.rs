@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::streams;
 use crate::service::{BenchClient, Channel, Payload};
 
 /// The direction of the messages.
@@ -54,19 +55,7 @@ pub(super) async fn run<T: Channel>(
             Direction::Down => streams.spawn(down(client, payload, end)),
         };
     }
-    let (mut messages, mut failed, mut reason) = (0, 0, None);
-    while let Some(result) = streams.join_next().await {
-        match result {
-            Ok(Ok(count)) => messages += count,
-            Ok(Err(status)) => {
-                failed += 1;
-                reason = Some(status.to_string());
-            }
-            Err(_) => failed += 1,
-        }
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    json!({ "messages": messages, "failed": failed, "reason": reason, "seconds": seconds })
+    streams::total(streams, start).await
 }
 
 /// Sends, and waits for the response that says that the server has read everything.

@@ -24,6 +24,11 @@ pub(super) async fn run<T: Channel>(
     for _ in 0..concurrency {
         streams.spawn(stream(client.clone(), Payload::of_length(payload), end));
     }
+    total(streams, start).await
+}
+
+/// The messages of all streams, once they have ended.
+pub(super) async fn total(mut streams: JoinSet<Result<u64, Status>>, start: Instant) -> Value {
     let (mut messages, mut failed, mut reason) = (0, 0, None);
     while let Some(result) = streams.join_next().await {
         match result {
