@@ -1,13 +1,10 @@
 //! Sums and distributions that many threads add to.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use proxyless::telemetry::{Kind, Series};
-
-/// The fraction of one that sums are counted in: nanoseconds for seconds.
-const FRACTION: f64 = 1e9;
+use proxyless::telemetry::{AttemptSeries, EndedAttempt, Kind, Series};
 
 /// The number of stripes of a series, so that threads do not write the same cache line.
 const STRIPES: usize = 8;
@@ -34,21 +31,33 @@ pub(super) struct Sum([SumStripe; STRIPES]);
 struct SumStripe(AtomicU64);
 
 /// A distribution by stripe. With one call at a time the caches have been emptied when a call ends, so a record should
-/// read few cache lines: everything that it needs is in the stripe.
+/// read few cache lines and pages: everything that it needs is in the stripe, which is allocated when one of its threads
+/// records first, near those of other series that the thread records then.
 #[derive(Debug)]
-pub(super) struct Histogram([Stripe; STRIPES]);
+pub(super) struct Histogram {
+    bounds: &'static [f64],
+    stripes: [OnceLock<Box<Stripe>>; STRIPES],
+}
 
 /// In this order: the sum, and the first buckets, which most values are in, share a cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Stripe {
     bounds: &'static [f64],
-    /// The bucket of the last value, which the next one is likely to be in: a search would read most bounds.
+    /// The bucket of the last value, which the next one is likely to be near: a search would read most bounds.
     last: AtomicUsize,
-    /// The sum in billionths.
+    /// The bits of the sum, a floating point number.
     sum: AtomicU64,
     /// By bound, and one beyond the last.
     counts: [AtomicU64; MOST_BUCKETS],
+}
+
+/// The distributions of attempts with one set of labels, and of the calls that end with them.
+pub(super) struct Attempts {
+    pub(super) durations: Arc<Histogram>,
+    pub(super) sent: Arc<Histogram>,
+    pub(super) received: Arc<Histogram>,
+    pub(super) calls: Option<Arc<Histogram>>,
 }
 
 /// A distribution as it was read.
@@ -82,6 +91,14 @@ impl Values {
         }
     }
 
+    /// What attempts record into.
+    pub(super) fn histogram(&self) -> Option<Arc<Histogram>> {
+        match self {
+            Self::Sum(_) => None,
+            Self::Distribution(histogram) => Some(Arc::clone(histogram)),
+        }
+    }
+
     /// The sum of a counter, or the value of a gauge.
     pub(super) fn sum(&self) -> i64 {
         match self {
@@ -97,14 +114,14 @@ impl Values {
     /// The distribution, if it is one.
     pub(super) fn distribution(&self) -> Option<(&'static [f64], Distribution)> {
         let Self::Distribution(histogram) = self else { return None };
-        let [Stripe { bounds, .. }, ..] = &histogram.0;
+        let bounds = histogram.bounds;
         let mut counts = vec![0; bounds.len() + 1];
         let mut sum = 0.0;
-        for stripe in &histogram.0 {
+        for stripe in histogram.stripes.iter().filter_map(OnceLock::get) {
             for (total, count) in counts.iter_mut().zip(&stripe.counts) {
                 *total += count.load(Ordering::Relaxed);
             }
-            sum += stripe.sum.load(Ordering::Relaxed) as f64 / FRACTION;
+            sum += f64::from_bits(stripe.sum.load(Ordering::Relaxed));
         }
         Some((bounds, Distribution { counts, sum }))
     }
@@ -122,37 +139,63 @@ impl Series for Sum {
 impl Histogram {
     fn new(bounds: &'static [f64]) -> Self {
         let bounds = bounds.get(..MOST_BUCKETS - 1).unwrap_or(bounds);
-        Self(std::array::from_fn(|_| Stripe {
-            bounds,
-            last: AtomicUsize::new(0),
-            sum: AtomicU64::new(0),
-            counts: std::array::from_fn(|_| AtomicU64::new(0)),
-        }))
+        Self { bounds, stripes: [const { OnceLock::new() }; STRIPES] }
+    }
+
+    #[inline]
+    fn record_in(&self, own: usize, value: f64) {
+        let Some(stripe) = self.stripes.get(own) else { return };
+        let stripe = stripe.get_or_init(|| Box::new(Stripe::new(self.bounds)));
+        if let Some(count) = stripe.counts.get(stripe.bucket(value)) {
+            add(count, 1, own);
+        }
+        // Only this thread writes its stripe, as in `add`.
+        let plus = |sum: u64| (f64::from_bits(sum) + value).to_bits();
+        if own == SHARED {
+            let _ = stripe.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| Some(plus(sum)));
+        } else {
+            stripe.sum.store(plus(stripe.sum.load(Ordering::Relaxed)), Ordering::Relaxed);
+        }
     }
 }
 
 impl Series for Histogram {
     fn record(&self, value: f64) {
+        self.record_in(own_stripe(), value);
+    }
+}
+
+impl AttemptSeries for Attempts {
+    fn record(&self, attempt: &EndedAttempt) {
         let own = own_stripe();
-        let Some(stripe) = self.0.get(own) else { return };
-        if let Some(count) = stripe.counts.get(stripe.bucket(value)) {
-            add(count, 1, own);
+        self.durations.record_in(own, attempt.seconds);
+        self.sent.record_in(own, attempt.sent as f64);
+        self.received.record_in(own, attempt.received as f64);
+        if let (Some(calls), Some(seconds)) = (&self.calls, attempt.call_seconds) {
+            calls.record_in(own, seconds);
         }
-        add(&stripe.sum, (value * FRACTION) as u64, own);
     }
 }
 
 impl Stripe {
+    fn new(bounds: &'static [f64]) -> Self {
+        let counts = [const { AtomicU64::new(0) }; MOST_BUCKETS];
+        Self { bounds, last: AtomicUsize::new(0), sum: AtomicU64::new(0), counts }
+    }
+
     /// A66: a bucket includes its upper bound.
     fn bucket(&self, value: f64) -> usize {
         let last = self.last.load(Ordering::Relaxed);
-        let above =
-            last.checked_sub(1).and_then(|below| self.bounds.get(below)).is_none_or(|&bound| bound < value);
-        if above && self.bounds.get(last).is_none_or(|&bound| value <= bound) {
-            return last;
+        let mut bucket = last;
+        while self.bounds.get(bucket).is_some_and(|&bound| bound < value) {
+            bucket += 1;
         }
-        let bucket = self.bounds.partition_point(|&bound| bound < value);
-        self.last.store(bucket, Ordering::Relaxed);
+        while bucket > 0 && !self.bounds.get(bucket - 1).is_some_and(|&bound| bound < value) {
+            bucket -= 1;
+        }
+        if bucket != last {
+            self.last.store(bucket, Ordering::Relaxed);
+        }
         bucket
     }
 }
@@ -204,8 +247,8 @@ mod tests {
     #[test]
     fn a66_the_bucket_does_not_depend_on_the_last_value() {
         let bounds = &[0.0, 1.0, 2.0];
-        let [stripe, ..] = Histogram::new(bounds).0;
-        let values = [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 9.0];
+        let stripe = Stripe::new(bounds);
+        let values = [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 9.0, f64::NAN];
         for (last, value) in values.iter().flat_map(|last| values.map(|value| (*last, value))) {
             stripe.bucket(last);
             assert_eq!(
@@ -227,6 +270,13 @@ mod tests {
         let (_, distribution) = values.distribution().unwrap();
         let total = 3 * STRIPES as u64 * 1_000;
         assert_eq!(distribution, Distribution { counts: vec![total, 0], sum: total as f64 });
+    }
+
+    #[test]
+    fn sums_of_sizes_do_not_overflow() {
+        let values = Values::new(Kind::Histogram(&[1.0]));
+        (0..4).for_each(|_| values.series().record(1e13));
+        assert_eq!(values.distribution().unwrap().1, Distribution { counts: vec![0, 4], sum: 4e13 });
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use proxyless::telemetry::{GaugeSource, Instrument, Label, LabelValue, Recorder, Series, instruments};
+use proxyless::telemetry::{
+    AttemptSeries, GaugeSource, Instrument, Label, LabelValue, Recorder, Series, instruments,
+};
 
-use super::series::Values;
+use super::series::{Attempts, Values};
 
 /// The number of series of one instrument. Beyond it, measurements go to the series without label values, so that names
 /// that a peer chooses cannot fill the memory.
@@ -69,6 +71,24 @@ impl MetricStore {
         }
     }
 
+    /// The values of an instrument with these labels.
+    fn values(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Values {
+        // The map is consistent even if a holder panicked.
+        let mut families = self.0.families.lock().unwrap_or_else(PoisonError::into_inner);
+        let family =
+            families.entry(instrument.name).or_insert_with(|| Family { instrument, series: BTreeMap::new() });
+        let mut labels = labels.to_vec();
+        let most = if instrument == &instruments::ENDPOINT_DURATION { MOST_ENDPOINTS } else { MOST_SERIES };
+        if family.series.len() >= most && !family.series.contains_key(&labels) {
+            for (label, value) in &mut labels {
+                if *label != Label::Target {
+                    *value = "".into();
+                }
+            }
+        }
+        family.series.entry(labels).or_insert_with(|| Values::new(instrument.kind)).clone()
+    }
+
     /// The instruments that have values, without gauges.
     pub(super) fn families(&self) -> Vec<Family> {
         self.0.families.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
@@ -98,21 +118,21 @@ impl Recorder for MetricStore {
     }
 
     fn series(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Arc<dyn Series> {
-        // The map is consistent even if a holder panicked.
-        let mut families = self.0.families.lock().unwrap_or_else(PoisonError::into_inner);
-        let family =
-            families.entry(instrument.name).or_insert_with(|| Family { instrument, series: BTreeMap::new() });
-        let mut labels = labels.to_vec();
-        let most = if instrument == &instruments::ENDPOINT_DURATION { MOST_ENDPOINTS } else { MOST_SERIES };
-        if family.series.len() >= most && !family.series.contains_key(&labels) {
-            for (label, value) in &mut labels {
-                if *label != Label::Target {
-                    *value = "".into();
-                }
-            }
-        }
-        let values = family.series.entry(labels).or_insert_with(|| Values::new(instrument.kind));
-        values.series()
+        self.values(instrument, labels).series()
+    }
+
+    fn attempts(
+        &self,
+        attempt: &[LabelValue],
+        call: Option<&[LabelValue]>,
+    ) -> Option<Arc<dyn AttemptSeries>> {
+        let histogram = |instrument, labels| self.values(instrument, labels).histogram();
+        Some(Arc::new(Attempts {
+            durations: histogram(&instruments::ATTEMPT_DURATION, attempt)?,
+            sent: histogram(&instruments::ATTEMPT_SENT, attempt)?,
+            received: histogram(&instruments::ATTEMPT_RECEIVED, attempt)?,
+            calls: call.and_then(|labels| histogram(&instruments::CALL_DURATION, labels)),
+        }))
     }
 
     fn observe(&self, source: Weak<dyn GaugeSource>) {

@@ -10,41 +10,51 @@ const PREFIX: usize = 5;
 pub(crate) struct MessageCounter {
     prefix: [u8; PREFIX],
     /// The bytes of the current prefix that were seen.
-    filled: usize,
+    filled: u8,
     /// The bytes of the current message that are missing.
-    left: usize,
+    left: u64,
     bytes: u64,
     /// The complete messages.
     messages: u64,
-    /// The size of the current message.
-    size: u64,
 }
 
 impl MessageCounter {
     /// Reads a part of the body, and reports each message that it completes.
-    pub(crate) fn feed(&mut self, mut data: &[u8], mut complete: impl FnMut(Message)) {
+    #[inline]
+    pub(crate) fn feed(&mut self, data: &[u8], mut complete: impl FnMut(Message)) {
+        match data.split_first_chunk() {
+            // Usually it is one whole message.
+            Some((prefix, message))
+                if self.left == 0 && self.filled == 0 && length(prefix) == message.len() as u64 =>
+            {
+                self.prefix = *prefix;
+                self.bytes += length(prefix);
+                complete(self.next());
+            }
+            _ => self.feed_parts(data, complete),
+        }
+    }
+
+    fn feed_parts(&mut self, mut data: &[u8], mut complete: impl FnMut(Message)) {
         while !data.is_empty() {
-            let body = self.left.min(data.len());
-            self.left -= body;
+            let body = data.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= body as u64;
             self.bytes += body as u64;
             data = data.get(body..).unwrap_or_default();
             if body > 0 && self.left == 0 {
                 complete(self.next());
             }
-            let missing = (PREFIX - self.filled).min(data.len());
-            let (prefix, rest) = data.split_at(missing);
-            for (place, byte) in self.prefix.iter_mut().skip(self.filled).zip(prefix) {
+            let filled = usize::from(self.filled);
+            let (prefix, rest) = data.split_at(data.len().min(PREFIX - filled));
+            for (place, byte) in self.prefix.iter_mut().skip(filled).zip(prefix) {
                 *place = *byte;
+                self.filled += 1;
             }
-            self.filled += missing;
             data = rest;
-            if self.filled == PREFIX {
-                let [_, length @ ..] = self.prefix;
-                let length = u32::from_be_bytes(length);
-                self.size = length.into();
-                self.left = usize::try_from(length).unwrap_or(usize::MAX);
+            if usize::from(self.filled) == PREFIX {
+                self.left = length(&self.prefix);
                 self.filled = 0;
-                if length == 0 {
+                if self.left == 0 {
                     complete(self.next());
                 }
             }
@@ -56,13 +66,19 @@ impl MessageCounter {
         let [flag, ..] = self.prefix;
         let sequence_number = self.messages;
         self.messages += 1;
-        Message { sequence_number, size: self.size, compressed: flag != 0 }
+        Message { sequence_number, size: length(&self.prefix), compressed: flag != 0 }
     }
 
     /// The bytes of all messages so far, without prefixes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// The length of a message.
+fn length(prefix: &[u8; PREFIX]) -> u64 {
+    let [_, length @ ..] = *prefix;
+    u32::from_be_bytes(length).into()
 }
 
 #[cfg(test)]

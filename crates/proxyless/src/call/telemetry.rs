@@ -16,7 +16,7 @@ use super::replay::RequestBody;
 use super::status;
 use super::traces::{AttemptTraces, CallTraces};
 use crate::channel::Shared;
-use crate::telemetry::{AttemptStart, MethodHandle, RetryCounts};
+use crate::telemetry::{AttemptStart, EndedAttempt, MethodHandle, RetryCounts};
 
 /// Records an RPC. Dropped before [`Self::ended`], the RPC was cancelled.
 pub(crate) struct CallTelemetry {
@@ -61,6 +61,7 @@ impl CallTelemetry {
     /// A72: runs in the caller's task, whose context has the parent of the trace.
     pub(super) fn begin(shared: &Shared, head: &request::Parts) -> Option<Box<Self>> {
         let channel = shared.telemetry.as_ref()?;
+        // Boxed: an RPC's state is moved many times.
         Some(Box::new(Self {
             metrics: channel.method(head),
             traces: CallTraces(channel.traces(head)),
@@ -174,14 +175,14 @@ impl CallTelemetry {
     /// The attempt leaves its endpoint without a response to the caller; its end follows.
     pub(super) fn left(&mut self, target: &PickTarget) {
         if !target.durations.is_empty() {
-            self.record_endpoint(target, Instant::now());
+            self.record_endpoint(target, &mut Elapsed::until(Instant::now()));
         }
     }
 
     /// Records the duration of the attempt for its endpoint, which is borrowed: all threads write its reference count.
-    fn record_endpoint(&mut self, target: &PickTarget, now: Instant) {
+    fn record_endpoint(&mut self, target: &PickTarget, elapsed: &mut Elapsed) {
         if let Some(sent_at) = self.attempt.as_mut().and_then(|attempt| attempt.sent_at.take()) {
-            target.durations.record(now.saturating_duration_since(sent_at).as_secs_f64());
+            target.durations.record(elapsed.since(sent_at));
         }
     }
 
@@ -189,7 +190,8 @@ impl CallTelemetry {
     pub(super) fn retries(&mut self, next: Next) {
         let now = Instant::now();
         // A transparent retry follows the loss of a connection.
-        self.end_attempt(Code::Unavailable, "no server has processed the request", now);
+        let elapsed = &mut Elapsed::until(now);
+        self.end_attempt(Code::Unavailable, "no server has processed the request", elapsed, None);
         self.idle_since = Some(now);
         self.next = next;
     }
@@ -212,34 +214,65 @@ impl CallTelemetry {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
-        let now = Instant::now();
-        if let Some(target) = target {
-            self.record_endpoint(target, now);
+        let elapsed = &mut Elapsed::until(Instant::now());
+        if let Some(target) = target.filter(|target| !target.durations.is_empty()) {
+            self.record_endpoint(target, elapsed);
         }
         // The attempt of an RPC that ends has the status of the RPC.
         if let Some(attempt) = &mut self.attempt {
             attempt.end = None;
         }
-        self.end_attempt(code, message, now);
+        let call_seconds = self.start.map_or(0.0, |start| elapsed.since(start));
+        let with_attempt = self.end_attempt(code, message, elapsed, Some(call_seconds));
         if let Some(metrics) = &self.metrics {
-            let start = self.start.unwrap_or(now);
-            let seconds = now.saturating_duration_since(start).as_secs_f64();
-            metrics.call_ended(code, seconds, self.retries);
+            metrics.call_ended(code, (!with_attempt).then_some(call_seconds), self.retries);
         }
         self.traces.ended(code, message);
     }
 
-    /// Ends the attempt, with this status unless it has one.
-    fn end_attempt(&mut self, code: Code, message: &str, now: Instant) {
-        let Some(attempt) = self.attempt.take() else { return };
-        let Attempt { start, place, end, sent, streamed, received, traces, .. } = attempt;
-        let (code, message) = end.as_ref().map_or((code, message), |(code, message)| (*code, message));
+    /// Ends the attempt, with this status unless it has one, and its call if that has a duration. Returns whether there was
+    /// one.
+    fn end_attempt(
+        &mut self,
+        code: Code,
+        message: &str,
+        elapsed: &mut Elapsed,
+        call_seconds: Option<f64>,
+    ) -> bool {
+        let Some(attempt) = &mut self.attempt else { return false };
+        let (code, message) =
+            attempt.end.as_ref().map_or((code, message), |(code, message)| (*code, message));
         if let Some(metrics) = &self.metrics {
-            let sent = streamed.map_or(sent, |streamed| streamed.load(Ordering::Relaxed));
-            let seconds = now.saturating_duration_since(start).as_secs_f64();
-            metrics.attempt_ended(place, code, seconds, sent, received.bytes());
+            let streamed = attempt.streamed.as_ref();
+            let sent = streamed.map_or(attempt.sent, |streamed| streamed.load(Ordering::Relaxed));
+            let mut ended = EndedAttempt::new(elapsed.since(attempt.start), sent, attempt.received.bytes());
+            ended.call_seconds = call_seconds;
+            metrics.attempt_ended(attempt.place, code, &ended);
         }
-        traces.ended(code, message);
+        attempt.traces.ended(code, message);
+        self.attempt = None;
+        true
+    }
+}
+
+/// The time up to one moment. Usually all of an RPC's durations have the same start: the last one is kept.
+struct Elapsed {
+    now: Instant,
+    start: Instant,
+    seconds: f64,
+}
+
+impl Elapsed {
+    fn until(now: Instant) -> Self {
+        Self { now, start: now, seconds: 0.0 }
+    }
+
+    fn since(&mut self, start: Instant) -> f64 {
+        if start != self.start {
+            self.start = start;
+            self.seconds = self.now.saturating_duration_since(start).as_secs_f64();
+        }
+        self.seconds
     }
 }
 

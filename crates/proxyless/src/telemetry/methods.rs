@@ -4,15 +4,20 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use hashbrown::HashMap;
 use http::request;
 use proxyless_balancer::api::{Code, Striped};
 use proxyless_sans_io::metrics::{
-    BoundSeries, Instrument, Label, LabelValue, Meter, PlaceId, Recorder, instruments,
+    BoundAttempts, BoundSeries, EndedAttempt, Instrument, Label, LabelValue, Meter, PlaceId, Recorder,
+    instruments,
 };
+
+use super::append_map::AppendMap;
 
 /// The number of methods that have series of their own; others are recorded as `other`.
 const MOST_METHODS: usize = 1_000;
+
+/// The number of places of a method that are found sooner than others.
+const FIRST_PLACES: usize = 4;
 
 /// The number of status codes.
 const CODES: usize = 17;
@@ -20,7 +25,7 @@ const CODES: usize = 17;
 /// The methods of a channel.
 pub(crate) struct Methods {
     meter: Meter,
-    by_path: ArcSwap<HashMap<Box<str>, Handles>>,
+    by_path: AppendMap<Handles>,
     other: OnceLock<Handles>,
 }
 
@@ -55,32 +60,28 @@ impl Handles {
 impl Methods {
     /// `None` without recorders.
     pub(crate) fn new(meter: &Meter) -> Option<Self> {
-        let new = || Self { meter: meter.clone(), by_path: ArcSwap::default(), other: OnceLock::new() };
+        let new = || Self { meter: meter.clone(), by_path: AppendMap::default(), other: OnceLock::new() };
         meter.is_enabled().then(new)
     }
 
     /// The series of the method of a request.
     pub(crate) fn of(&self, head: &request::Parts) -> Arc<MethodHandle> {
         let path = head.uri.path();
-        let known = self.by_path.load();
-        if let Some(handles) = known.get(path) {
+        if let Some(handles) = self.by_path.get(path) {
             return handles.own();
         }
         // A66: only the names of methods known in advance are labels. Those of generated clients are.
         let generated = head.extensions.get::<tonic::GrpcMethod<'static>>().is_some();
         let name = path.trim_start_matches('/');
         let names = |recorder: &&Arc<dyn Recorder>| generated || recorder.records_generic_method(name);
-        if known.len() >= MOST_METHODS || !self.meter.recorders().iter().any(|recorder| names(&recorder)) {
+        if self.by_path.len() >= MOST_METHODS
+            || !self.meter.recorders().iter().any(|recorder| names(&recorder))
+        {
             let other = || Handles::new(MethodMetrics::new(&self.meter, "other", |_| true));
             return self.other.get_or_init(other).own();
         }
-        let handles = Handles::new(MethodMetrics::new(&self.meter, name, |recorder| names(&recorder)));
-        self.by_path.rcu(|known| {
-            let mut known = HashMap::clone(known);
-            known.insert(path.into(), handles.clone());
-            known
-        });
-        handles.own()
+        let new = || Handles::new(MethodMetrics::new(&self.meter, name, |recorder| names(&recorder)));
+        self.by_path.get_or_insert(path, new).map_or_else(|| new().own(), Handles::own)
     }
 }
 
@@ -90,12 +91,14 @@ pub(crate) struct MethodMetrics {
     /// The recorders that have the name, and those that have `other`.
     recorders: [Named; 2],
     pub(crate) started: BoundSeries,
-    durations: ByStatus,
+    durations: ByStatus<BoundSeries>,
     retries: OnceLock<BoundSeries>,
     transparent_retries: OnceLock<BoundSeries>,
     retry_delay: OnceLock<BoundSeries>,
-    /// By place, in order.
-    attempts: ArcSwap<Vec<(PlaceId, Arc<AttemptMetrics>)>>,
+    /// The attempts at the first places: most methods have few.
+    first: [OnceLock<(PlaceId, Box<AttemptsAt>)>; FIRST_PLACES],
+    /// The attempts at the other places, in order.
+    others: ArcSwap<Vec<(PlaceId, Arc<AttemptsAt>)>>,
 }
 
 /// Recorders, and the label that the method has for them.
@@ -106,19 +109,24 @@ struct Named {
 
 /// The series of attempts that went to one place.
 #[derive(Default)]
-pub(crate) struct AttemptMetrics {
-    durations: ByStatus,
-    sent: ByStatus,
-    received: ByStatus,
+struct AttemptsAt {
+    /// The call went on.
+    retried: ByStatus<BoundAttempts>,
+    last: ByStatus<BoundAttempts>,
 }
 
 /// Series that are bound when their status occurs.
-#[derive(Default)]
-struct ByStatus([OnceLock<BoundSeries>; CODES]);
+struct ByStatus<T>([OnceLock<T>; CODES]);
 
-impl ByStatus {
-    fn of(&self, code: Code, bind: impl FnOnce() -> BoundSeries) -> Option<&BoundSeries> {
+impl<T> ByStatus<T> {
+    fn of(&self, code: Code, bind: impl FnOnce() -> T) -> Option<&T> {
         self.0.get(code as usize).map(|series| series.get_or_init(bind))
+    }
+}
+
+impl<T> Default for ByStatus<T> {
+    fn default() -> Self {
+        Self([const { OnceLock::new() }; CODES])
     }
 }
 
@@ -145,7 +153,8 @@ impl MethodMetrics {
             retries: OnceLock::new(),
             transparent_retries: OnceLock::new(),
             retry_delay: OnceLock::new(),
-            attempts: ArcSwap::default(),
+            first: Default::default(),
+            others: ArcSwap::default(),
         };
         method.started = method.bind(&instruments::ATTEMPT_STARTED, PlaceId::default(), None);
         method
@@ -161,11 +170,13 @@ impl MethodMetrics {
         series
     }
 
-    /// Records the end of a call.
-    pub(crate) fn call_ended(&self, code: Code, seconds: f64, retries: RetryCounts) {
+    /// Records the end of a call, with its duration unless it ended with an attempt.
+    pub(crate) fn call_ended(&self, code: Code, seconds: Option<f64>, retries: RetryCounts) {
         let nowhere = PlaceId::default();
         let bind = |instrument, code| self.bind(instrument, nowhere, code);
-        if let Some(durations) = self.durations.of(code, || bind(&instruments::CALL_DURATION, Some(code))) {
+        if let Some(seconds) = seconds
+            && let Some(durations) = self.durations.of(code, || bind(&instruments::CALL_DURATION, Some(code)))
+        {
             durations.record(seconds);
         }
         // A96: calls without retries are not recorded.
@@ -185,39 +196,50 @@ impl MethodMetrics {
     }
 
     /// Records the end of an attempt.
-    pub(crate) fn attempt_ended(&self, place: PlaceId, code: Code, seconds: f64, sent: u64, received: u64) {
-        let record = |by_status: &ByStatus, instrument, value| {
-            let bind = || self.bind(instrument, place, Some(code));
-            if let Some(series) = by_status.of(code, bind) {
-                series.record(value);
+    pub(crate) fn attempt_ended(&self, place: PlaceId, code: Code, ended: &EndedAttempt) {
+        let is_last = ended.call_seconds.is_some();
+        let record = |attempts: &AttemptsAt| {
+            let by_status = if is_last { &attempts.last } else { &attempts.retried };
+            if let Some(series) = by_status.of(code, || self.bind_attempts(place, code, is_last)) {
+                series.record(ended);
             }
         };
-        let record_all = |attempts: &AttemptMetrics| {
-            record(&attempts.durations, &instruments::ATTEMPT_DURATION, seconds);
-            record(&attempts.sent, &instruments::ATTEMPT_SENT, sent as f64);
-            record(&attempts.received, &instruments::ATTEMPT_RECEIVED, received as f64);
-        };
+        for slot in &self.first {
+            let (at, attempts) = slot.get_or_init(|| (place, Box::default()));
+            if *at == place {
+                return record(attempts);
+            }
+        }
         // Not cloned: all threads would write its reference count.
-        let known = self.attempts.load();
-        match position(&known, place).ok().and_then(|position| known.get(position)) {
-            Some((_, attempts)) => record_all(attempts),
-            None => record_all(&self.first_at(place)),
+        let others = self.others.load();
+        match position(&others, place).ok().and_then(|position| others.get(position)) {
+            Some((_, attempts)) => record(attempts),
+            None => record(&self.add_other(place)),
         }
     }
 
-    fn first_at(&self, place: PlaceId) -> Arc<AttemptMetrics> {
-        let new = Arc::new(AttemptMetrics::default());
-        self.attempts.rcu(|known| {
-            let mut known = Vec::clone(known);
-            if let Err(position) = position(&known, place) {
-                known.insert(position, (place, Arc::clone(&new)));
+    fn bind_attempts(&self, place: PlaceId, code: Code, are_last: bool) -> BoundAttempts {
+        let mut attempts = BoundAttempts::default();
+        for Named { recorders, method } in &self.recorders {
+            let labels = [(Label::Method, Arc::clone(method)), (Label::Status, code.to_string().into())];
+            self.meter.bind_attempts_for(&mut attempts, recorders, place, &labels, are_last);
+        }
+        attempts
+    }
+
+    fn add_other(&self, place: PlaceId) -> Arc<AttemptsAt> {
+        let new = Arc::new(AttemptsAt::default());
+        self.others.rcu(|others| {
+            let mut others = Vec::clone(others);
+            if let Err(position) = position(&others, place) {
+                others.insert(position, (place, Arc::clone(&new)));
             }
-            known
+            others
         });
         new
     }
 }
 
-fn position(known: &[(PlaceId, Arc<AttemptMetrics>)], place: PlaceId) -> Result<usize, usize> {
-    known.binary_search_by_key(&place, |&(at, _)| at)
+fn position(others: &[(PlaceId, Arc<AttemptsAt>)], place: PlaceId) -> Result<usize, usize> {
+    others.binary_search_by_key(&place, |&(at, _)| at)
 }

@@ -39,6 +39,7 @@
 //! proxyless::telemetry::install(Attempts::default());
 //! ```
 
+mod append_map;
 mod methods;
 mod tracer;
 
@@ -48,7 +49,8 @@ use http::request;
 use proxyless_sans_io::metrics::Meter;
 
 pub use proxyless_sans_io::metrics::{
-    Default, GaugeSource, Instrument, Kind, Label, LabelValue, Recorder, Series, instruments,
+    AttemptSeries, Default, EndedAttempt, GaugeSource, Instrument, Kind, Label, LabelValue, Recorder, Series,
+    instruments,
 };
 pub use proxyless_sans_io::values::Code;
 
@@ -76,6 +78,9 @@ impl ChannelTelemetry {
 
     /// The tracers of an RPC that starts.
     pub(crate) fn traces(&self, head: &request::Parts) -> Vec<Box<dyn CallTracer>> {
+        if self.tracers.is_empty() {
+            return Vec::new();
+        }
         let method = head.uri.path().trim_start_matches('/');
         let call =
             CallStart { target: &self.target, method, headers: &head.headers, extensions: &head.extensions };

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::attempts::Separate;
 use super::place::Places;
-use super::{Instrument, Label, LabelValue, PlaceId, Recorder, Series};
+use super::{BoundAttempts, Instrument, Label, LabelValue, PlaceId, Recorder, Series, instruments};
 use crate::values::Locality;
 
 /// Binds the series of one channel: adds its target to their labels, and knows its places. Clones share everything.
@@ -88,11 +89,51 @@ impl Meter {
         place: PlaceId,
         labels: &[LabelValue],
     ) -> BoundSeries {
-        let Some(shared) = &self.0 else { return BoundSeries::default() };
         let enabled: Vec<_> = recorders.iter().filter(|recorder| recorder.is_enabled(instrument)).collect();
         if enabled.is_empty() {
             return BoundSeries::default();
         }
+        let labels = self.labels(instrument, place, labels);
+        enabled.into_iter().map(|recorder| recorder.series(instrument, &labels)).collect()
+    }
+
+    /// Adds the series of attempts that end, and of calls if these end with them, for some of the recorders.
+    pub fn bind_attempts_for(
+        &self,
+        attempts: &mut BoundAttempts,
+        recorders: &[Arc<dyn Recorder>],
+        place: PlaceId,
+        labels: &[LabelValue],
+        with_calls: bool,
+    ) {
+        let of_attempt = self.labels(&instruments::ATTEMPT_DURATION, place, labels);
+        let of_call = with_calls.then(|| self.labels(&instruments::CALL_DURATION, place, labels));
+        for recorder in recorders {
+            attempts.push(recorder.attempts(&of_attempt, of_call.as_deref()).unwrap_or_else(|| {
+                let bind =
+                    |instrument| self.bind_for(std::slice::from_ref(recorder), instrument, place, labels);
+                Arc::new(Separate {
+                    durations: bind(&instruments::ATTEMPT_DURATION),
+                    sent: bind(&instruments::ATTEMPT_SENT),
+                    received: bind(&instruments::ATTEMPT_RECEIVED),
+                    calls: if with_calls {
+                        bind(&instruments::CALL_DURATION)
+                    } else {
+                        BoundSeries::default()
+                    },
+                })
+            }));
+        }
+    }
+
+    /// The labels of an instrument.
+    fn labels(
+        &self,
+        instrument: &'static Instrument,
+        place: PlaceId,
+        labels: &[LabelValue],
+    ) -> Vec<LabelValue> {
+        let Some(shared) = &self.0 else { return Vec::new() };
         let (service, locality) = shared.places.labels(place);
         let value = |&label: &Label| {
             let value = match label {
@@ -103,8 +144,7 @@ impl Meter {
             };
             (label, value.cloned().unwrap_or_else(|| "".into()))
         };
-        let labels: Vec<_> = instrument.labels.iter().chain(instrument.optional_labels).map(value).collect();
-        enabled.into_iter().map(|recorder| recorder.series(instrument, &labels)).collect()
+        instrument.labels.iter().chain(instrument.optional_labels).map(value).collect()
     }
 }
 
@@ -129,8 +169,14 @@ pub struct BoundSeries {
 
 impl BoundSeries {
     /// Records a value in each of them.
+    #[inline]
     pub fn record(&self, value: f64) {
-        self.iter().for_each(|series| series.record(value));
+        if let Some(first) = &self.first {
+            first.record(value);
+        }
+        if !self.more.is_empty() {
+            self.more.iter().for_each(|series| series.record(value));
+        }
     }
 
     /// Whether there are none, so that a value need not be measured.
@@ -171,6 +217,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::metrics::EndedAttempt;
     use crate::metrics::instruments::{ATTEMPT_DURATION, ATTEMPT_STARTED, DISCONNECTIONS};
 
     /// Records everything but DISCONNECTIONS, as text.
@@ -219,6 +266,35 @@ mod tests {
                 format!("grpc.client.attempt.duration {target},grpc.status=OK,{place} 0.5"),
                 format!("grpc.client.attempt.started {target} 1"),
             ]
+        );
+    }
+
+    #[test]
+    fn a66_an_attempt_is_recorded_in_the_series_of_each_instrument() {
+        let text = Text::default();
+        let lines = Arc::clone(&text.0);
+        let meter = Meter::new("xds:///greeter".into(), vec![Arc::new(text)]);
+        let mut attempts = BoundAttempts::default();
+        let labels = [(Label::Method, "s/M".into()), (Label::Status, "OK".into())];
+        meter.bind_attempts_for(&mut attempts, meter.recorders(), PlaceId::default(), &labels, true);
+        attempts.record(&EndedAttempt::new(0.5, 7, 8));
+        attempts.record(&EndedAttempt::new(0.25, 1, 2).with_call(0.75));
+        let lines = lines.lock().unwrap();
+        let lines: Vec<_> = lines
+            .iter()
+            .filter_map(|line| Some((line.split_once(' ')?.0, line.rsplit_once(' ')?.1)))
+            .collect();
+        let of_attempt = |seconds, sent, received| {
+            [
+                ("grpc.client.attempt.duration", seconds),
+                ("grpc.client.attempt.sent_total_compressed_message_size", sent),
+                ("grpc.client.attempt.rcvd_total_compressed_message_size", received),
+            ]
+        };
+        let call = ("grpc.client.call.duration", "0.75");
+        assert_eq!(
+            lines,
+            [&of_attempt("0.5", "7", "8")[..], &of_attempt("0.25", "1", "2"), &[call]].concat()
         );
     }
 

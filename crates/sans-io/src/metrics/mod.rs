@@ -6,6 +6,7 @@
 //! every [`BoundSeries`] is empty, and recording is a test of an empty list. Gauges are not recorded but read: a
 //! [`GaugeSource`] has their current values.
 
+mod attempts;
 mod instrument;
 pub mod instruments;
 mod label;
@@ -13,6 +14,7 @@ mod meter;
 mod place;
 mod recorder;
 
+pub use attempts::{AttemptSeries, BoundAttempts, EndedAttempt};
 pub use instrument::{Default, Instrument, Kind};
 pub use label::{Label, LabelValue};
 pub use meter::{BoundSeries, Meter};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{Instrument, LabelValue};
+use super::{AttemptSeries, Instrument, LabelValue};
 
 /// Creates the series that measurements are recorded in.
 ///
@@ -13,8 +13,26 @@ pub trait Recorder: Send + Sync {
     fn is_enabled(&self, instrument: &'static Instrument) -> bool;
 
     /// The series of an instrument with these labels, which are the instrument's own and its optional ones, in their
-    /// order. The recorder leaves out the optional ones that its user did not ask for (A79).
+    /// order. The recorder leaves out the optional ones that its user did not ask for (A79). It may be asked for the same
+    /// series several times.
     fn series(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Arc<dyn Series>;
+
+    /// The series that an attempt adds to when it ends, from a recorder that adds to all of them at less cost than to one
+    /// after the other. The first labels are those of [`ATTEMPT_DURATION`], [`ATTEMPT_SENT`] and [`ATTEMPT_RECEIVED`], the
+    /// others those of [`CALL_DURATION`], if the calls end with these attempts. Returns `None` if attempts are recorded in the
+    /// [`series`](Self::series) of each instrument.
+    ///
+    /// [`ATTEMPT_DURATION`]: super::instruments::ATTEMPT_DURATION
+    /// [`ATTEMPT_SENT`]: super::instruments::ATTEMPT_SENT
+    /// [`ATTEMPT_RECEIVED`]: super::instruments::ATTEMPT_RECEIVED
+    /// [`CALL_DURATION`]: super::instruments::CALL_DURATION
+    fn attempts(
+        &self,
+        _attempt: &[LabelValue],
+        _call: Option<&[LabelValue]>,
+    ) -> Option<Arc<dyn AttemptSeries>> {
+        None
+    }
 
     /// Whether the channels to this target are recorded (A79). Asked once for each channel.
     fn records_channel(&self, _target: &str) -> bool {
