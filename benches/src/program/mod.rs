@@ -3,6 +3,7 @@
 //! Input: one command per line on standard input. Output: one response per line on standard output.
 
 mod calls;
+mod discard;
 mod flood;
 mod latency;
 mod load;

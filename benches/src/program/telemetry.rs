@@ -1,15 +1,11 @@
 //! The telemetry of the variants of proxyless.
 
-use std::time::Duration;
-
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::metrics::data::ResourceMetrics;
-use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
-use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
-use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use proxyless::XdsChannelBuilder;
 use proxyless_otel::OpenTelemetry;
 
+use super::discard::Discard;
 use crate::service::BoxError;
 use crate::stacks::Stack;
 
@@ -33,32 +29,4 @@ pub(super) fn add(stack: Stack, builder: XdsChannelBuilder) -> Result<XdsChannel
         }
         _ => builder,
     })
-}
-
-/// Drops all spans and metrics.
-#[derive(Debug)]
-struct Discard;
-
-impl SpanExporter for Discard {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        Ok(())
-    }
-}
-
-impl PushMetricExporter for Discard {
-    async fn export(&self, _: &ResourceMetrics) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn temporality(&self) -> Temporality {
-        Temporality::Cumulative
-    }
 }

@@ -10,7 +10,10 @@ use std::process::{Child, Command, Stdio};
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use proxyless::{Bootstrap, WaitForReady, XdsChannel};
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use proxyless::{Bootstrap, WaitForReady, XdsChannel, XdsChannelBuilder};
+use proxyless_admin::MetricStore;
+use proxyless_otel::OpenTelemetry;
 use proxyless_testkit::ControlPlane;
 use proxyless_testkit::resources::{assignment, eds_cluster, listener, locality, simple_route_config};
 use tokio::net::TcpListener;
@@ -20,14 +23,25 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use crate::answer;
+use crate::discard::Discard;
 use crate::service::{BenchClient, BoxError, Payload};
 
 const SERVICE: &str = "bench";
 const LENGTH: usize = 32;
 
+/// What records the RPCs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    Not,
+    /// With every metric and label, for `/metrics`.
+    ByStore,
+    /// By the OpenTelemetry SDK.
+    ByOtel,
+}
+
 /// One unary RPC per run, after one that connects.
-pub(crate) fn unary() -> Result<Box<dyn FnMut()>, BoxError> {
-    let Client { runtime, mut client, server } = Client::start()?;
+pub(crate) fn unary(recorded: Recorded) -> Result<Box<dyn FnMut()>, BoxError> {
+    let Client { runtime, mut client, server } = Client::start(recorded)?;
     Ok(Box::new(move || {
         // Kept as long as the client.
         let _ = &server;
@@ -37,7 +51,7 @@ pub(crate) fn unary() -> Result<Box<dyn FnMut()>, BoxError> {
 
 /// One message and its response on an open stream per run.
 pub(crate) fn message() -> Result<Box<dyn FnMut()>, BoxError> {
-    let Client { runtime, mut client, server } = Client::start()?;
+    let Client { runtime, mut client, server } = Client::start(Recorded::Not)?;
     let (requests, receiver) = mpsc::channel(1);
     let mut answers = runtime.block_on(async {
         requests.send(Payload::of_length(LENGTH)).await?;
@@ -53,6 +67,21 @@ pub(crate) fn message() -> Result<Box<dyn FnMut()>, BoxError> {
             Ok::<(), BoxError>(())
         }));
     }))
+}
+
+impl Recorded {
+    fn by(self, channel: XdsChannelBuilder) -> Result<XdsChannelBuilder, BoxError> {
+        Ok(match self {
+            Self::Not => channel,
+            Self::ByStore => channel.recorder(MetricStore::new()),
+            Self::ByOtel => {
+                // Collected once a minute, as by default.
+                let reader = PeriodicReader::builder(Discard).build();
+                let provider = SdkMeterProvider::builder().with_reader(reader).build();
+                channel.recorder(OpenTelemetry::builder().meter_provider(&provider).build()?)
+            }
+        })
+    }
 }
 
 /// A run that failed is not a count.
@@ -71,12 +100,12 @@ struct Client {
 
 impl Client {
     /// Connects, with an RPC.
-    fn start() -> Result<Self, BoxError> {
+    fn start(recorded: Recorded) -> Result<Self, BoxError> {
         let (server, bootstrap) = Server::start()?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(async {
             let channel = XdsChannel::builder(&format!("xds:///{SERVICE}"));
-            let channel = channel.bootstrap(Bootstrap::from_json(&bootstrap)?).build()?;
+            let channel = recorded.by(channel.bootstrap(Bootstrap::from_json(&bootstrap)?))?.build()?;
             let mut client = BenchClient::new(channel);
             let mut request = tonic::Request::new(Payload::of_length(LENGTH));
             request.extensions_mut().insert(WaitForReady);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use clap::ValueEnum;
 use proxyless_sans_io::Rng;
 
-use crate::call;
+use crate::call::{self, Recorded};
 use crate::mesh::{Mesh, Moved, Policy};
 use crate::pick::{Work, calls};
 use crate::service::BoxError;
@@ -41,13 +41,17 @@ pub(crate) enum Case {
     ManyClustersCds,
     /// A unary RPC of the whole client, over loopback.
     Unary,
+    /// The same with the recorder of `/metrics`.
+    UnaryMetrics,
+    /// The same with the metrics of OpenTelemetry.
+    UnaryOtel,
     /// A message and its response on a stream of the whole client, over loopback.
     Message,
 }
 
 impl Case {
     /// The cases that the guard counts.
-    pub(crate) const GUARDED: [Self; 12] = [
+    pub(crate) const GUARDED: [Self; 14] = [
         Self::Rpc,
         Self::RpcLeastRequest,
         Self::RpcWeightedRoundRobin,
@@ -59,6 +63,8 @@ impl Case {
         Self::FewClusters,
         Self::ManyClusters,
         Self::Unary,
+        Self::UnaryMetrics,
+        Self::UnaryOtel,
         Self::Message,
     ];
 
@@ -78,6 +84,8 @@ impl Case {
             Self::ManyClusters => "clusters/10k/one",
             Self::ManyClustersCds => "clusters/10k/cds_one",
             Self::Unary => "client/unary",
+            Self::UnaryMetrics => "client/unary/metrics",
+            Self::UnaryOtel => "client/unary/otel",
             Self::Message => "client/message",
         }
     }
@@ -95,6 +103,8 @@ impl Case {
                 "a response in which one of 10,000 connected endpoints has moved, and its new connection"
             }
             Self::Unary => "one unary RPC of the whole client, without the server and the kernel",
+            Self::UnaryMetrics => "one unary RPC that is recorded for /metrics, otherwise the same",
+            Self::UnaryOtel => "one unary RPC that is recorded for OpenTelemetry, otherwise the same",
             Self::Message => {
                 "one message and its response on a stream, of the whole client, without the server and the kernel"
             }
@@ -122,7 +132,7 @@ impl Case {
             }
             // The setup of 1,000 clusters varies by more than a few runs cost.
             Self::Clusters | Self::FewClusters | Self::ManyClusters => [10, 90],
-            Self::Unary | Self::Message => [500, 2_500],
+            Self::Unary | Self::UnaryMetrics | Self::UnaryOtel | Self::Message => [500, 2_500],
             _ => [1_000, 11_000],
         }
     }
@@ -145,7 +155,9 @@ impl Case {
                 let mesh = Mesh { clusters: 10_000, ..Mesh::connected(10) };
                 alternate(&mesh, [mesh.clusters_with(Moved::One), mesh.clusters_with(Moved::None)])
             }
-            Self::Unary => call::unary()?,
+            Self::Unary => call::unary(Recorded::Not)?,
+            Self::UnaryMetrics => call::unary(Recorded::ByStore)?,
+            Self::UnaryOtel => call::unary(Recorded::ByOtel)?,
             Self::Message => call::message()?,
         })
     }

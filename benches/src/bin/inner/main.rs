@@ -24,6 +24,8 @@ mod world;
 // Of the contest: its service and its backends.
 #[path = "../../backends/answer.rs"]
 mod answer;
+#[path = "../../program/discard.rs"]
+mod discard;
 #[allow(dead_code, reason = "the contest uses all of it")]
 #[path = "../../service.rs"]
 mod service;
