@@ -13,7 +13,7 @@ fn turns_are_different(stripes: [usize; 2], taken: Option<Taken>) {
     check(3, move || {
         let position = Position::starting_at(0);
         if let Some(taken) = taken {
-            position.next.store(1000, Ordering::Relaxed);
+            position.next.0.store(1000, Ordering::Relaxed);
             position.taken.at_or(0, |_| Box::default()).0.store(taken.0, Ordering::Relaxed);
         }
         let picks = stripes.map(|stripe| {
