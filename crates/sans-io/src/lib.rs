@@ -25,6 +25,7 @@ mod nearby;
 mod repeats;
 mod rng;
 mod small_map;
+mod sorted;
 mod time;
 
 pub use backoff::{Backoff, BackoffConfig};

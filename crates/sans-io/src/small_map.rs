@@ -1,12 +1,14 @@
-//! An ordered map that is compact as long as it has few entries: a tree allocates room for eleven with the first.
+//! A compact ordered map: a tree allocates room for eleven entries with the first, and half of it stays empty if keys come
+//! in order.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
 
-/// The maximum number of entries without a tree.
+use crate::sorted::Sorted;
+
+/// The maximum number of entries in one list.
 const FEW: usize = 16;
 
-/// An ordered map whose first entries take exactly the room that they need.
+/// An ordered map whose first entries take exactly the room that they need, and many not much more.
 #[derive(Clone, Debug)]
 pub struct SmallMap<K, V>(Entries<K, V>);
 
@@ -14,7 +16,7 @@ pub struct SmallMap<K, V>(Entries<K, V>);
 enum Entries<K, V> {
     /// Sorted by key.
     Few(Vec<(K, V)>),
-    Many(BTreeMap<K, V>),
+    Many(Sorted<K, V>),
 }
 
 use Entries::{Few, Many};
@@ -44,19 +46,19 @@ impl<K, V> SmallMap<K, V> {
     /// Keys and values, in key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> {
         let (few, many) = match &self.0 {
-            Few(few) => (few.as_slice(), None),
-            Many(many) => (Default::default(), Some(many)),
+            Few(few) => (few.as_slice(), Default::default()),
+            Many(many) => (Default::default(), many.chunks()),
         };
-        few.iter().map(|(key, value)| (key, value)).chain(many.into_iter().flatten())
+        few.iter().chain(many.iter().flatten()).map(|(key, value)| (key, value))
     }
 
     /// Keys and values, in key order.
     pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (&K, &mut V)> {
         let (few, many) = match &mut self.0 {
-            Few(few) => (few.as_mut_slice(), None),
-            Many(many) => (Default::default(), Some(many)),
+            Few(few) => (few.as_mut_slice(), Default::default()),
+            Many(many) => (Default::default(), many.chunks_mut()),
         };
-        few.iter_mut().map(|(key, value)| (&*key, value)).chain(many.into_iter().flatten())
+        few.iter_mut().chain(many.iter_mut().flatten()).map(|(key, value)| (&*key, value))
     }
 
     /// The keys, in order.
@@ -83,7 +85,7 @@ impl<K: Ord, V> SmallMap<K, V> {
     {
         match &self.0 {
             Few(few) => find(few, key).ok().and_then(|at| few.get(at)).map(|(_, value)| value),
-            Many(many) => many.get(key),
+            Many(many) => many.find(key).ok().and_then(|place| many.at(place)),
         }
     }
 
@@ -94,7 +96,7 @@ impl<K: Ord, V> SmallMap<K, V> {
     {
         match &mut self.0 {
             Few(few) => find(few, key).ok().and_then(|at| few.get_mut(at)).map(|(_, value)| value),
-            Many(many) => many.get_mut(key),
+            Many(many) => many.find(key).ok().and_then(|place| many.at_mut(place)),
         }
     }
 
@@ -109,21 +111,22 @@ impl<K: Ord, V> SmallMap<K, V> {
     /// The value of this key, which `make` returns if there is none yet.
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         self.make_room(&key);
-        match &mut self.0 {
+        let value = match &mut self.0 {
             Few(few) => {
-                let at = match find(few, &key) {
-                    Ok(at) => at,
-                    Err(at) => {
-                        few.reserve_exact(1);
-                        few.insert(at, (key, make()));
-                        at
-                    }
-                };
-                #[allow(clippy::indexing_slicing, reason = "there is an entry at this position")]
-                &mut few[at].1
+                let at = find(few, &key).unwrap_or_else(|at| {
+                    few.reserve_exact(1);
+                    few.insert(at, (key, make()));
+                    at
+                });
+                few.get_mut(at).map(|(_, value)| value)
             }
-            Many(many) => many.entry(key).or_insert_with(make),
-        }
+            Many(many) => {
+                let place = many.find(&key).unwrap_or_else(|place| many.insert_at(place, key, make()));
+                many.at_mut(place)
+            }
+        };
+        #[allow(clippy::expect_used, reason = "there is an entry at this place")]
+        value.expect("an entry")
     }
 
     /// Sets the value of this key; returns the previous one.
@@ -135,13 +138,13 @@ impl<K: Ord, V> SmallMap<K, V> {
         None
     }
 
-    /// Grows a tree if the entries without one are full.
+    /// Continues with chunks if the first list is full.
     fn make_room(&mut self, key: &K) {
         if let Few(few) = &mut self.0
             && few.len() == FEW
             && find(few, key).is_err()
         {
-            self.0 = Many(std::mem::take(few).into_iter().collect());
+            self.0 = Many(Sorted::of(std::mem::take(few)));
         }
     }
 
@@ -152,7 +155,7 @@ impl<K: Ord, V> SmallMap<K, V> {
     {
         match &mut self.0 {
             Few(few) => find(few, key).ok().map(|at| few.remove(at).1),
-            Many(many) => many.remove(key),
+            Many(many) => many.find(key).ok().and_then(|place| many.remove_at(place)),
         }
     }
 
@@ -202,6 +205,8 @@ impl<K: Ord, V, const N: usize> From<[(K, V); N]> for SmallMap<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
