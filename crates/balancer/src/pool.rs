@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use proxyless_sans_io::metrics::{Meter, PlaceId};
-use proxyless_sans_io::{BackoffConfig, Rng, Time};
+use proxyless_sans_io::{BackoffConfig, Rng, SmallMap, Time};
 
 use self::demand::Demands;
 use self::load_streams::{Ended, LoadStreams};
@@ -69,11 +69,11 @@ pub(crate) struct Pool {
     backoff: Arc<BackoffConfig>,
     /// The interval for new connections.
     keepalive_interval: Option<Duration>,
-    /// Boxed, because the leaves of the map are half empty.
-    entries: BTreeMap<SubchannelId, Box<PoolEntry>>,
+    /// Boxed, because they are large and entries of the map move.
+    entries: SmallMap<SubchannelId, Box<PoolEntry>>,
     /// Connections are shared by address, security and proxy. Weight, locality, health and priority are not part of
     /// the key, so changing them never reconnects.
-    by_key: BTreeMap<CompactKey, SubchannelId>,
+    by_key: SmallMap<CompactKey, SubchannelId>,
     deadlines: BTreeSet<(Time, SubchannelId)>,
     /// Entries that lost their last owner during this input.
     orphans: BTreeSet<SubchannelId>,
@@ -121,8 +121,8 @@ impl Pool {
             config,
             backoff: Arc::new(config.backoff),
             keepalive_interval: config.keepalive_interval,
-            entries: BTreeMap::new(),
-            by_key: BTreeMap::new(),
+            entries: SmallMap::new(),
+            by_key: SmallMap::new(),
             deadlines: BTreeSet::new(),
             orphans: BTreeSet::new(),
             scaling: BTreeSet::new(),
@@ -156,11 +156,11 @@ impl Pool {
         let PoolKey { address, security, proxy } = key;
         let next = &mut self.next_subchannel;
         let key = CompactKey::new(address, security.as_deref(), proxy.as_ref());
-        let subchannel = *self.by_key.entry(key).or_insert_with(|| {
+        let subchannel = *self.by_key.get_or_insert_with(key, || {
             *next += 1;
             SubchannelId(*next - 1)
         });
-        let entry = self.entries.entry(subchannel).or_insert_with(|| {
+        let entry = self.entries.get_or_insert_with(subchannel, || {
             let slot = Arc::new(ConnectionSlot::with_heir(Arc::clone(&self.past_calls)));
             let core = SubchannelCore::new(address, Arc::clone(&self.backoff), slot);
             // Usually there is one owner.
@@ -524,10 +524,10 @@ fn oldest(core: &SubchannelCore) -> Option<AttemptId> {
     core.connections().next()
 }
 
-/// Pops from a queue, and releases its memory when it becomes empty.
+/// Pops from a queue; releases its memory when it becomes empty, since most channels are quiet most of the time.
 fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let next = queue.pop_front();
-    if next.is_none() && queue.capacity() > 64 {
+    if next.is_none() {
         *queue = VecDeque::new();
     }
     next

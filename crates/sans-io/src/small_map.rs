@@ -83,10 +83,19 @@ impl<K: Ord, V> SmallMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        match &self.0 {
-            Few(few) => find(few, key).ok().and_then(|at| few.get(at)).map(|(_, value)| value),
+        self.get_key_value(key).map(|(_, value)| value)
+    }
+
+    /// The entry of this key.
+    pub fn get_key_value<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+    {
+        let entry = match &self.0 {
+            Few(few) => find(few, key).ok().and_then(|at| few.get(at)),
             Many(many) => many.find(key).ok().and_then(|place| many.at(place)),
-        }
+        };
+        entry.map(|(key, value)| (key, value))
     }
 
     /// The value of this key.
@@ -153,8 +162,16 @@ impl<K: Ord, V> SmallMap<K, V> {
     where
         K: Borrow<Q>,
     {
+        self.remove_entry(key).map(|(_, value)| value)
+    }
+
+    /// Removes the entry of this key.
+    pub fn remove_entry<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+    {
         match &mut self.0 {
-            Few(few) => find(few, key).ok().map(|at| few.remove(at).1),
+            Few(few) => find(few, key).ok().map(|at| few.remove(at)),
             Many(many) => many.find(key).ok().and_then(|place| many.remove_at(place)),
         }
     }

@@ -44,14 +44,15 @@ impl fmt::Debug for PickTarget {
 /// The trackers of calls on a target, installed when its subchannel was created.
 #[derive(Clone, Default)]
 pub struct Trackers {
-    fixed: Vec<Arc<dyn CallTracker>>,
+    fixed: Box<[Arc<dyn CallTracker>]>,
     slot: Option<Arc<TrackerSlot>>,
 }
 
 impl Trackers {
     /// Adds a tracker.
     pub fn add(&mut self, tracker: Arc<dyn CallTracker>) {
-        self.fixed.push(tracker);
+        // Rarely more than one, in very many targets: without room for others.
+        self.fixed = std::mem::take(&mut self.fixed).into_iter().chain([tracker]).collect();
     }
 
     /// The trackers without the one in the slot.

@@ -78,29 +78,38 @@ impl fmt::Debug for StreamDemand {
 
 /// The tree's end of all reports.
 pub(super) struct Demands {
+    wake: Arc<dyn Wake>,
+    /// From the first report on, which most channels never have.
+    queue: Option<Queue>,
+}
+
+struct Queue {
     inbox: Receiver<SubchannelId>,
     outbox: Arc<Outbox>,
 }
 
 impl Demands {
     pub(super) fn new(wake: Arc<dyn Wake>) -> Self {
-        let (sender, inbox) = channel();
-        Self { inbox, outbox: Arc::new(Outbox { sender, wake }) }
+        Self { wake, queue: None }
     }
 
     /// The report of a new subchannel.
-    pub(super) fn demand(&self, subchannel: SubchannelId) -> Arc<StreamDemand> {
+    pub(super) fn demand(&mut self, subchannel: SubchannelId) -> Arc<StreamDemand> {
+        let queue = self.queue.get_or_insert_with(|| {
+            let (sender, inbox) = channel();
+            Queue { inbox, outbox: Arc::new(Outbox { sender, wake: Arc::clone(&self.wake) }) }
+        });
         Arc::new(StreamDemand {
             subchannel,
             queued: AtomicUsize::new(0),
             armed: AtomicBool::new(false),
-            tree: Arc::clone(&self.outbox),
+            tree: Arc::clone(&queue.outbox),
         })
     }
 
     /// The next subchannel whose calls have begun to wait.
     pub(super) fn next(&self) -> Option<SubchannelId> {
-        self.inbox.try_recv().ok()
+        self.queue.as_ref()?.inbox.try_recv().ok()
     }
 }
 

@@ -47,6 +47,12 @@ impl Live {
 #[derive(Default)]
 pub(super) struct LiveConnections {
     oldest: Option<Live>,
+    /// Present if there were ever several.
+    more: Option<Box<More>>,
+}
+
+#[derive(Default)]
+struct More {
     newer: Vec<Live>,
     /// The calls that lost connections counted themselves.
     counted_by_lost: CallCounts,
@@ -59,7 +65,11 @@ impl LiveConnections {
 
     /// A105-06: the oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Live> {
-        self.oldest.iter().chain(&self.newer)
+        self.oldest.iter().chain(self.more.iter().flat_map(|more| &more.newer))
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Live> {
+        self.oldest.iter_mut().chain(self.more.iter_mut().flat_map(|more| &mut more.newer))
     }
 
     /// Adds the newest connection. `total` are the calls of the subchannel.
@@ -67,23 +77,26 @@ impl LiveConnections {
         live.uncounted_before = self.uncounted(total);
         match self.oldest {
             None => self.oldest = Some(live),
-            Some(_) => self.newer.push(live),
+            Some(_) => self.more.get_or_insert_default().newer.push(live),
         }
     }
 
     pub(super) fn remove(&mut self, position: usize) -> Option<Live> {
+        let Some(More { newer, counted_by_lost }) = self.more.as_deref_mut() else {
+            return if position == 0 { self.oldest.take() } else { None };
+        };
         let lost = match position.checked_sub(1) {
             None => {
-                let next = (!self.newer.is_empty()).then(|| self.newer.remove(0));
+                let next = (!newer.is_empty()).then(|| newer.remove(0));
                 std::mem::replace(&mut self.oldest, next)
             }
-            Some(at) => (at < self.newer.len()).then(|| self.newer.remove(at)),
+            Some(at) => (at < newer.len()).then(|| newer.remove(at)),
         };
-        if self.newer.is_empty() {
-            self.newer = Vec::new();
+        if newer.is_empty() {
+            *newer = Vec::new();
         }
         if let Some(calls) = lost.as_ref().and_then(|lost| lost.calls.as_ref()) {
-            self.counted_by_lost += calls.counts();
+            *counted_by_lost += calls.counts();
         }
         lost
     }
@@ -99,7 +112,9 @@ impl LiveConnections {
     /// The calls of the subchannel that no connection counts itself.
     fn uncounted(&self, total: CallCounts) -> CallCounts {
         let counters = self.iter().filter_map(|live| live.calls.as_ref());
-        total.since(&counters.fold(self.counted_by_lost, |sum, calls| sum + calls.counts()))
+        let counted_by_lost =
+            self.more.as_ref().map_or_else(CallCounts::default, |more| more.counted_by_lost);
+        total.since(&counters.fold(counted_by_lost, |sum, calls| sum + calls.counts()))
     }
 
     /// Marks the connections that have become stable; returns the number of failures that they take back. `total` are
@@ -110,7 +125,7 @@ impl LiveConnections {
         let stable: Vec<_> =
             self.iter().filter(|live| !live.stable && is_stable(live)).map(|live| live.attempt).collect();
         let mut forgiven = 0;
-        for live in self.oldest.iter_mut().chain(&mut self.newer) {
+        for live in self.iter_mut() {
             if stable.contains(&live.attempt) {
                 live.stable = true;
                 forgiven = forgiven.max(live.failures_before);
@@ -122,14 +137,14 @@ impl LiveConnections {
 
     /// So many failures are taken back: the others cannot do so again.
     fn forget(&mut self, failures: u32) {
-        for live in self.oldest.iter_mut().chain(&mut self.newer) {
+        for live in self.iter_mut() {
             live.failures_before = live.failures_before.saturating_sub(failures);
         }
     }
 
     /// The backoff is reset: early losses do not count.
     pub(super) fn forgive(&mut self, now: Time) {
-        for live in self.oldest.iter_mut().chain(&mut self.newer) {
+        for live in self.iter_mut() {
             (live.retry_at, live.charge, live.failures_before) = (now, 0, 0);
         }
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use proxyless_sans_io::{BackoffConfig, Rng, Time};
 
 use self::live::{Live, LiveConnections};
+use crate::address::CompactAddress;
 use crate::api::{CallCounter, CallCounts, ConnectionSlot, ConnectivityState, LiveConnection, PickError};
 use crate::targets;
 use crate::tree::{AttemptId, ConnectionEvent, ConnectionNode};
@@ -22,7 +23,7 @@ mod live;
 
 /// A subchannel: the connections to one address.
 pub(crate) struct SubchannelCore {
-    address: SocketAddr,
+    address: CompactAddress,
     slot: Arc<ConnectionSlot>,
     backoff: Arc<BackoffConfig>,
     /// The number of attempts that failed, or whose connection was lost early, since the last stable connection.
@@ -47,7 +48,7 @@ pub(crate) enum Attempt {
         /// The counter of its calls, if there were other connections when it began.
         calls: Option<Arc<CallCounter>>,
         /// The backoff that an early loss of another connection has caused meanwhile.
-        after: Option<(Time, Arc<PickError>)>,
+        after: Option<Box<(Time, Arc<PickError>)>>,
     },
     Backoff {
         retry_at: Time,
@@ -81,11 +82,12 @@ pub(crate) struct Started {
 
 impl SubchannelCore {
     pub(crate) fn new(address: SocketAddr, backoff: Arc<BackoffConfig>, slot: Arc<ConnectionSlot>) -> Self {
+        let address = address.into();
         Self { address, slot, backoff, failures: 0, live: LiveConnections::default(), attempt: NONE }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.address.get()
     }
 
     pub(crate) fn slot(&self) -> &Arc<ConnectionSlot> {
@@ -194,9 +196,9 @@ impl SubchannelCore {
             Attempt::Connecting { attempt: current, retry_at, charge, ref after, .. }
                 if current == attempt =>
             {
-                let after = after.as_ref().map_or(now, |&(until, _)| until);
+                let after = after.as_ref().map_or(now, |after| after.0);
                 self.failures = self.failures.saturating_add(charge);
-                let error = PickError::unavailable(format!("{}: {why}", uri(self.address)));
+                let error = PickError::unavailable(format!("{}: {why}", uri(self.address())));
                 self.enter(Attempt::Backoff { retry_at: retry_at.max(after).max(now), error });
                 Effect::Changed
             }
@@ -210,11 +212,14 @@ impl SubchannelCore {
                 if *current == attempt =>
             {
                 let (retry_at, charge, calls) = (*retry_at, *charge, calls.take());
-                let after = after.take().filter(|&(until, _)| until > now);
+                let after = after.take().filter(|after| after.0 > now);
                 let live = Live::new(attempt, now, retry_at, (charge, self.failures), calls);
                 self.live.push(live, self.slot.calls().counts());
                 self.slot.add(connection);
-                self.enter(after.map_or(NONE, |(retry_at, error)| Attempt::Backoff { retry_at, error }));
+                self.enter(after.map_or(NONE, |after| {
+                    let (retry_at, error) = *after;
+                    Attempt::Backoff { retry_at, error }
+                }));
                 Effect::Changed
             }
             _ if self.live.iter().any(|live| live.attempt == attempt) => Effect::Ignored,
@@ -226,7 +231,7 @@ impl SubchannelCore {
         let Some(position) = self.live.iter().position(|live| live.attempt == attempt) else {
             return Effect::Ignored;
         };
-        tracing::debug!(target: targets::SUBCHANNEL, address = %self.address, why, "connection lost");
+        tracing::debug!(target: targets::SUBCHANNEL, address = %self.address(), why, "connection lost");
         self.judge(now);
         self.slot.remove(position);
         if let Some(lost) = self.live.remove(position) {
@@ -245,7 +250,7 @@ impl SubchannelCore {
         let retry_at = lost.retry_at;
         let at_once = lost.stable || self.failures <= 1 || retry_at <= now;
         let backoff = (!at_once).then(|| {
-            let address = uri(self.address);
+            let address = uri(self.address());
             PickError::unavailable(format!("{address}: the connection was lost soon after READY: {why}"))
         });
         match (&mut self.attempt, backoff) {
@@ -257,8 +262,8 @@ impl SubchannelCore {
             // A105-15, A105-16: another attempt in flight or in its backoff decides the state; the next one waits for
             // both backoffs.
             (Attempt::Connecting { after, .. }, Some(error)) => {
-                let until = after.as_ref().map_or(retry_at, |&(until, _)| until.max(retry_at));
-                *after = Some((until, error));
+                let until = after.as_ref().map_or(retry_at, |after| after.0.max(retry_at));
+                *after = Some(Box::new((until, error)));
             }
             (Attempt::Backoff { retry_at: until, .. }, Some(_)) => *until = retry_at.max(*until),
             (Attempt::Connecting { .. } | Attempt::Backoff { .. }, None) => {}
@@ -316,7 +321,7 @@ impl SubchannelCore {
 
     fn enter(&mut self, attempt: Attempt) {
         tracing::debug!(
-            target: targets::SUBCHANNEL, address = %self.address, connections = self.live.iter().count(),
+            target: targets::SUBCHANNEL, address = %self.address(), connections = self.live.iter().count(),
             from = ?self.attempt, to = ?attempt, "subchannel"
         );
         self.attempt = attempt;

@@ -1,13 +1,13 @@
 //! The state that the tree keeps for its policies, and the root's context.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_sans_io::metrics::instruments::ENDPOINT_DURATION;
 use proxyless_sans_io::metrics::{BoundSeries, Label, Meter, PlaceId};
-use proxyless_sans_io::{Rng, Time};
+use proxyless_sans_io::{Rng, SmallMap, Time};
 
 use super::{LoadEvent, LoadStreamId, SubchannelId, TreeConfig, TreeStats};
 use crate::api::{
@@ -34,8 +34,7 @@ pub(super) struct Core {
     deferred: VecDeque<HandleId>,
     pub(super) meter: Meter,
     rng: Rng,
-    /// Boxed, because the leaves of the map are half empty.
-    held: BTreeMap<HandleId, Box<Held>>,
+    held: SmallMap<HandleId, Held>,
     /// The last stored path: the next one often leads to a sibling.
     last_path: Option<SharedTreePath>,
     timers: BTreeSet<(Time, HandleId)>,
@@ -73,7 +72,7 @@ impl Core {
             deferred: VecDeque::new(),
             meter: Meter::default(),
             rng: Rng::new(seed),
-            held: BTreeMap::new(),
+            held: SmallMap::new(),
             last_path: None,
             timers: BTreeSet::new(),
             releases: Releases::new(),
@@ -147,7 +146,7 @@ impl Core {
         let due =
             self.timers.range(..=(self.now, HandleId(u64::MAX))).find(|(_, id)| *id < limit).copied()?;
         self.timers.remove(&due);
-        match *self.held.remove(&due.1)? {
+        match self.held.remove(&due.1)? {
             Held { kind: HeldKind::Timer { tag, .. }, path } => Some(Message { tag, path }),
             _ => None,
         }
@@ -174,13 +173,13 @@ impl Core {
     fn hold(&mut self, id: HandleId, kind: HeldKind, path: &TreePathBuf) {
         let path = path.share(self.last_path.as_ref());
         self.last_path = Some(path.clone());
-        self.held.insert(id, Box::new(Held { kind, path }));
+        self.held.insert(id, Held { kind, path });
     }
 }
 
 /// The message of a signal, if its handle still exists.
-fn signal(held: &BTreeMap<HandleId, Box<Held>>, id: HandleId) -> Option<Message> {
-    match &**held.get(&id)? {
+fn signal(held: &SmallMap<HandleId, Held>, id: HandleId) -> Option<Message> {
+    match held.get(&id)? {
         Held { kind: HeldKind::Signal { tag }, path } => Some(Message { tag: *tag, path: path.clone() }),
         _ => None,
     }

@@ -164,7 +164,7 @@ impl fmt::Debug for Meter {
 pub struct BoundSeries {
     /// Not in a list: usually it is the only one, and recording runs on the data path.
     first: Option<Arc<dyn Series>>,
-    more: Vec<Arc<dyn Series>>,
+    more: Box<[Arc<dyn Series>]>,
 }
 
 impl BoundSeries {
@@ -191,7 +191,7 @@ impl BoundSeries {
         if self.first.is_none() {
             self.first = series.next();
         }
-        self.more.extend(series);
+        self.more = std::mem::take(&mut self.more).into_iter().chain(series).collect();
     }
 
     fn iter(&self) -> impl Iterator<Item = &Arc<dyn Series>> {

@@ -13,13 +13,42 @@ pub(super) struct Address {
     pub(super) endpoint: Arc<Endpoint>,
 }
 
+/// A list of addresses.
+pub(super) enum AddressList {
+    /// The only address of an endpoint. Most lists under a petiole policy are, and there are very many.
+    Of(Arc<Endpoint>),
+    All(Box<[Address]>),
+}
+
+impl Default for AddressList {
+    fn default() -> Self {
+        Self::All(Box::default())
+    }
+}
+
+impl AddressList {
+    /// The addresses, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Address> + '_ {
+        let (one, all) = match self {
+            Self::Of(endpoint) => (Some(endpoint), &[][..]),
+            Self::All(all) => (None, &**all),
+        };
+        let address = |address: &SocketAddr, endpoint| Address { address: *address, endpoint };
+        let one = one.and_then(|endpoint| Some(address(endpoint.addresses.first()?, Arc::clone(endpoint))));
+        one.into_iter().chain(all.iter().cloned())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Self::All(all) if all.is_empty())
+    }
+}
+
 /// The addresses of all endpoints without duplicates, in order, with interleaved address families.
-pub(super) fn flatten(endpoints: &[Arc<Endpoint>]) -> Vec<Address> {
-    // Under a petiole policy there is one endpoint, usually with one address.
+pub(super) fn flatten(endpoints: &[Arc<Endpoint>]) -> AddressList {
     if let [endpoint] = endpoints
-        && let [address] = *endpoint.addresses
+        && endpoint.addresses.len() == 1
     {
-        return vec![Address { address, endpoint: Arc::clone(endpoint) }];
+        return AddressList::Of(Arc::clone(endpoint));
     }
     let mut seen = BTreeSet::new();
     let mut v4 = VecDeque::new();
@@ -39,7 +68,7 @@ pub(super) fn flatten(endpoints: &[Arc<Endpoint>]) -> Vec<Address> {
         list.push(address);
         std::mem::swap(&mut turn, &mut other);
     }
-    list
+    AddressList::All(list.into())
 }
 
 #[cfg(test)]
@@ -51,7 +80,7 @@ mod tests {
         let parse =
             |list: &&[&str]| endpoint_at(&list.iter().map(|a| a.parse().unwrap()).collect::<Vec<_>>());
         let endpoints: Vec<_> = endpoints.iter().map(parse).map(Arc::new).collect();
-        flatten(&endpoints).into_iter().map(|a| a.address.to_string()).collect()
+        flatten(&endpoints).iter().map(|a| a.address.to_string()).collect()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use proxyless_sans_io::{Rng, Time};
 
 use super::PickFirstConfig;
-use super::addresses::{Address, flatten};
+use super::addresses::{Address, AddressList, flatten};
 use super::attempt::{Attempt, Candidate, Progress};
 use super::picker::TargetPicker;
 use crate::api::{
@@ -19,7 +19,7 @@ use crate::api::{
 pub struct PickFirst {
     config: Arc<PickFirstConfig>,
     note: Option<Arc<str>>,
-    list: Vec<Address>,
+    list: AddressList,
     phase: Phase,
     /// Whether TRANSIENT_FAILURE was published and no connection was selected since.
     failing: bool,
@@ -33,7 +33,8 @@ enum Phase {
     /// Waits for an RPC or the parent.
     Idle { _signal: Signal },
     /// Searches for a connection.
-    Searching(Attempt),
+    /// Boxed, because it is large and most endpoints are connected.
+    Searching(Box<Attempt>),
     /// Has selected a connection.
     Selected { subchannel: SubchannelHandle, health: ConnectivityState },
 }
@@ -42,7 +43,7 @@ impl Default for PickFirst {
     fn default() -> Self {
         static CONFIG: LazyLock<Arc<PickFirstConfig>> = LazyLock::new(Arc::default);
         let config = Arc::clone(&CONFIG);
-        Self { config, note: None, list: Vec::new(), phase: Phase::default(), failing: false }
+        Self { config, note: None, list: AddressList::default(), phase: Phase::default(), failing: false }
     }
 }
 
@@ -82,7 +83,7 @@ impl Policy for PickFirst {
     }
 
     fn describe(&self, _: Time) -> PolicyView {
-        let endpoints = self.list.iter().map(|address| self.describe_address(address)).collect();
+        let endpoints = self.list.iter().map(|address| self.describe_address(&address)).collect();
         PolicyView { endpoints, ..PolicyView::default() }
     }
 }
@@ -130,7 +131,7 @@ impl PickFirst {
         }
     }
 
-    fn use_list(&mut self, list: Vec<Address>, cx: &mut dyn Cx) {
+    fn use_list(&mut self, list: AddressList, cx: &mut dyn Cx) {
         self.list = list;
         if self.list.is_empty() {
             self.phase = Phase::Empty;
@@ -164,7 +165,7 @@ impl PickFirst {
         // A61: every new address list gets its own first pass.
         let mut attempt = Attempt::new(candidates, error);
         let progress = attempt.step(self.config.attempt_delay(), cx);
-        self.phase = Phase::Searching(attempt);
+        self.phase = Phase::Searching(Box::new(attempt));
         self.progress(progress, cx);
     }
 
@@ -174,11 +175,11 @@ impl PickFirst {
         self.list
             .iter()
             .map(|address| {
-                match old.remove(&address.address).filter(|old| same_connection(&old.subchannel, address)) {
+                match old.remove(&address.address).filter(|old| same_connection(&old.subchannel, &address)) {
                     Some(Candidate { subchannel, state, .. }) => {
-                        Candidate::new(renew(subchannel, address, cx), state)
+                        Candidate::new(renew(subchannel, &address, cx), state)
                     }
-                    None => Candidate::new(create(address, cx), ConnectivityState::Idle),
+                    None => Candidate::new(create(&address, cx), ConnectivityState::Idle),
                 }
             })
             .collect()
@@ -222,8 +223,9 @@ impl PickFirst {
     /// Handles an update while connected.
     fn reselect(&mut self, subchannel: SubchannelHandle, health: ConnectivityState, cx: &mut dyn Cx) {
         let target = Arc::clone(subchannel.target());
-        if let Some(address) = self.list.iter().find(|address| same_connection(&subchannel, address)) {
-            let subchannel = renew(subchannel, address, cx);
+        let listed = self.list.iter().find(|address| same_connection(&subchannel, address));
+        if let Some(address) = listed {
+            let subchannel = renew(subchannel, &address, cx);
             let renewed = !Arc::ptr_eq(subchannel.target(), &target);
             self.phase = Phase::Selected { subchannel, health };
             // Health other than READY stays published; if it changed, the first event of the new subchannel reports it.
