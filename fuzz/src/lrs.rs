@@ -71,7 +71,7 @@ pub fn orca(data: &[u8]) {
             Time::ZERO,
             Event::Message { stream: StreamId(1), bytes: request.encode_to_vec().into() },
         );
-        let load = store.locality(&Locality::default());
+        let load = store.locality(&Arc::default());
         for _ in 0..2 {
             load.stripe(0).started();
             load.stripe(0).succeeded();
@@ -174,7 +174,7 @@ impl World {
             return;
         }
         let zone = ["x", "y"][input.below(2)].to_owned();
-        let load = store.store.locality(&Locality { zone, ..Default::default() });
+        let load = store.store.locality(&Arc::new(Locality { zone, ..Default::default() }));
         match input.below(6) {
             0..=2 => {
                 load.stripe(0).started();

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -191,6 +190,6 @@ fn table() -> RouteTable {
         filter_overrides: FilterOverrides::default(),
     };
     RouteTable::new(&host, None, &filters, |name| {
-        Arc::new(ClusterClaim::new(ClusterId(0), Arc::clone(name), channel().0, Arc::new(NoWake)))
+        Arc::new(ClusterClaim::new(ClusterId(0), Arc::clone(name), &Arc::default(), Arc::new(NoWake)))
     })
 }

@@ -2,10 +2,22 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, Weak};
 
 use proxyless_balancer::api::{ClusterId, LazyStriped, Wake};
-use proxyless_sans_io::sync::mpsc::Sender;
+use proxyless_sans_io::sync::Mutex;
+
+/// The clusters whose last claims have gone, until the channel core takes them. Locked for a push by the last claim of a
+/// cluster, and for a swap by the core.
+#[derive(Default)]
+pub struct ReleasedClusters(Mutex<Vec<ClusterId>>);
+
+impl ReleasedClusters {
+    /// Takes the clusters released since the last call, in order.
+    pub fn take(&self) -> Vec<ClusterId> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 /// A claim on a cluster, shared by the route tables and RPCs that name it.
 ///
@@ -14,15 +26,15 @@ use proxyless_sans_io::sync::mpsc::Sender;
 pub struct ClusterClaim {
     id: ClusterId,
     name: Arc<str>,
-    released: Sender<ClusterId>,
+    released: Weak<ReleasedClusters>,
     wake: Arc<dyn Wake>,
 }
 
 impl ClusterClaim {
     /// A claim on the cluster `name`, known to the channel core as `id`.
     #[must_use]
-    pub fn new(id: ClusterId, name: Arc<str>, released: Sender<ClusterId>, wake: Arc<dyn Wake>) -> Self {
-        Self { id, name, released, wake }
+    pub fn new(id: ClusterId, name: Arc<str>, released: &Arc<ReleasedClusters>, wake: Arc<dyn Wake>) -> Self {
+        Self { id, name, released: Arc::downgrade(released), wake }
     }
 
     /// The id by which the data path finds the cluster's picker.
@@ -40,8 +52,9 @@ impl ClusterClaim {
 
 impl Drop for ClusterClaim {
     fn drop(&mut self) {
-        // The receiver is gone only when the channel core is: nothing is left to remove then.
-        if self.released.send(self.id).is_ok() {
+        // The list is gone only when the channel core is: nothing is left to remove then.
+        if let Some(released) = self.released.upgrade() {
+            released.0.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
             self.wake.wake();
         }
     }
@@ -129,8 +142,6 @@ impl fmt::Debug for RpcClaim {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use proxyless_sans_io::sync::mpsc::channel;
-
     use super::*;
 
     #[derive(Default)]
@@ -144,27 +155,31 @@ mod tests {
 
     #[test]
     fn a31_last_reference_reports_the_release_once() {
-        let (sender, released) = channel();
+        let released = Arc::new(ReleasedClusters::default());
         let wake = Arc::new(Count::default());
-        let claim =
-            Arc::new(ClusterClaim::new(ClusterId(7), "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>));
+        let claim = Arc::new(ClusterClaim::new(
+            ClusterId(7),
+            "c".into(),
+            &released,
+            Arc::clone(&wake) as Arc<dyn Wake>,
+        ));
         let (table, known) = (TableClaim::new(&claim), Arc::downgrade(&claim));
         drop(claim);
         let rpc = table.hold();
         drop(table);
-        assert!(released.try_recv().is_err(), "an RPC still holds it");
+        assert!(released.take().is_empty(), "an RPC still holds it");
         assert!(known.upgrade().is_some(), "another table can take it over");
         drop(rpc);
-        assert_eq!(released.try_recv(), Ok(ClusterId(7)));
-        assert!(released.try_recv().is_err());
+        assert_eq!(released.take(), [ClusterId(7)]);
+        assert!(released.take().is_empty());
         assert_eq!(wake.0.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn a31_release_after_the_core_is_gone_is_harmless() {
-        let (sender, released) = channel();
+        let released = Arc::new(ReleasedClusters::default());
         let wake = Arc::new(Count::default());
-        let held = ClusterClaim::new(ClusterId(1), "c".into(), sender, Arc::clone(&wake) as Arc<dyn Wake>);
+        let held = ClusterClaim::new(ClusterId(1), "c".into(), &released, Arc::clone(&wake) as Arc<dyn Wake>);
         drop(released);
         drop(held);
         assert_eq!(wake.0.load(Ordering::Relaxed), 0);

@@ -1,23 +1,22 @@
 //! The clusters in use by routes or RPCs in flight, and their ids (gRFC A31).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use proxyless_balancer::api::{ClusterId, Wake};
-use proxyless_sans_io::sync::mpsc::{Receiver, Sender, channel};
+use proxyless_sans_io::SmallMap;
 
-use crate::cluster_claim::ClusterClaim;
+use crate::cluster_claim::{ClusterClaim, ReleasedClusters};
 
 /// All claimed clusters. A cluster keeps its id while there are claims on it, and until the core has processed the
 /// release.
 pub(super) struct ClusterClaims {
-    by_id: BTreeMap<ClusterId, Claimed>,
-    ids: BTreeMap<Arc<str>, ClusterId>,
+    by_id: SmallMap<ClusterId, Claimed>,
+    ids: SmallMap<Arc<str>, ClusterId>,
     free: BTreeSet<ClusterId>,
     /// Greater after each change of the claimed clusters or their ids.
     revision: u64,
-    sender: Sender<ClusterId>,
-    released: Receiver<ClusterId>,
+    released: Arc<ReleasedClusters>,
     wake: Arc<dyn Wake>,
 }
 
@@ -28,14 +27,12 @@ struct Claimed {
 
 impl ClusterClaims {
     pub(super) fn new(wake: Arc<dyn Wake>) -> Self {
-        let (sender, released) = channel();
         Self {
-            by_id: BTreeMap::new(),
-            ids: BTreeMap::new(),
+            by_id: SmallMap::new(),
+            ids: SmallMap::new(),
             free: BTreeSet::new(),
             revision: 1,
-            sender,
-            released,
+            released: Arc::default(),
             wake,
         }
     }
@@ -53,8 +50,7 @@ impl ClusterClaims {
             self.revision += 1;
             self.smallest_free_id()
         });
-        let claim =
-            Arc::new(ClusterClaim::new(id, Arc::clone(name), self.sender.clone(), Arc::clone(&self.wake)));
+        let claim = Arc::new(ClusterClaim::new(id, Arc::clone(name), &self.released, Arc::clone(&self.wake)));
         self.ids.insert(Arc::clone(name), id);
         self.by_id.insert(id, Claimed { name: Arc::clone(name), claim: Arc::downgrade(&claim) });
         claim
@@ -63,7 +59,7 @@ impl ClusterClaims {
     /// Removes the clusters without claims.
     pub(super) fn take_released(&mut self) -> Vec<Arc<str>> {
         let mut names = Vec::new();
-        while let Ok(id) = self.released.try_recv() {
+        for id in self.released.take() {
             let gone = self.by_id.get(&id).is_some_and(|claimed| claimed.claim.strong_count() == 0);
             if let Some(claimed) = gone.then(|| self.by_id.remove(&id)).flatten() {
                 self.ids.remove(&claimed.name);
@@ -92,7 +88,7 @@ impl ClusterClaims {
 
     /// Pickers index by id, so ids stay small: ids of removed clusters are reused.
     fn smallest_free_id(&mut self) -> ClusterId {
-        let next = || self.by_id.last_key_value().map_or(0, |(id, _)| id.0 + 1);
+        let next = || self.by_id.keys().next_back().map_or(0, |id| id.0 + 1);
         self.free.pop_first().unwrap_or_else(|| ClusterId(next()))
     }
 }

@@ -136,8 +136,8 @@ impl ChannelCore {
     /// Returns the next effect.
     pub fn poll_effect(&mut self) -> Option<ChannelEffect> {
         let effect = self.effects.pop_front();
-        if effect.is_none() && self.effects.capacity() > 64 {
-            // Releases the memory for thousands of connections that a new cluster may have requested.
+        if effect.is_none() {
+            // Releases the memory: most channels are quiet most of the time.
             self.effects = VecDeque::new();
         }
         effect

@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use proxyless_sans_io::SmallMap;
 use proxyless_xds::client::{WatchEvent, WatchId};
 use proxyless_xds::resource::ResourceType;
 
@@ -74,7 +75,7 @@ pub struct DependencyManager {
     resources: Resources,
     dns: DnsNames,
     /// Clusters that are kept independently of the routes, and their numbers of claims.
-    claims: BTreeMap<Arc<str>, usize>,
+    claims: SmallMap<Arc<str>, usize>,
     /// The configuration in use.
     current: Current,
     /// The next configuration, not taken yet.
@@ -106,7 +107,7 @@ impl DependencyManager {
             authority,
             resources: Resources::default(),
             dns: DnsNames::default(),
-            claims: BTreeMap::new(),
+            claims: SmallMap::new(),
             current: Current::Nothing,
             update: None,
             effects: VecDeque::new(),
@@ -151,7 +152,7 @@ impl DependencyManager {
 
     /// Keeps a cluster in the configuration independently of the routes, until it is released as often.
     pub fn claim_cluster(&mut self, name: &Arc<str>) {
-        let count = self.claims.entry(Arc::clone(name)).or_default();
+        let count = self.claims.get_or_insert_with(Arc::clone(name), || 0);
         *count += 1;
         if *count == 1 {
             self.touch();

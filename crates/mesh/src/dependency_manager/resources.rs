@@ -1,8 +1,9 @@
 //! The watched resources and their states.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use proxyless_sans_io::SmallMap;
 use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
 use proxyless_xds::resource::{
     AggregateClusterConfig, Cluster, ClusterLoadAssignment, Listener, Resource, ResourceType,
@@ -39,8 +40,8 @@ impl Wanted {
 /// All watched resources.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
-    watched: BTreeMap<Key, Watched>,
-    keys: BTreeMap<WatchId, Key>,
+    watched: SmallMap<Key, Watched>,
+    keys: SmallMap<WatchId, Key>,
     next_id: u64,
 }
 

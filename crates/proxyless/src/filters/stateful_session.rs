@@ -160,7 +160,6 @@ mod tests {
     use proxyless_mesh::cluster_claim::ClusterClaim;
     use proxyless_mesh::route_table::RouteTable;
     use proxyless_sans_io::Rng;
-    use proxyless_sans_io::sync::mpsc::channel;
     use proxyless_xds::resource::{
         ClusterSpecifier, FilterOverrides, HttpFilter, HttpFilterConfig, PathMatcher, Route, RouteAction,
         RouteMatch, VirtualHost, WeightedCluster,
@@ -204,7 +203,7 @@ mod tests {
             filter_overrides: FilterOverrides::default(),
         };
         RouteTable::new(&host, None, &filters, |name| {
-            Arc::new(ClusterClaim::new(ClusterId(0), Arc::clone(name), channel().0, Arc::new(NoWake)))
+            Arc::new(ClusterClaim::new(ClusterId(0), Arc::clone(name), &Arc::default(), Arc::new(NoWake)))
         })
     }
 

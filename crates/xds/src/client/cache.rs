@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use proxyless_sans_io::Time;
+use proxyless_sans_io::{SmallMap, Time};
 
 use super::ads_stream::AdsStream;
 use super::authorities::AuthorityId;
@@ -40,10 +40,10 @@ pub(super) struct Cache {
 
 #[derive(Debug, Default)]
 pub(super) struct TypeCache {
-    resources: BTreeMap<Arc<str>, ResourceState>,
+    resources: SmallMap<Arc<str>, ResourceState>,
     /// The names of cached resources by their bytes, to recognise an unchanged resource without decoding it. The bytes
     /// include the name, so different resources have different bytes.
-    by_bytes: BTreeMap<Bytes, Arc<str>>,
+    by_bytes: SmallMap<Bytes, Arc<str>>,
     /// Greater after each change that may affect the names in a request.
     revision: u64,
     /// Whether a resource may be [`Wait::Sending`].
@@ -93,7 +93,8 @@ impl Cache {
         resource_type: ResourceType,
         fits: impl Fn(AuthorityId) -> bool,
     ) -> impl Iterator<Item = &Arc<str>> {
-        let resources = self.types.get(&resource_type).into_iter().flat_map(|of_type| &of_type.resources);
+        let resources =
+            self.types.get(&resource_type).into_iter().flat_map(|of_type| of_type.resources.iter());
         resources.filter(move |(_, state)| fits(state.authority)).map(|(name, _)| name)
     }
 
@@ -111,11 +112,11 @@ impl Cache {
     ) -> &mut ResourceState {
         let of_type = self.types.entry(resource_type).or_default();
         of_type.revision += 1;
-        let state = of_type.resources.entry(name.clone()).or_insert_with(|| ResourceState::new(authority));
+        let state = of_type.resources.get_or_insert_with(name.clone(), || ResourceState::new(authority));
         if state.watchers.is_empty() && state.limbo.is_some() {
             state.revive();
         }
-        state.watchers.insert(watch);
+        state.watchers.insert(watch, ());
         state
     }
 
@@ -220,7 +221,7 @@ impl Cache {
         let Self { types, timers, limbo } = self;
         let Some(of_type) = types.get_mut(&resource_type) else { return Vec::new() };
         let mut names = Vec::new();
-        for (name, state) in &mut of_type.resources {
+        for (name, state) in of_type.resources.iter_mut() {
             match use_of(state.authority) {
                 Use::None => continue,
                 Use::Waiting if state.watchers.is_empty() => continue,

@@ -337,7 +337,7 @@ impl XdsCore {
         let unreachable = self.unreachable(authority, resource_type, name);
         let Some(state) = self.cache.get_mut(resource_type, name) else { return };
         for event in state.news(unreachable) {
-            for &watch in &state.watchers {
+            for &watch in state.watchers.keys() {
                 let Some((token, effect)) = self.delivery.deliver(now, watch, event.clone()) else {
                     continue;
                 };

@@ -85,7 +85,7 @@ impl ResourceDump {
         server: Option<&Server>,
     ) -> Self {
         let rejection = server.and_then(|server| server.rejections.get(&resource_type));
-        let mut watchers: Vec<_> = state.watchers.iter().map(|watch| watch.watcher).collect();
+        let mut watchers: Vec<_> = state.watchers.keys().map(|watch| watch.watcher).collect();
         watchers.dedup();
         let data = state.data.as_ref();
         let own_error = state.error.as_ref().map(|error| ErrorDump {

@@ -1,9 +1,8 @@
 //! One resource: its cached value, its error, and what its watchers know.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use proxyless_sans_io::Time;
+use proxyless_sans_io::{SmallMap, Time};
 
 use super::api::{ResourceError, ResourceErrorKind, WatchEvent};
 use super::authorities::AuthorityId;
@@ -17,7 +16,7 @@ pub(super) struct ResourceState {
     pub(super) authority: AuthorityId,
     /// Empty while the server has not yet seen the unsubscription: if the resource were subscribed again before that,
     /// the server would see no change and not resend it.
-    pub(super) watchers: BTreeSet<WatchKey>,
+    pub(super) watchers: SmallMap<WatchKey, ()>,
     pub(super) data: Option<Data>,
     /// The latest error of the resource.
     pub(super) error: Option<DataError>,

@@ -66,7 +66,7 @@ impl ClientMetrics {
 
     /// The targets that watch a resource.
     fn watching(&self, state: &ResourceState) -> BTreeSet<&Arc<str>> {
-        state.watchers.iter().filter_map(|watch| self.of_watcher.get(&watch.watcher)).collect()
+        state.watchers.keys().filter_map(|watch| self.of_watcher.get(&watch.watcher)).collect()
     }
 }
 
@@ -168,7 +168,7 @@ impl XdsCore {
         let mut servers = BTreeMap::new();
         let mut resources = BTreeMap::<_, u64>::new();
         for (of, _, state) in self.cache.iter() {
-            if !state.watchers.iter().any(|watch| own(&watch.watcher)) {
+            if !state.watchers.keys().any(|watch| own(&watch.watcher)) {
                 continue;
             }
             *resources.entry((state.authority, cache_state(state), of)).or_default() += 1;

@@ -41,7 +41,7 @@ impl DropCounter {
 
 #[derive(Debug, Default)]
 struct Counters {
-    localities: SmallMap<Locality, Counted<LocalityLoad, Totals>>,
+    localities: SmallMap<Arc<Locality>, Counted<LocalityLoad, Totals>>,
     categories: SmallMap<Arc<str>, Counted<DropCounter, u64>>,
     uncategorized_reported: u64,
 }
@@ -80,7 +80,7 @@ impl LoadStore {
 
     /// The counters of a locality.
     #[must_use]
-    pub fn locality(&self, locality: &Locality) -> Arc<LocalityLoad> {
+    pub fn locality(&self, locality: &Arc<Locality>) -> Arc<LocalityLoad> {
         let mut counters = self.lock();
         if let Some(known) = counters.localities.get(locality) {
             return Arc::clone(&known.counter);
@@ -91,7 +91,7 @@ impl LoadStore {
         });
         let counter = Arc::new(LocalityLoad::new(self.selection.clone()));
         let counted = Counted { counter: Arc::clone(&counter), reported: Totals::default() };
-        counters.localities.insert(locality.clone(), counted);
+        counters.localities.insert(Arc::clone(locality), counted);
         counter
     }
 
@@ -118,7 +118,9 @@ impl LoadStore {
         let localities = counters.localities.iter();
         let categories = counters.categories.iter();
         LoadView {
-            localities: localities.map(|(locality, of)| (locality.clone(), of.counter.totals())).collect(),
+            localities: localities
+                .map(|(locality, of)| ((**locality).clone(), of.counter.totals()))
+                .collect(),
             categories: categories.map(|(category, of)| (Arc::clone(category), of.counter.count())).collect(),
             uncategorized: self.uncategorized.count(),
         }
@@ -133,7 +135,7 @@ impl LoadStore {
             let held = Arc::get_mut(&mut counted.counter).is_none();
             let counts = counted.take();
             if !counts.is_zero() {
-                load.localities.insert(locality.clone(), counts);
+                load.localities.insert((**locality).clone(), counts);
             }
             held
         });

@@ -245,7 +245,7 @@ fn a27_57_counters_of_a_locality_go_with_its_last_subchannel() {
         // Stores without users are dropped as soon as they have been reported.
         let regions = store.view().localities.into_keys().filter(|locality| {
             // The store and this test.
-            Arc::strong_count(&store.locality(locality)) > 2
+            Arc::strong_count(&store.locality(&Arc::new(locality.clone()))) > 2
         });
         regions.map(|locality| locality.region).collect::<Vec<_>>()
     };

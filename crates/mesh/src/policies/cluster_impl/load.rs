@@ -20,7 +20,7 @@ use super::load_registry::LoadRegistration;
 pub(super) struct ClusterLoad {
     key: Option<StoreKey>,
     registration: Option<LoadRegistration>,
-    slots: SmallMap<Locality, Weak<TrackerSlot>>,
+    slots: SmallMap<Arc<Locality>, Weak<TrackerSlot>>,
 }
 
 /// The properties that identify a store.
@@ -84,7 +84,7 @@ impl ClusterLoad {
     /// Tracks the calls on a new subchannel. The locality is that of the endpoint; without one (A37-32: a DNS leaf) its
     /// names are empty.
     pub(super) fn track(&mut self, spec: &mut SubchannelSpec) {
-        let locality = spec.endpoint.locality.as_deref().cloned().unwrap_or_default();
+        let locality = spec.endpoint.locality.clone().unwrap_or_default();
         let known = self.slots.get(&locality).and_then(Weak::upgrade);
         let slot = known.unwrap_or_else(|| {
             let slot = Arc::new(TrackerSlot::default());
@@ -96,7 +96,7 @@ impl ClusterLoad {
     }
 }
 
-fn trackers(registration: Option<&LoadRegistration>, locality: &Locality) -> Option<StripedTracker> {
+fn trackers(registration: Option<&LoadRegistration>, locality: &Arc<Locality>) -> Option<StripedTracker> {
     let load = registration?.locality(locality);
     Some(StripedTracker::new(move |stripe| {
         Arc::new(LocalityTracker { load: Arc::clone(&load), stripe, _rest: [0; 4] })

@@ -10,7 +10,6 @@ mod sessions;
 use http::{HeaderName, HeaderValue};
 use proxyless_balancer::api::ClusterId;
 use proxyless_balancer::testing::NoWake;
-use proxyless_sans_io::sync::mpsc::channel;
 use proxyless_xds::resource::{
     ClusterSpecifier, FilterOverrides, HeaderMatcher, HeaderValueMatcher, PathMatcher, RouteAction,
     RouteMatch, StringMatchKind, StringMatcher, WeightedCluster,
@@ -20,7 +19,7 @@ use regex::Regex;
 use super::*;
 
 fn claim(name: &Arc<str>) -> Arc<ClusterClaim> {
-    Arc::new(ClusterClaim::new(ClusterId(0), Arc::clone(name), channel().0, Arc::new(NoWake)))
+    Arc::new(ClusterClaim::new(ClusterId(0), Arc::clone(name), &Arc::default(), Arc::new(NoWake)))
 }
 
 fn table(routes: Vec<Route>) -> RouteTable {

@@ -83,7 +83,7 @@ fn a27_58_single_endpoints_are_not_reported_even_if_the_server_asks() {
 #[test]
 fn a37_53_without_an_eds_service_name_none_is_reported() {
     let store = store("c");
-    let load = store.locality(&Locality::default());
+    let load = store.locality(&Arc::default());
     let mut harness = Harness::reporting(&[&store]);
     load.started();
     let stats = harness.next_stats();

@@ -52,8 +52,8 @@ fn store(cluster: &str) -> Arc<LoadStore> {
     Arc::new(LoadStore::new(cluster.into(), None, MetricSelection::default()))
 }
 
-fn locality(zone: &str) -> Locality {
-    Locality { zone: zone.into(), ..Locality::default() }
+fn locality(zone: &str) -> Arc<Locality> {
+    Arc::new(Locality { zone: zone.into(), ..Locality::default() })
 }
 
 /// What a server says that it wants: all clusters, unless some are named.

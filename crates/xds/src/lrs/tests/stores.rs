@@ -213,7 +213,7 @@ fn counters_that_nobody_holds_are_forgotten_once_reported() {
     // A new one of the same name begins at zero, and nothing is reported twice.
     let again = store.locality(&locality("3"));
     again.started();
-    assert_eq!(store.take().localities[&locality("3")].issued, 1);
+    assert_eq!(store.take().localities[&*locality("3")].issued, 1);
 }
 
 #[test]
@@ -227,7 +227,11 @@ fn counters_that_nobody_holds_and_that_counted_nothing_need_no_report() {
         }
     }
     let zones = |store: &LoadStore| store.view().localities.into_keys().collect::<Vec<_>>();
-    assert_eq!(zones(&store), [locality("3"), locality("9")], "localities with calls, and the newest");
+    assert_eq!(
+        zones(&store),
+        [(*locality("3")).clone(), (*locality("9")).clone()],
+        "localities with calls, and the newest"
+    );
 }
 
 #[test]
