@@ -502,10 +502,10 @@ impl XdsChannelBuilder {
             // A71-01: a fallback of one target must not switch the others.
             ClientSharing::Automatic => bootstrap.has_fallback(),
         };
+        let pool = self.pool.clone().unwrap_or_else(ClientPool::global);
         ClientSource {
-            pool: self.pool.clone().unwrap_or_else(ClientPool::global),
             key: ClientKey {
-                bootstrap: Arc::new(bootstrap),
+                bootstrap: pool.share(bootstrap),
                 target: own.then(|| Arc::clone(target)),
                 nack_mode: self.nack_mode,
                 gates,
@@ -513,6 +513,7 @@ impl XdsChannelBuilder {
                 policies: self.policies.clone(),
                 resource_timeout: self.resource_timeout,
             },
+            pool,
             target: Arc::clone(target),
             meter: meter.clone(),
         }

@@ -182,6 +182,14 @@ impl ClientPool {
         Ok(tls)
     }
 
+    /// The same bootstrap, in the memory of a running client's if that is equal.
+    pub(crate) fn share(&self, bootstrap: Bootstrap) -> Arc<Bootstrap> {
+        let entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = entries.iter().filter(|entry| entry.client.strong_count() > 0);
+        let same = known.map(|entry| &entry.key.bootstrap).find(|known| ***known == bootstrap);
+        same.map_or_else(|| Arc::new(bootstrap), Arc::clone)
+    }
+
     fn client(&self, key: &ClientKey, process: u32) -> io::Result<Arc<XdsClient>> {
         let mut entries = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // Channels may still hold a client that panicked, or that was left behind by a fork.

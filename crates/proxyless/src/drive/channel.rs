@@ -74,7 +74,7 @@ pub(super) struct ChannelDriver {
     pub(super) core: ChannelCore,
     pub(super) wake: Arc<DriverWake>,
     pub(super) subscription: Subscription,
-    pub(super) xds_events: UnboundedReceiver<XdsEvent>,
+    pub(super) xds_events: UnboundedReceiver<Box<XdsEvent>>,
     pub(super) connections: Connections,
     pub(super) connection_updates: UnboundedReceiver<Box<ConnectionUpdate>>,
     pub(super) dns: Lookups,
@@ -136,10 +136,11 @@ impl ChannelDriver {
     }
 
     /// Handles an event and all that are queued behind it: a response with a thousand resources is one step.
-    fn on_xds(&mut self, first: XdsEvent) {
+    fn on_xds(&mut self, first: Box<XdsEvent>) {
         let (mut events, mut tokens) = (Vec::new(), Vec::new());
         let mut next = Some(first);
-        while let Some(XdsEvent { watch, event, token }) = next {
+        while let Some(next_event) = next {
+            let XdsEvent { watch, event, token } = *next_event;
             self.parts.published.missing.ended(&watch);
             events.push((watch, event));
             tokens.push(token);

@@ -10,6 +10,7 @@ use proxyless_balancer::api::{CallCounter, Security};
 use proxyless_balancer::tree::{
     AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, Loss, StreamDemand, SubchannelId,
 };
+use proxyless_sans_io::SmallMap;
 use proxyless_tls::TlsInfo;
 use proxyless_transport::panics::catch;
 use proxyless_transport::{Address, ConnectOptions, Connection, Lost, StreamQueue};
@@ -95,7 +96,7 @@ pub(crate) struct Connections {
     /// Boxed, because the leaves of the map are half empty.
     tasks: BTreeMap<(SubchannelId, AttemptId), Box<ConnectionTask>>,
     /// The queues of calls that wait for a stream, of the subchannels with connections or attempts.
-    queues: BTreeMap<SubchannelId, StreamQueue>,
+    queues: SmallMap<SubchannelId, StreamQueue>,
     descriptors: Arc<Descriptors>,
 }
 
@@ -143,7 +144,7 @@ impl Connections {
         options: ConnectOptions,
         updates: UnboundedSender<Box<ConnectionUpdate>>,
     ) -> Self {
-        let (tasks, queues) = (BTreeMap::new(), BTreeMap::new());
+        let (tasks, queues) = (BTreeMap::new(), SmallMap::new());
         Self { security, options, updates, tasks, queues, descriptors: Arc::default() }
     }
 
@@ -162,7 +163,7 @@ impl Connections {
         let options = ConnectOptions {
             connect_timeout: settings.timeout,
             keepalive_interval: settings.keepalive_interval,
-            queue: Some(self.queues.entry(subchannel).or_default().clone()),
+            queue: Some(self.queues.get_or_insert_with(subchannel, StreamQueue::default).clone()),
             tag: settings.calls.map(|calls| calls as _),
             ..self.options.clone()
         };
@@ -211,7 +212,7 @@ impl Connections {
 
     /// Reports the calls that wait for a stream of a subchannel's connections.
     pub(crate) fn report_demand(&mut self, subchannel: SubchannelId, demand: Arc<StreamDemand>) {
-        let queue = self.queues.entry(subchannel).or_default();
+        let queue = self.queues.get_or_insert_with(subchannel, StreamQueue::default);
         queue.observe(move |count| demand.set_queued(count));
     }
 

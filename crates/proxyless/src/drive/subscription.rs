@@ -21,7 +21,7 @@ pub(super) type Watched = (WatchId, ResourceType, Arc<str>);
 /// The subscription; created with the first watch (A27-35), dropped when the channel is IDLE.
 pub(super) struct Subscription {
     clients: ClientSource,
-    events: UnboundedSender<XdsEvent>,
+    events: UnboundedSender<Box<XdsEvent>>,
     subscriber: Option<Subscriber>,
     joined: Time,
     /// Set after a panic of the xDS client: the time to join a new one.
@@ -40,7 +40,7 @@ pub(super) enum Joined {
 
 impl Subscription {
     /// Returns the subscription, and the receiver of its events.
-    pub(super) fn new(clients: ClientSource) -> (Self, UnboundedReceiver<XdsEvent>) {
+    pub(super) fn new(clients: ClientSource) -> (Self, UnboundedReceiver<Box<XdsEvent>>) {
         let (events, xds_events) = unbounded_channel();
         let subscription = Self {
             clients,

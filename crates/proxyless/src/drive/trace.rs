@@ -31,6 +31,7 @@ pub(super) struct Trace {
     queries: BTreeMap<QueryId, Host>,
 }
 
+/// An event. Small, because the list has room for more than there are: rare and large parts are boxed.
 enum Entry {
     /// From one state to another.
     State(ConnectivityState, ConnectivityState),
@@ -40,9 +41,9 @@ enum Entry {
     Ambient(Arc<ResourceError>),
     Fine(Resource),
     /// The number of addresses of a host, or the error.
-    Resolved(Host, Result<usize, String>),
-    Connection(SubchannelId, SocketAddr, Happened),
-    Policy(PolicyEvent),
+    Resolved(Box<(Host, Result<usize, String>)>),
+    Connection(Box<(SubchannelId, SocketAddr, Happened)>),
+    Policy(Box<PolicyEvent>),
     ClientPanicked,
     Panicked(Panicked),
     Restarted(u64),
@@ -97,7 +98,7 @@ impl Trace {
     }
 
     pub(super) fn connecting(&mut self, subchannel: SubchannelId, address: SocketAddr) {
-        self.push(Entry::Connection(subchannel, address, Happened::Connecting));
+        self.push(Entry::Connection(Box::new((subchannel, address, Happened::Connecting))));
     }
 
     pub(super) fn connection(
@@ -116,11 +117,11 @@ impl Trace {
             // Reports are too many to be kept.
             ConnectionEvent::Load(..) => return,
         };
-        self.push(Entry::Connection(subchannel, address, what));
+        self.push(Entry::Connection(Box::new((subchannel, address, what))));
     }
 
     pub(super) fn policy(&mut self, event: PolicyEvent) {
-        self.push(Entry::Policy(event));
+        self.push(Entry::Policy(Box::new(event)));
     }
 
     /// The xDS client panicked.
@@ -155,7 +156,7 @@ impl Trace {
             ChannelInput::DnsAnswer { query, result } => {
                 let Some(host) = self.queries.remove(query) else { return };
                 let found = result.as_ref().map(|answer| answer.addresses.len());
-                self.push(Entry::Resolved(host, found.map_err(String::clone)));
+                self.push(Entry::Resolved(Box::new((host, found.map_err(String::clone)))));
             }
             _ => {}
         }
@@ -202,11 +203,15 @@ impl Entry {
             Self::Watch(_) => EventKind::Subscription,
             Self::Used(_) | Self::Lost(_) | Self::Ambient(_) | Self::Fine(_) => EventKind::Configuration,
             Self::Resolved(..) => EventKind::Dns,
-            Self::Connection(_, _, Happened::Connecting) => EventKind::ConnectionAttempt,
-            Self::Connection(..) => EventKind::Connection,
-            Self::Policy(PolicyEvent::FailedOver { .. } | PolicyEvent::MovedUp { .. }) => EventKind::Failover,
-            Self::Policy(PolicyEvent::Ejected { .. } | PolicyEvent::Returned { .. }) => EventKind::Ejection,
-            Self::Policy(_) => EventKind::Other,
+            Self::Connection(event) => match **event {
+                (_, _, Happened::Connecting) => EventKind::ConnectionAttempt,
+                _ => EventKind::Connection,
+            },
+            Self::Policy(event) => match **event {
+                PolicyEvent::FailedOver { .. } | PolicyEvent::MovedUp { .. } => EventKind::Failover,
+                PolicyEvent::Ejected { .. } | PolicyEvent::Returned { .. } => EventKind::Ejection,
+                _ => EventKind::Other,
+            },
             Self::ClientPanicked | Self::Panicked(_) | Self::Restarted(_) => EventKind::Panic,
             Self::Past(_, kind, _) => *kind,
         }
@@ -229,13 +234,12 @@ impl Entry {
             Self::Fine((resource_type, name)) => {
                 info(format!("{} {name} is fine again", resource_type.name()))
             }
-            Self::Resolved((host, port), Ok(addresses)) => {
-                info(format!("{host}:{port} has {addresses} addresses"))
-            }
-            Self::Resolved((host, port), Err(why)) => {
-                (Severity::Warning, None, format!("{host}:{port}: {why}"))
-            }
-            Self::Connection(subchannel, address, what) => {
+            Self::Resolved(resolved) => match &**resolved {
+                ((host, port), Ok(addresses)) => info(format!("{host}:{port} has {addresses} addresses")),
+                ((host, port), Err(why)) => (Severity::Warning, None, format!("{host}:{port}: {why}")),
+            },
+            Self::Connection(event) => {
+                let (subchannel, address, what) = &**event;
                 let (severity, what) = match what {
                     Happened::Connecting if connected.contains(subchannel) => {
                         (Severity::Info, "reconnecting".into())

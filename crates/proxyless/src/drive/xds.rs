@@ -51,7 +51,7 @@ pub(crate) struct Subscriber {
     _gauges: Option<Arc<ClientGauges>>,
 }
 
-/// An event for a channel.
+/// An event for a channel. Sent in a box, because a queue has room for many.
 pub(crate) struct XdsEvent {
     /// The channel's id of the watch.
     pub(crate) watch: WatchId,
@@ -82,7 +82,7 @@ pub(crate) struct Dump {
 }
 
 enum Command {
-    Join { channel: WatcherId, target: Arc<str>, meter: Meter, events: UnboundedSender<XdsEvent> },
+    Join { channel: WatcherId, target: Arc<str>, meter: Meter, events: UnboundedSender<Box<XdsEvent>> },
     Leave { channel: WatcherId },
     Watch { watch: WatchKey, resource_type: ResourceType, name: Arc<str> },
     Unwatch { watch: WatchKey },
@@ -138,7 +138,7 @@ impl XdsClient {
         self: &Arc<Self>,
         target: Arc<str>,
         meter: &Meter,
-        events: UnboundedSender<XdsEvent>,
+        events: UnboundedSender<Box<XdsEvent>>,
     ) -> Subscriber {
         let channel = WatcherId(self.channels.fetch_add(1, Ordering::Relaxed));
         self.tell(Command::Join { channel, target, meter: meter.clone(), events });
@@ -243,7 +243,7 @@ struct Driver {
     stream_events: UnboundedReceiver<StreamEvent>,
     load_reports: LoadReports,
     tokens: WeakUnboundedSender<Command>,
-    channels: BTreeMap<WatcherId, (Arc<str>, UnboundedSender<XdsEvent>)>,
+    channels: BTreeMap<WatcherId, (Arc<str>, UnboundedSender<Box<XdsEvent>>)>,
 }
 
 impl Driver {
@@ -375,7 +375,7 @@ impl Driver {
         // If the channel is gone, the guard is dropped, which returns the token.
         let token = TokenGuard { token, commands };
         if let Some((_, events)) = self.channels.get(&watch.watcher) {
-            let _ = events.send(XdsEvent { watch: watch.watch, event, token });
+            let _ = events.send(Box::new(XdsEvent { watch: watch.watch, event, token }));
         }
     }
 }
