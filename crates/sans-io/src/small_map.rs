@@ -109,6 +109,18 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
+    /// The entry of the first key that is not before this one.
+    pub fn next_from<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+    {
+        let entry = match &self.0 {
+            Few(few) => few.get(find(few, key).unwrap_or_else(|at| at)),
+            Many(many) => many.next_from(key),
+        };
+        entry.map(|(key, value)| (key, value))
+    }
+
     /// Whether there is a value of this key.
     pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
@@ -239,6 +251,7 @@ mod tests {
             let same = |small: &SmallMap<u32, u32>, tree: &BTreeMap<u32, u32>| {
                 assert!(small.iter().eq(tree.iter()) && small.values().eq(tree.values()));
                 assert!((0..=size).all(|key| small.get(&key) == tree.get(&key)));
+                assert!((0..=size).all(|key| small.next_from(&key) == tree.range(key..).next()));
                 assert_eq!((small.len(), small.is_empty()), (tree.len(), tree.is_empty()));
                 assert_eq!(*small, tree.iter().map(|(key, value)| (*key, *value)).collect());
             };

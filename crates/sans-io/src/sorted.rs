@@ -117,6 +117,15 @@ impl<K, V> Sorted<K, V> {
 }
 
 impl<K, V> Sorted<K, V> {
+    /// The entry of the first key that is not before this one.
+    pub(crate) fn next_from<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&(K, V)>
+    where
+        K: Ord + Borrow<Q>,
+    {
+        let (number, at) = self.find(key).unwrap_or_else(|place| place);
+        self.at((number, at)).or_else(|| self.at((number + 1, 0)))
+    }
+
     /// The place of a key, or that at which it would be.
     pub(crate) fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<Place, Place>
     where

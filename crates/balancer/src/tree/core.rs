@@ -1,6 +1,6 @@
 //! The state that the tree keeps for its policies, and the root's context.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) struct Core {
     held: SmallMap<HandleId, Held>,
     /// The last stored path: the next one often leads to a sibling.
     last_path: Option<SharedTreePath>,
-    timers: BTreeSet<(Time, HandleId)>,
+    timers: SmallMap<(Time, HandleId), ()>,
     releases: Arc<Releases>,
     next_id: u64,
 }
@@ -74,7 +74,7 @@ impl Core {
             rng: Rng::new(seed),
             held: SmallMap::new(),
             last_path: None,
-            timers: BTreeSet::new(),
+            timers: SmallMap::new(),
             releases: Releases::new(),
             next_id: 0,
         }
@@ -138,13 +138,13 @@ impl Core {
     }
 
     pub(super) fn next_timer(&self) -> Option<Time> {
-        self.timers.first().map(|&(at, _)| at)
+        self.timers.keys().next().map(|&(at, _)| at)
     }
 
     /// Takes the earliest timer that is due and was set before `limit`.
     pub(super) fn expire_timer(&mut self, limit: HandleId) -> Option<Message> {
-        let due =
-            self.timers.range(..=(self.now, HandleId(u64::MAX))).find(|(_, id)| *id < limit).copied()?;
+        let is_due = |(at, _): &&(Time, HandleId)| *at <= self.now;
+        let due = *self.timers.keys().take_while(is_due).find(|(_, id)| *id < limit)?;
         self.timers.remove(&due);
         match self.held.remove(&due.1)? {
             Held { kind: HeldKind::Timer { tag, .. }, path } => Some(Message { tag, path }),
@@ -239,7 +239,7 @@ impl Cx for Core {
     fn set_timer(&mut self, path: TreePathBuf, delay: Duration, tag: u32) -> Timer {
         let id = self.new_id();
         let at = self.now + delay;
-        self.timers.insert((at, id));
+        self.timers.insert((at, id), ());
         self.hold(id, HeldKind::Timer { at, tag }, &path);
         Timer::new(id, Arc::clone(&self.releases))
     }

@@ -1,6 +1,5 @@
 //! One task per connection: connects, passes on its events, and waits for its end.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,8 +92,8 @@ pub(crate) struct Connections {
     security: ConnectionSecurity,
     options: ConnectOptions,
     updates: UnboundedSender<Box<ConnectionUpdate>>,
-    /// Boxed, because the leaves of the map are half empty.
-    tasks: BTreeMap<(SubchannelId, AttemptId), Box<ConnectionTask>>,
+    /// Boxed, because they are large and entries of the map move.
+    tasks: SmallMap<(SubchannelId, AttemptId), Box<ConnectionTask>>,
     /// The queues of calls that wait for a stream, of the subchannels with connections or attempts.
     queues: SmallMap<SubchannelId, StreamQueue>,
     descriptors: Arc<Descriptors>,
@@ -144,7 +143,7 @@ impl Connections {
         options: ConnectOptions,
         updates: UnboundedSender<Box<ConnectionUpdate>>,
     ) -> Self {
-        let (tasks, queues) = (BTreeMap::new(), SmallMap::new());
+        let (tasks, queues) = (SmallMap::new(), SmallMap::new());
         Self { security, options, updates, tasks, queues, descriptors: Arc::default() }
     }
 
@@ -223,8 +222,8 @@ impl Connections {
 
     fn remove(&mut self, subchannel: SubchannelId, attempt: AttemptId) -> Option<Box<ConnectionTask>> {
         let task = self.tasks.remove(&(subchannel, attempt));
-        let range = (subchannel, AttemptId(0))..=(subchannel, AttemptId(u64::MAX));
-        if self.tasks.range(range).next().is_none() {
+        let next = self.tasks.next_from(&(subchannel, AttemptId(0)));
+        if next.is_none_or(|((of, _), _)| *of != subchannel) {
             self.queues.remove(&subchannel);
         }
         task

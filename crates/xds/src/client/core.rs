@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use prost::Message as _;
-use proxyless_sans_io::{Rng, Time};
+use proxyless_sans_io::{Rng, SmallMap, Time};
 
 use super::ads_stream::AdsStream;
 use super::api::{
@@ -14,7 +14,7 @@ use super::authorities::{Authorities, AuthorityId};
 use super::cache::{Cache, Use};
 use super::delivery::Delivery;
 use super::dump::{ResourceDump, ResourceStatus, UpdateCounts};
-use super::ids::{ReadToken, ServerId, WatchId, WatchKey, WatcherId};
+use super::ids::{ReadToken, ServerId, WatchKey, WatcherId};
 use super::requested_names::RequestedNames;
 use super::resource_state::{DataError, Received, ResourceState, Wait};
 use super::server::Server;
@@ -36,7 +36,7 @@ pub struct XdsCore {
     pub(super) authorities: Authorities,
     /// By [`ServerId`].
     pub(super) servers: Vec<Server>,
-    pub(super) watches: BTreeMap<WatchKey, Watched>,
+    pub(super) watches: SmallMap<WatchKey, Watched>,
     pub(super) last_stream_id: StreamId,
     pub(super) rng: Rng,
     delivery: Delivery,
@@ -90,7 +90,7 @@ impl XdsCore {
             servers: config.servers.iter().map(|server| Server::new(server, &config)).collect(),
             config,
             cache: Cache::default(),
-            watches: BTreeMap::new(),
+            watches: SmallMap::new(),
             last_stream_id: StreamId::default(),
             delivery: Delivery::default(),
             updates: BTreeMap::new(),
@@ -112,8 +112,8 @@ impl XdsCore {
             Input::Watch { watch, resource_type, name } => self.watch(now, watch, resource_type, &name),
             Input::Unwatch { watch } => self.unwatch(now, watch),
             Input::Leave { watcher } => {
-                let key = |watch| WatchKey { watcher, watch: WatchId(watch) };
-                let all: Vec<_> = self.watches.range(key(0)..=key(u64::MAX)).map(|(&key, _)| key).collect();
+                let all: Vec<_> =
+                    self.watches.keys().copied().filter(|watch| watch.watcher == watcher).collect();
                 all.into_iter().for_each(|watch| self.unwatch(now, watch));
                 self.metrics.leave(watcher);
             }

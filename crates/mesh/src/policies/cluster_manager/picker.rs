@@ -1,6 +1,6 @@
 //! The picker of xds_cluster_manager: finds the child's picker by the cluster id of the RPC.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use proxyless_balancer::api::{ClusterId, PickArgs, PickError, PickResult, Picker};
 use proxyless_sans_io::Chunks;
@@ -8,14 +8,15 @@ use proxyless_sans_io::Chunks;
 /// Passes each pick to the picker of the cluster that the route chose.
 pub(super) struct ClusterPicker {
     by_id: PickersById,
-    unknown: Arc<PickError>,
 }
+
+/// A31: an RPC whose cluster was removed fails instead of waiting.
+static UNKNOWN: LazyLock<Arc<PickError>> =
+    LazyLock::new(|| PickError::unavailable("the cluster that the route chose is no longer configured"));
 
 impl ClusterPicker {
     pub(super) fn new(by_id: PickersById) -> Arc<Self> {
-        // A31: an RPC whose cluster was removed fails instead of waiting.
-        let unknown = PickError::unavailable("the cluster that the route chose is no longer configured");
-        Arc::new(Self { by_id, unknown })
+        Arc::new(Self { by_id })
     }
 }
 
@@ -50,7 +51,7 @@ impl Picker for ClusterPicker {
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult {
         match self.by_id.0.get(args.attributes.cluster.0 as usize) {
             Some(Some(picker)) => picker.pick(args),
-            _ => PickResult::Fail(Arc::clone(&self.unknown)),
+            _ => PickResult::Fail(Arc::clone(&UNKNOWN)),
         }
     }
 }

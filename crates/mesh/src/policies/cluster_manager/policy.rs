@@ -1,14 +1,14 @@
 //! The xds_cluster_manager policy (gRFC A31): keeps one child per cluster and publishes their combined
 //! state and a picker over all of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{
     ChildEntry, ChildIndex, ChildPolicyView, Children, ClusterId, ConfigError, ConnectivityState, Cx,
     Deferred, Endpoints, Policy, PolicyConfig, PolicyView, TreeEvent, TreePath, Update, config_of,
 };
-use proxyless_sans_io::{Chunks, Time};
+use proxyless_sans_io::{Chunks, SmallMap, Time};
 
 use super::config::{ClusterManagerConfig, ManagedCluster, NAME};
 use super::picker::{ClusterPicker, PickersById};
@@ -42,16 +42,18 @@ struct Published {
 struct Output {
     pickers: PickersById,
     /// The number of children in each state.
-    states: BTreeMap<ConnectivityState, usize>,
+    states: SmallMap<ConnectivityState, usize>,
 }
 
 impl Output {
     fn count(&mut self, state: ConnectivityState) {
-        *self.states.entry(state).or_default() += 1;
+        *self.states.get_or_insert_with(state, || 0) += 1;
     }
 
     fn uncount(&mut self, state: ConnectivityState) {
-        self.states.entry(state).and_modify(|number| *number = number.saturating_sub(1));
+        if let Some(number) = self.states.get_mut(&state) {
+            *number = number.saturating_sub(1);
+        }
     }
 
     /// READY before CONNECTING before IDLE; TRANSIENT_FAILURE only if all children are in it, or there are none.
