@@ -3,8 +3,8 @@
 //!
 //! Inputs are resource events, DNS results and claims on clusters; outputs are [`DependencyEffect`]s and, when the
 //! configuration changed, one update. Events are only recorded; the work is done once, when the caller next polls for
-//! effects or resolves, so that a batch of events costs one walk. The most frequent events, new endpoints of known
-//! clusters, cost no walk: only their clusters are visited.
+//! effects or resolves, so that a batch of events costs one walk. The most frequent events, new endpoints and settings of
+//! known clusters, cost no walk: only these clusters are visited.
 //!
 //! The rules of publishing:
 //! * The first configuration, and each switch of routes, waits until every cluster of the routes is answered (with data
@@ -39,7 +39,7 @@ pub use self::dns::DnsName;
 use self::dns::DnsNames;
 pub(crate) use self::notes::join as join_notes;
 use self::publish::Current;
-use self::resources::{News, Resources, Wanted};
+use self::resources::{Key, News, Resources, Wanted};
 use crate::xds_config::XdsConfig;
 
 /// An action for the channel core.
@@ -82,8 +82,8 @@ pub struct DependencyManager {
     update: Option<Result<Arc<XdsConfig>, Arc<str>>>,
     effects: VecDeque<DependencyEffect>,
     stage: Stage,
-    /// EDS resources of which only the endpoints have changed since the last walk.
-    new_endpoints: BTreeSet<Arc<str>>,
+    /// The resources whose new versions concern leaves only, since the last walk.
+    renewed: BTreeSet<Key>,
     /// The current clusters by EDS resource; built on demand, and dropped with each walk.
     by_eds: Option<BTreeMap<Arc<str>, Vec<Arc<str>>>>,
 }
@@ -112,7 +112,7 @@ impl DependencyManager {
             update: None,
             effects: VecDeque::new(),
             stage: Stage::NotStarted,
-            new_endpoints: BTreeSet::new(),
+            renewed: BTreeSet::new(),
             by_eds: None,
         }
     }
@@ -129,7 +129,7 @@ impl DependencyManager {
         self.stage = Stage::NotStarted;
         self.current = Current::Nothing;
         self.update = None;
-        self.new_endpoints.clear();
+        self.renewed.clear();
         self.by_eds = None;
         self.watch(&Wanted::default());
     }
@@ -138,7 +138,7 @@ impl DependencyManager {
     pub fn on_resource(&mut self, watch: WatchId, event: WatchEvent) {
         match self.resources.on_event(watch, event) {
             News::None => {}
-            News::Endpoints(name) => drop(self.new_endpoints.insert(name)),
+            News::Leaves(key) => drop(self.renewed.insert(key)),
             News::Some => self.touch(),
         }
     }

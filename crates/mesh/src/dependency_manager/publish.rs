@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use proxyless_xds::resource::ResourceType;
+
 use super::cluster_state::{Patience, decides};
 use super::resources::Wanted;
 use super::routing::{Routes, Routing};
@@ -43,10 +45,10 @@ impl DependencyManager {
     /// Brings effects and update up to date with the inputs.
     pub(super) fn settle(&mut self) {
         if self.stage != Stage::Dirty {
-            return self.renew_endpoints();
+            return self.renew_leaves();
         }
         self.stage = Stage::Settled;
-        self.new_endpoints.clear();
+        self.renewed.clear();
         self.by_eds = None;
         let mut wanted = Wanted::default();
         let routing = self.route(&mut wanted);
@@ -74,17 +76,27 @@ impl DependencyManager {
         self.watch(&wanted);
     }
 
-    /// The fast path: only endpoints of some clusters changed. Has the same result as a walk.
-    fn renew_endpoints(&mut self) {
-        if self.stage != Stage::Settled || self.new_endpoints.is_empty() {
+    /// The fast path: only data of some leaves has changed. Has the same result as a walk.
+    fn renew_leaves(&mut self) {
+        if self.stage != Stage::Settled || self.renewed.is_empty() {
             return;
         }
-        let changed = std::mem::take(&mut self.new_endpoints);
+        let changed = std::mem::take(&mut self.renewed);
         let Current::Config(CurrentConfig { config, .. }) = &self.current else { return };
-        let by_eds = self.by_eds.take().unwrap_or_else(|| self.clusters_by_eds(config));
-        let names = changed.iter().filter_map(|eds| by_eds.get(eds)).flatten();
-        let renewed = self.renewed_leaves(names.filter_map(|name| config.clusters.get_key_value(name)));
-        self.by_eds = Some(by_eds);
+        let mut by_eds = self.by_eds.take();
+        let mut names = BTreeSet::new();
+        for (resource_type, name) in &changed {
+            match resource_type {
+                ResourceType::Cluster => drop(names.insert(Arc::clone(name))),
+                _ => {
+                    let by_eds = by_eds.get_or_insert_with(|| self.clusters_by_eds(config));
+                    names.extend(by_eds.get(name).into_iter().flatten().cloned());
+                }
+            }
+        }
+        let renewed =
+            self.renewed_leaves(names.iter().filter_map(|name| config.clusters.get_key_value(name)));
+        self.by_eds = by_eds;
         self.renew(renewed);
     }
 

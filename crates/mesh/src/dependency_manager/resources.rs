@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proxyless_sans_io::SmallMap;
 use proxyless_xds::client::{ResourceError, WatchEvent, WatchId};
 use proxyless_xds::resource::{
-    AggregateClusterConfig, Cluster, ClusterLoadAssignment, Listener, Resource, ResourceType,
+    AggregateClusterConfig, Cluster, ClusterKind, ClusterLoadAssignment, Listener, Resource, ResourceType,
     RouteConfiguration,
 };
 
@@ -60,9 +60,9 @@ struct Watched {
 pub(super) enum News {
     /// None: its watch has ended.
     None,
-    /// The EDS resource has new endpoints, while its ability to serve is unchanged: this affects neither the watches
-    /// nor the set of usable clusters.
-    Endpoints(Arc<str>),
+    /// The configurations of the leaves that this resource is a part of, and nothing else: neither the watches nor the
+    /// set of usable clusters.
+    Leaves(Key),
     /// Anything else.
     Some,
 }
@@ -88,11 +88,9 @@ impl Resources {
         match event {
             WatchEvent::Changed(changed) => {
                 if let (Some(Ok(old)), Ok(new)) = (&watched.result, &changed)
-                    && let (Resource::ClusterLoadAssignment(old), Resource::ClusterLoadAssignment(new)) =
-                        (old, new)
-                    && decides(old) == decides(new)
+                    && concerns_leaves_only(old, new)
                 {
-                    news = News::Endpoints(Arc::clone(&key.1));
+                    news = News::Leaves(key.clone());
                 }
                 match changed {
                     Ok(resource) => (watched.result, watched.unreachable) = (Some(Ok(resource)), false),
@@ -190,6 +188,21 @@ impl Watched {
         }
         self.unreachable = unreachable;
         self.result = Some(Err(text(error)));
+    }
+}
+
+/// Whether a new version of a resource changes only the configurations of leaves.
+fn concerns_leaves_only(old: &Resource, new: &Resource) -> bool {
+    match (old, new) {
+        (Resource::ClusterLoadAssignment(old), Resource::ClusterLoadAssignment(new)) => {
+            decides(old) == decides(new)
+        }
+        // The kind has the names of all resources that a cluster requires.
+        (Resource::Cluster(old), Resource::Cluster(new)) => {
+            matches!(new.kind, ClusterKind::Eds { .. } | ClusterKind::LogicalDns { .. })
+                && old.kind == new.kind
+        }
+        _ => false,
     }
 }
 

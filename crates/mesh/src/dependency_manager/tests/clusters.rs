@@ -23,6 +23,26 @@ fn a27_88_service_name_is_the_name_of_the_eds_resource() {
 }
 
 #[test]
+fn new_settings_of_a_cluster_change_its_entry_alone() {
+    let mut bed = Bed::routed(&["above", "beside"]);
+    bed.aggregate("above", &["below"]);
+    bed.leaf("below", 1);
+    bed.leaf("beside", 2);
+    bed.ambient(Cds, "below", Some("down"));
+    let before = bed.config();
+    assert!(bed.note("below").is_some());
+    bed.eds_cluster("below");
+    let after = bed.config();
+    let changed: Vec<_> = after.changed_since(&before).iter().map(ToString::to_string).collect();
+    assert_eq!(changed, ["above", "below"]);
+    assert!(Arc::ptr_eq(
+        after.clusters["above"].as_ref().unwrap(),
+        before.clusters["above"].as_ref().unwrap()
+    ));
+    assert_eq!((bed.cluster("below"), bed.note("below")), ("known 1".into(), None));
+}
+
+#[test]
 fn a74_missing_cluster_fails_alone() {
     let mut bed = Bed::routed(&["good", "bad"]);
     bed.leaf("good", 1);

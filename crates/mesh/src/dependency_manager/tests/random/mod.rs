@@ -258,6 +258,17 @@ impl Run {
                     .map(|(name, text)| (name, if text.starts_with("error") { "error".into() } else { text }))
                     .collect();
                 assert_eq!(actual, expected.clusters, "{label}");
+                for (name, entry) in config.clusters.iter() {
+                    let Some(cluster) = entry.as_ref().ok().and_then(|config| config.cluster()) else {
+                        continue;
+                    };
+                    let newest = &self.world.resources[&(Cds, Arc::clone(name))];
+                    assert_eq!(
+                        newest,
+                        &Some(Resource::Cluster(Arc::clone(cluster))),
+                        "{label}: {name} is old"
+                    );
+                }
             }
             None => panic!("{label}: everything is answered, but nothing published"),
         }

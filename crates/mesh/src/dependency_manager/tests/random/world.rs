@@ -53,12 +53,18 @@ impl World {
             Lds => Some(listener(RouteSource::Inline(routes(rng)))),
             _ if rarely(rng, 6) => None,
             Rds => Some(Resource::RouteConfiguration(routes(rng))),
-            Cds => Some(cluster(match rng.below(8) {
-                0..=2 => ClusterKind::Eds { service_name: rarely(rng, 3).then(|| "e0".into()) },
-                3 => ClusterKind::LogicalDns { host: name("h", HOSTS, rng), port: 1 },
-                4..=5 => ClusterKind::Aggregate(children(rng)),
-                _ => ClusterKind::AggregateResource { name: name("l", LISTS, rng) },
-            })),
+            Cds => {
+                let mut resource = cluster(match rng.below(8) {
+                    0..=2 => ClusterKind::Eds { service_name: rarely(rng, 3).then(|| "e0".into()) },
+                    3 => ClusterKind::LogicalDns { host: name("h", HOSTS, rng), port: 1 },
+                    4..=5 => ClusterKind::Aggregate(children(rng)),
+                    _ => ClusterKind::AggregateResource { name: name("l", LISTS, rng) },
+                });
+                if let Resource::Cluster(cluster) = &mut resource {
+                    Arc::make_mut(cluster).circuit_breakers.max_requests = rng.below(3) as u32;
+                }
+                Some(resource)
+            }
             Eds => Some(assignment(&ports(rng))),
             List => Some(Resource::AggregateClusterConfig(children(rng))),
         };
