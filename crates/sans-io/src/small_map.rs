@@ -121,6 +121,24 @@ impl<K: Ord, V> SmallMap<K, V> {
         entry.map(|(key, value)| (key, value))
     }
 
+    /// Keys and values from the first key that is not before this one, in key order.
+    pub fn iter_mut_from<'a, Q: Ord + ?Sized>(
+        &'a mut self,
+        key: &Q,
+    ) -> impl Iterator<Item = (&'a K, &'a mut V)> + use<'a, K, V, Q>
+    where
+        K: Borrow<Q>,
+    {
+        let (few, many) = match &mut self.0 {
+            Few(few) => {
+                let at = find(few, key).unwrap_or_else(|at| at);
+                (few.get_mut(at..).unwrap_or_default(), None)
+            }
+            Many(many) => (Default::default(), Some(many.iter_mut_from(key))),
+        };
+        few.iter_mut().chain(many.into_iter().flatten()).map(|(key, value)| (&*key, value))
+    }
+
     /// Whether there is a value of this key.
     pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
@@ -262,6 +280,7 @@ mod tests {
             small.retain(|key, _| key % 3 == 0);
             tree.retain(|key, _| key % 3 == 0);
             assert_eq!(small.get_mut(&3), tree.get_mut(&3));
+            assert!((0..=size).all(|key| small.iter_mut_from(&key).eq(tree.range_mut(key..))));
             same(&small, &tree);
         }
     }

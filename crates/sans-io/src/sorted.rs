@@ -126,6 +126,18 @@ impl<K, V> Sorted<K, V> {
         self.at((number, at)).or_else(|| self.at((number + 1, 0)))
     }
 
+    /// The entries from the first key that is not before this one.
+    pub(crate) fn iter_mut_from<'a, Q: Ord + ?Sized>(
+        &'a mut self,
+        key: &Q,
+    ) -> impl Iterator<Item = &'a mut (K, V)> + use<'a, K, V, Q>
+    where
+        K: Ord + Borrow<Q>,
+    {
+        let (number, at) = self.find(key).unwrap_or_else(|place| place);
+        self.chunks.iter_mut().skip(number).flatten().skip(at)
+    }
+
     /// The place of a key, or that at which it would be.
     pub(crate) fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<Place, Place>
     where

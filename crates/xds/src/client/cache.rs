@@ -171,10 +171,41 @@ impl Cache {
     ) {
         let Some(of_type) = self.types.get_mut(&kind) else { return };
         of_type.forget_bytes(name);
-        let Some(state) = of_type.resources.get_mut(name) else { return };
-        let raw = Any { type_url: raw.type_url, value: Bytes::copy_from_slice(&raw.value) };
-        of_type.by_bytes.insert(raw.value.clone(), name.clone());
+        let Some(name) = of_type.resources.get_key_value(name).map(|(name, _)| Arc::clone(name)) else {
+            return;
+        };
+        let Some(state) = of_type.resources.get_mut(&name) else { return };
+        let raw = raw.detached(kind);
+        of_type.by_bytes.insert(raw.value.clone(), name);
         state.replace_data(resource, raw, from);
+    }
+
+    /// The server sent the same bytes of these resources again. Returns those of which this ends a wait or an error, or
+    /// that another server had sent; nothing is done with them. Costs little if the names are in order.
+    pub(super) fn confirm(
+        &mut self,
+        kind: ResourceType,
+        names: Vec<Arc<str>>,
+        from: Received<'_>,
+    ) -> Vec<Arc<str>> {
+        let Some(TypeCache { resources, .. }) = self.types.get_mut(&kind) else { return Vec::new() };
+        let mut unsettled = Vec::new();
+        let mut names = names.into_iter().peekable();
+        while let Some(first) = names.peek() {
+            let mut is_known = false;
+            // Those that follow each other in the cache too, usually all.
+            for (known, state) in resources.iter_mut_from(&**first) {
+                let Some(name) = names.next_if_eq(known) else { break };
+                is_known = true;
+                if !state.confirm_settled(from) {
+                    unsettled.push(name);
+                }
+            }
+            if !is_known {
+                names.next();
+            }
+        }
+        unsettled
     }
 
     /// Drops the cached value of a resource.
@@ -416,7 +447,7 @@ mod tests {
         let mut cache = Cache::default();
         let accept = |cache: &mut Cache, bytes: &'static [u8]| {
             let resource = Resource::ClusterLoadAssignment(Arc::new(ClusterLoadAssignment::default()));
-            let raw = Any { type_url: String::new(), value: Bytes::from_static(bytes) };
+            let raw = Any { value: Bytes::from_static(bytes), ..Any::default() };
             let version = "1".into();
             let from = Received { server: ServerId(0), version: &version, time: Time::ZERO };
             cache.store(kind, &name, (resource, raw), from);

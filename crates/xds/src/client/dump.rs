@@ -116,11 +116,11 @@ impl ResourceDump {
 
 /// The resource itself, if it was wrapped in a discovery `Resource`.
 fn unwrapped(raw: &Any) -> RawResource {
-    let wrapped = raw.type_url.rsplit('/').next() == Some(&discovery::Resource::full_name());
+    let wrapped = raw.type_url().rsplit('/').next() == Some(&discovery::Resource::full_name());
     let inner = wrapped.then(|| discovery::Resource::decode(raw.value.clone()).ok()?.resource);
     match inner.flatten() {
         Some(inner) => RawResource { type_url: inner.type_url, value: inner.value.into() },
-        None => RawResource { type_url: raw.type_url.clone(), value: raw.value.clone() },
+        None => RawResource { type_url: raw.type_url().to_owned(), value: raw.value.clone() },
     }
 }
 

@@ -1,11 +1,14 @@
 //! The two messages of state-of-the-world ADS, in the form that the core needs.
 //!
-//! The fields are those of Envoy's `DiscoveryRequest` and `DiscoveryResponse`, with two differences: resources are
-//! slices of the message that contains them, so that an unchanged one costs a comparison and no copy; and the node is
-//! bytes, sent as given (a bytes field and a message field have the same encoding).
+//! The fields are those of Envoy's `DiscoveryRequest` and `DiscoveryResponse`, with two differences: resources and their
+//! type URLs are slices of the message that contains them, so that an unchanged one costs a comparison and no copy; and
+//! the node is bytes, sent as given (bytes, text and messages have the same encoding).
 
 use bytes::Bytes;
 use envoy_types::pb::google::rpc::Status;
+use prost::Message as _;
+
+use crate::resource::ResourceType;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct DiscoveryRequest {
@@ -51,10 +54,45 @@ pub(super) struct ResponseHead {
 /// `google.protobuf.Any`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Any {
-    #[prost(string, tag = "1")]
-    pub(super) type_url: String,
+    /// Text, after [`DiscoveryResponse::read`].
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) type_url: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub(super) value: Bytes,
+}
+
+impl DiscoveryResponse {
+    /// Decodes a response.
+    ///
+    /// # Errors
+    /// If it is malformed: the reason.
+    pub(super) fn read(bytes: Bytes) -> Result<Self, String> {
+        let response = Self::decode(bytes).map_err(|error| error.to_string())?;
+        let usual = response.type_url.as_bytes();
+        let is_text = |any: &Any| any.type_url == usual || std::str::from_utf8(&any.type_url).is_ok();
+        match response.resources.iter().position(|any| !is_text(any)) {
+            None => Ok(response),
+            Some(i) => Err(format!("resources[{i}].type_url: not UTF-8")),
+        }
+    }
+}
+
+impl Any {
+    pub(super) fn type_url(&self) -> &str {
+        // The default never applies: a response with such a resource is not read.
+        std::str::from_utf8(&self.type_url).unwrap_or_default()
+    }
+
+    /// A copy that does not keep the response in memory.
+    pub(super) fn detached(&self, usual: ResourceType) -> Self {
+        let usual = usual.type_url().as_bytes();
+        let type_url = if self.type_url == usual {
+            Bytes::from_static(usual)
+        } else {
+            Bytes::copy_from_slice(&self.type_url)
+        };
+        Self { type_url, value: Bytes::copy_from_slice(&self.value) }
+    }
 }
 
 /// Envoy's `ResourceError` (xRFC TP3).

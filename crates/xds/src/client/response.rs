@@ -18,7 +18,9 @@ use crate::resource_name::{ResourceName, SCHEME};
 /// The result of validating a response.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// By name, including resources that were not requested.
+    /// The names of the resources whose bytes equal the cached ones, in order.
+    pub(super) unchanged: Vec<Arc<str>>,
+    /// The others by name, including resources that were not requested.
     pub(super) outcomes: BTreeMap<Arc<str>, Judged>,
     /// A40-08: every invalid resource and its reason. If there are any, the answer is a NACK.
     pub(super) faults: Faults,
@@ -40,8 +42,6 @@ pub(super) struct Judged {
 /// The outcome for one resource.
 #[derive(Debug)]
 pub(super) enum ResourceOutcome {
-    /// The bytes equal the cached ones.
-    Unchanged,
     /// A wrapper without a resource: the server still has what it sent before (the time to live starts again).
     Heartbeat,
     /// A valid resource.
@@ -74,9 +74,24 @@ impl Judge<'_> {
             absence_is_deletion: self.resource_type.all_resources_required_in_sotw(),
             ..Verdict::default()
         };
-        for (i, any) in response.resources.into_iter().enumerate() {
-            self.resource(i, any, &mut verdict);
+        // Typically one of a thousand resources has changed. Lists the places of the others only, because there may be
+        // very many resources without content.
+        let mut resources = response.resources;
+        let mut others = Vec::new();
+        for (i, any) in resources.iter().enumerate() {
+            match self.unchanged(any) {
+                Some(name) => verdict.unchanged.push(name),
+                None => others.push(i),
+            }
         }
+        verdict.unchanged.sort_unstable();
+        verdict.unchanged.dedup();
+        for i in others {
+            if let Some(any) = resources.get_mut(i).map(std::mem::take) {
+                self.resource(i, any, &mut verdict);
+            }
+        }
+        verdict.drop_contradicted();
         if self.cx.gates.data_error_handling {
             for (i, error) in response.resource_errors.into_iter().enumerate() {
                 let name = error.resource_name.map(|name| name.name).unwrap_or_default();
@@ -94,7 +109,9 @@ impl Judge<'_> {
                             message: status.message,
                         };
                         let reported = Judged { outcome, raw: Any::default() };
-                        verdict.outcomes.entry(name).or_insert(reported);
+                        if !verdict.is_unchanged(&name) {
+                            verdict.outcomes.entry(name).or_insert(reported);
+                        }
                     }
                 }
             }
@@ -105,57 +122,63 @@ impl Judge<'_> {
         verdict
     }
 
-    fn resource(&self, i: usize, any: Any, verdict: &mut Verdict) {
+    /// The name of the resource, if its bytes equal the cached ones.
+    fn unchanged(&self, any: &Any) -> Option<Arc<str>> {
         let is_same = |state: &ResourceState| {
             (self.serves)(state.authority) && state.source().is_some_and(self.decodes_alike)
         };
-        let (name, outcome) = match self.cached.and_then(|cached| cached.name_of(&any, is_same)) {
-            Some(name) => (name, ResourceOutcome::Unchanged),
-            None => {
-                let known = |name: &str| {
-                    let normal =
-                        name.starts_with(SCHEME).then(|| self.normalized(name.to_owned()).ok()).flatten();
-                    self.requested(normal.as_deref().unwrap_or(name)).and_then(ResourceState::resource)
-                };
-                let update = decode_update(self.resource_type, &any.type_url, &any.value, self.cx, &known);
-                match update {
-                    Update::Heartbeat(name) => match self.normalized(name) {
-                        Ok(name) => (name, ResourceOutcome::Heartbeat),
-                        Err(why) => return verdict.faults.push(format_args!("resource {i}: {why}")),
-                    },
-                    Update::Resource(decoded) => {
-                        let outcome = match decoded.resource {
-                            Ok(resource) => ResourceOutcome::Valid(resource),
-                            Err(violations) => {
-                                ResourceOutcome::Invalid(cut(violations.to_string(), MAX_ERROR_BYTES).into())
-                            }
-                        };
-                        match decoded.name.map(|name| self.normalized(name)) {
-                            Some(Ok(name)) => (name, outcome),
-                            Some(Err(why)) => {
-                                return verdict.faults.push(format_args!("resource {i}: {why}"));
-                            }
-                            None => return verdict.unnamed(i, outcome),
-                        }
+        self.cached?.name_of(any, is_same)
+    }
+
+    fn resource(&self, i: usize, any: Any, verdict: &mut Verdict) {
+        let known = |name: &str| {
+            let normal = name.starts_with(SCHEME).then(|| self.normalized(name.to_owned()).ok()).flatten();
+            self.requested(normal.as_deref().unwrap_or(name)).and_then(ResourceState::resource)
+        };
+        let update = decode_update(self.resource_type, any.type_url(), &any.value, self.cx, &known);
+        let (name, outcome) = match update {
+            Update::Heartbeat(name) => match self.normalized(name) {
+                Ok(name) => (name, ResourceOutcome::Heartbeat),
+                Err(why) => return verdict.faults.push(format_args!("resource {i}: {why}")),
+            },
+            Update::Resource(decoded) => {
+                let outcome = match decoded.resource {
+                    Ok(resource) => ResourceOutcome::Valid(resource),
+                    Err(violations) => {
+                        ResourceOutcome::Invalid(cut(violations.to_string(), MAX_ERROR_BYTES).into())
                     }
+                };
+                match decoded.name.map(|name| self.normalized(name)) {
+                    Some(Ok(name)) => (name, outcome),
+                    Some(Err(why)) => {
+                        return verdict.faults.push(format_args!("resource {i}: {why}"));
+                    }
+                    None => return verdict.unnamed(i, outcome),
                 }
             }
         };
+        let is_heartbeat = matches!(outcome, ResourceOutcome::Heartbeat);
+        let known = verdict.is_unchanged(&name);
+        let twice = "occurs twice in the response, with different content";
         match verdict.outcomes.get_mut(&name) {
             // A heartbeat adds nothing to the resource itself.
-            Some(_) if matches!(outcome, ResourceOutcome::Heartbeat) => {}
+            Some(_) if is_heartbeat => {}
+            None if is_heartbeat && known => {}
             // A duplicate is harmless, and if invalid it is listed once.
             Some(first) if first.raw == any => {}
             Some(first) if !matches!(first.outcome, ResourceOutcome::Heartbeat) => {
-                let why = "occurs twice in the response, with different content";
-                verdict.faults.push(format_args!("resource {i} ({name}): {why}"));
-                first.outcome = ResourceOutcome::Invalid(why.into());
+                verdict.faults.push(format_args!("resource {i} ({name}): {twice}"));
+                first.outcome = ResourceOutcome::Invalid(twice.into());
             }
             _ => {
                 if let ResourceOutcome::Invalid(why) = &outcome {
                     verdict.faults.push(format_args!("resource {i} ({name}): {why}"));
                 }
-                let outcome = self.worth_keeping(&name, outcome);
+                let mut outcome = self.worth_keeping(&name, outcome);
+                if known {
+                    verdict.faults.push(format_args!("resource {i} ({name}): {twice}"));
+                    outcome = ResourceOutcome::Invalid(twice.into());
+                }
                 verdict.outcomes.insert(name, Judged { outcome, raw: any });
             }
         }
@@ -198,19 +221,30 @@ impl Verdict {
         self.absence_is_deletion = false;
     }
 
+    fn is_unchanged(&self, name: &Arc<str>) -> bool {
+        self.unchanged.binary_search(name).is_ok()
+    }
+
+    /// A resource that is also in the response with other content is not unchanged.
+    fn drop_contradicted(&mut self) {
+        let Self { unchanged, outcomes, .. } = self;
+        if outcomes.keys().any(|name| unchanged.binary_search(name).is_ok()) {
+            unchanged.retain(|name| !outcomes.contains_key(name));
+        }
+    }
+
     /// A40-11, A40-13: the error applies to every resource.
     fn reject_all(&mut self) {
         // All of them share one text.
         let why = format!("the whole response is rejected: {}", self.faults.text());
         let why = Arc::<str>::from(cut(why, MAX_ERROR_BYTES));
         for Judged { outcome, .. } in self.outcomes.values_mut() {
-            if matches!(
-                outcome,
-                ResourceOutcome::Unchanged | ResourceOutcome::Valid(_) | ResourceOutcome::Unasked
-            ) {
+            if matches!(outcome, ResourceOutcome::Valid(_) | ResourceOutcome::Unasked) {
                 *outcome = ResourceOutcome::Invalid(Arc::clone(&why));
             }
         }
+        let rejected = || Judged { outcome: ResourceOutcome::Invalid(Arc::clone(&why)), raw: Any::default() };
+        self.outcomes.extend(std::mem::take(&mut self.unchanged).into_iter().map(|name| (name, rejected())));
         self.absence_is_deletion = false;
     }
 }

@@ -15,7 +15,7 @@ use super::core::XdsCore;
 use super::dump::{ResourceStatus, UpdateCounts};
 use super::ids::{ServerId, WatcherId};
 use super::resource_state::ResourceState;
-use super::response::{ResourceOutcome, Verdict};
+use super::response::{Judged, ResourceOutcome, Verdict};
 use crate::resource::ResourceType;
 
 /// The label of names without an authority (A78).
@@ -84,14 +84,14 @@ impl XdsCore {
         }
         let (mut counts, mut others) = (Counts::new(), UpdateCounts::default());
         let mut faults = verdict.faults.count();
-        for (name, judged) in &verdict.outcomes {
-            let one = match judged.outcome {
-                ResourceOutcome::Unchanged | ResourceOutcome::Valid(_) | ResourceOutcome::Unasked => {
-                    UpdateCounts { valid: 1, invalid: 0 }
-                }
-                ResourceOutcome::Invalid(_) => UpdateCounts { valid: 0, invalid: 1 },
-                ResourceOutcome::Heartbeat | ResourceOutcome::Reported { .. } => continue,
-            };
+        let valid = UpdateCounts { valid: 1, invalid: 0 };
+        let count = |(name, judged): (_, &Judged)| match judged.outcome {
+            ResourceOutcome::Valid(_) | ResourceOutcome::Unasked => Some((name, valid)),
+            ResourceOutcome::Invalid(_) => Some((name, UpdateCounts { valid: 0, invalid: 1 })),
+            ResourceOutcome::Heartbeat | ResourceOutcome::Reported { .. } => None,
+        };
+        let unchanged = verdict.unchanged.iter().map(|name| (name, valid));
+        for (name, one) in unchanged.chain(verdict.outcomes.iter().filter_map(count)) {
             faults = faults.saturating_sub(one.invalid);
             let state = self.cache.get(of, name);
             let state = state.filter(|state| self.authorities.is_active(state.authority, server));

@@ -13,7 +13,7 @@ use super::core::{Cause, Rejection, XdsCore, shown};
 use super::faults::MAX_ERROR_BYTES;
 use super::ids::ServerId;
 use super::messages::{DiscoveryResponse, ResponseHead};
-use super::resource_state::{Received, Standing};
+use super::resource_state::{Received, ResourceState, Standing};
 use super::response::{Judge, Judged, ResourceOutcome, Verdict};
 use super::server::Server;
 use crate::resource::{DecodeContext, ResourceType, cut, has_more_resources};
@@ -38,7 +38,7 @@ impl XdsCore {
         // no subscription to ACK. The next message may be valid.
         let response = match self.decode(bytes) {
             Ok(response) => response,
-            Err(error) => return self.ignored(server, format_args!("not a DiscoveryResponse: {error}")),
+            Err(why) => return self.ignored(server, format_args!("not a DiscoveryResponse: {why}")),
         };
         let type_url = match &response {
             Response::Whole(response) => &response.type_url,
@@ -69,11 +69,12 @@ impl XdsCore {
     }
 
     /// A response with too many resources is not decoded: each may take a hundred times its encoded size in memory.
-    fn decode(&self, bytes: Bytes) -> Result<Response, prost::DecodeError> {
+    fn decode(&self, bytes: Bytes) -> Result<Response, String> {
         if has_more_resources(&bytes, self.config.limits.resources_per_response) {
-            return ResponseHead::decode(bytes).map(Response::TooLarge);
+            let head = ResponseHead::decode(bytes).map_err(|error| error.to_string())?;
+            return Ok(Response::TooLarge(head));
         }
-        DiscoveryResponse::decode(bytes).map(Response::Whole)
+        DiscoveryResponse::read(bytes).map(Response::Whole)
     }
 
     fn response(&mut self, now: Time, server: ServerId, resource_type: ResourceType, response: Response) {
@@ -123,27 +124,32 @@ impl XdsCore {
             }
         };
         self.count_updates(server, resource_type, &verdict);
-        let Verdict { outcomes, faults, unnamed, absence_is_deletion } = verdict;
+        let Verdict { unchanged, outcomes, faults, unnamed, absence_is_deletion } = verdict;
 
-        let good = |judged: &&Judged| {
-            matches!(
-                judged.outcome,
-                ResourceOutcome::Unchanged | ResourceOutcome::Valid(_) | ResourceOutcome::Unasked
-            )
-        };
+        let good =
+            |judged: &&Judged| matches!(judged.outcome, ResourceOutcome::Valid(_) | ResourceOutcome::Unasked);
         let counts = self.updates.entry(resource_type).or_default();
-        counts.valid += outcomes.values().filter(good).count() as u64;
+        counts.valid += (unchanged.len() + outcomes.values().filter(good).count()) as u64;
         counts.invalid += faults.count();
 
         let deleted: Vec<_> = if absence_is_deletion {
             let names = self.cache.names(resource_type, |of| self.authorities.is_active(of, server));
-            names.filter(|name| !outcomes.contains_key(*name)).cloned().collect()
+            // Those that are unchanged are among these names, and in the same order.
+            let mut present = unchanged.iter().peekable();
+            let mut is_present =
+                |name: &Arc<str>| present.next_if_eq(&name).is_some() || outcomes.contains_key(name);
+            names.filter(|name| !is_present(name)).cloned().collect()
         } else {
             Vec::new()
         };
         let from = Received { server, version: &version, time: now };
-        let mut touched = Vec::new();
+        let mut touched = self.cache.confirm(resource_type, unchanged, from);
         let mut moved = false;
+        for name in &touched {
+            let source = self.cache.get(resource_type, name).and_then(ResourceState::source);
+            moved |= resource_type == ResourceType::Cluster && source != Some(server);
+            self.confirm(resource_type, name, from);
+        }
         for (name, judged) in outcomes {
             // A27-64, A27-73, A27-83: resources that were not requested are ignored.
             // A47-20: as are those of an authority that does not use this server.
@@ -151,15 +157,13 @@ impl XdsCore {
             if !self.authorities.is_active(state.authority, server) {
                 continue;
             }
-            // Fast path: of a thousand resources typically one has changed.
-            let unchanged = matches!(judged.outcome, ResourceOutcome::Unchanged);
-            if !unchanged || !state.confirm_settled(from) {
-                // A47-25: load is reported to the server that sent the Cluster.
-                moved |= resource_type == ResourceType::Cluster && state.source() != Some(server);
-                self.apply(resource_type, &name, judged, from);
-                touched.push(name);
-            }
+            // A47-25: load is reported to the server that sent the Cluster.
+            moved |= resource_type == ResourceType::Cluster && state.source() != Some(server);
+            self.apply(resource_type, &name, judged, from);
+            touched.push(name);
         }
+        // Watchers are notified in the order of names.
+        touched.sort_unstable();
         for name in deleted {
             self.delete(resource_type, &name, from);
             touched.push(name);
@@ -193,20 +197,10 @@ impl XdsCore {
         if !matches!(outcome, ResourceOutcome::Heartbeat) {
             self.cache.seen(of, name);
         }
-        let was_deleted = self.cache.get_mut(of, name).is_some_and(|state| state.is_deletion_ignored());
-        if was_deleted && matches!(outcome, ResourceOutcome::Unchanged | ResourceOutcome::Valid(_)) {
-            // A53: the end of an ignored deletion is logged, too.
-            tracing::info!(
-                target: targets::XDS_CLIENT, server = %self.uri(from.server), %name, version = &*shown(from.version),
-                "deleted {} is back", of.name()
-            );
+        if matches!(outcome, ResourceOutcome::Valid(_)) {
+            self.log_return(of, name, from);
         }
         match outcome {
-            ResourceOutcome::Unchanged => {
-                if let Some(state) = self.cache.get_mut(of, name) {
-                    state.confirm(from);
-                }
-            }
             ResourceOutcome::Heartbeat | ResourceOutcome::Unasked => {}
             ResourceOutcome::Valid(resource) => self.cache.store(of, name, (resource, raw), from),
             // A88: an invalid update leaves the last valid one in use, unless the server's feature says otherwise.
@@ -224,6 +218,25 @@ impl XdsCore {
                 let kind = ResourceErrorKind::Reported { code, message: cut(message, MAX_ERROR_BYTES) };
                 self.set_error(of, name, kind, from);
             }
+        }
+    }
+
+    /// The server sent the same bytes again.
+    fn confirm(&mut self, of: ResourceType, name: &Arc<str>, from: Received<'_>) {
+        self.cache.seen(of, name);
+        self.log_return(of, name, from);
+        if let Some(state) = self.cache.get_mut(of, name) {
+            state.confirm(from);
+        }
+    }
+
+    /// A53: the end of an ignored deletion is logged, too.
+    fn log_return(&self, of: ResourceType, name: &Arc<str>, from: Received<'_>) {
+        if self.cache.get(of, name).is_some_and(ResourceState::is_deletion_ignored) {
+            tracing::info!(
+                target: targets::XDS_CLIENT, server = %self.uri(from.server), %name, version = &*shown(from.version),
+                "deleted {} is back", of.name()
+            );
         }
     }
 

@@ -20,7 +20,7 @@ fn a40_41_43_requested_then_acked_with_version_time_and_content() {
     h.respond(EDS, "1", std::slice::from_ref(&sent));
     let acked = h.dump_of("e");
     assert_eq!((acked.status, &*acked.version, acked.updated), (ResourceStatus::Acked, "1", Some(at(3))));
-    assert_eq!(acked.raw, Some(RawResource { type_url: sent.type_url, value: sent.value }));
+    assert_eq!(acked.raw, Some(RawResource { type_url: sent.type_url().into(), value: sent.value }));
     assert_eq!(acked.error, None);
 }
 

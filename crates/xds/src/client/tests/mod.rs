@@ -272,13 +272,13 @@ fn response(resource_type: ResourceType, version: &str, nonce: &str, resources: 
 }
 
 fn any<M: Message + Name>(message: &M) -> Any {
-    Any { type_url: M::type_url(), value: message.encode_to_vec().into() }
+    Any { type_url: M::type_url().into(), value: message.encode_to_vec().into() }
 }
 
 /// The same resource inside the discovery `Resource`.
 fn wrapped(name: &str, any: &Any) -> Any {
     let inner =
-        envoy_types::pb::google::protobuf::Any { type_url: any.type_url.clone(), value: any.value.to_vec() };
+        envoy_types::pb::google::protobuf::Any { type_url: any.type_url().into(), value: any.value.to_vec() };
     self::any(&discovery::Resource { name: name.into(), resource: Some(inner), ..Default::default() })
 }
 

@@ -100,6 +100,27 @@ fn resource_with_other_bytes_and_equal_content_is_not_told() {
 }
 
 #[test]
+fn resource_that_is_also_in_the_response_as_before_is_rejected() {
+    let mut h = Harness::started(config(), &[(EDS, "a"), (EDS, "b")]);
+    let known = [assignment("a", 1), assignment("b", 1)];
+    h.respond(EDS, "1", &known);
+    h.told();
+    h.take_requests();
+    let [a, b] = known;
+    for (version, resources) in
+        [("2", [a.clone(), assignment("a", 2), b.clone()]), ("3", [assignment("a", 2), b.clone(), a.clone()])]
+    {
+        h.respond(EDS, version, &resources);
+        let why = h.request().error_detail.expect("a NACK").message;
+        assert!(why.contains("(a): occurs twice in the response, with different content"), "{why}");
+        assert!(h.told().iter().all(|told| !told.contains("ok")));
+        assert_eq!((&*h.dump_of("a").version, &*h.dump_of("b").version), ("1", version));
+    }
+    h.respond(EDS, "4", &[b.clone(), a.clone(), wrapped("a", &a), b, a]);
+    assert!(h.request().error_detail.is_some_and(|nack| nack.message.contains("(a): occurs twice")));
+}
+
+#[test]
 fn a88_late_watcher_gets_resource_and_ambient_error_in_order() {
     let mut h = Harness::started(config(), &[(EDS, "e")]);
     h.respond(EDS, "1", &[assignment("e", 1)]);
@@ -129,7 +150,7 @@ fn x_06_wrapped_resource_is_unwrapped() {
     h.respond(EDS, "1", &[wrapped("e", &inner)]);
     h.expect_told(&["1: ok"]);
     let raw = h.dump_of("e").raw.unwrap();
-    assert_eq!((raw.type_url, raw.value), (inner.type_url.clone(), inner.value.clone()));
+    assert_eq!((raw.type_url, raw.value), (inner.type_url().into(), inner.value.clone()));
     h.respond(EDS, "2", &[inner]);
     h.expect_told(&[]);
 }
