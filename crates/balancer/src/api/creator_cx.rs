@@ -14,18 +14,21 @@ use super::{
 pub(crate) struct CreatorCx<'a, F> {
     cx: &'a mut dyn Cx,
     create: F,
+    /// Every level asks for the time: it must not be fetched from the root again by each.
+    now: Time,
 }
 
 impl<'a, F: FnMut(SubchannelSpec, &mut dyn Cx) -> SubchannelHandle> CreatorCx<'a, F> {
     /// The context of the children of a policy with the context `cx`, where `create` creates subchannels.
     pub(crate) fn new(cx: &'a mut dyn Cx, create: F) -> Self {
-        Self { cx, create }
+        let now = cx.now();
+        Self { cx, create, now }
     }
 }
 
 impl<F: FnMut(SubchannelSpec, &mut dyn Cx) -> SubchannelHandle> Cx for CreatorCx<'_, F> {
     fn now(&self) -> Time {
-        self.cx.now()
+        self.now
     }
 
     fn rng(&mut self) -> &mut Rng {
