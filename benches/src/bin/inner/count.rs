@@ -37,7 +37,9 @@ pub(crate) enum Case {
     FewClusters,
     /// The same with 10,000 clusters.
     ManyClusters,
-    /// 10,000 clusters: the circuit breaker of one changes.
+    /// Ten clusters: the circuit breaker of one changes.
+    FewClustersCds,
+    /// The same with 10,000 clusters.
     ManyClustersCds,
     /// A unary RPC of the whole client, over loopback.
     Unary,
@@ -51,7 +53,7 @@ pub(crate) enum Case {
 
 impl Case {
     /// The cases that the guard counts.
-    pub(crate) const GUARDED: [Self; 14] = [
+    pub(crate) const GUARDED: [Self; 16] = [
         Self::Rpc,
         Self::RpcLeastRequest,
         Self::RpcWeightedRoundRobin,
@@ -62,6 +64,8 @@ impl Case {
         Self::Clusters,
         Self::FewClusters,
         Self::ManyClusters,
+        Self::FewClustersCds,
+        Self::ManyClustersCds,
         Self::Unary,
         Self::UnaryMetrics,
         Self::UnaryOtel,
@@ -82,6 +86,7 @@ impl Case {
             Self::Clusters => "clusters/1k/one",
             Self::FewClusters => "clusters/10/one",
             Self::ManyClusters => "clusters/10k/one",
+            Self::FewClustersCds => "clusters/10/cds_one",
             Self::ManyClustersCds => "clusters/10k/cds_one",
             Self::Unary => "client/unary",
             Self::UnaryMetrics => "client/unary/metrics",
@@ -120,6 +125,7 @@ impl Case {
             Self::ManyClusters => {
                 "a response in which one endpoint of one of 10,000 connected clusters has moved, and its connection"
             }
+            Self::FewClustersCds => "a response in which one of 10 Clusters has another circuit breaker",
             Self::ManyClustersCds => "a response in which one of 10,000 Clusters has another circuit breaker",
         }
     }
@@ -127,11 +133,10 @@ impl Case {
     /// The numbers of runs in the shorter and the longer count.
     pub(crate) fn iterations(self) -> [usize; 2] {
         match self {
-            Self::Same | Self::OneIdle | Self::OneConnected | Self::AllConnected | Self::ManyClustersCds => {
-                [2, 6]
-            }
+            Self::Same | Self::OneIdle | Self::OneConnected | Self::AllConnected => [2, 6],
+            Self::ManyClustersCds => [2, 22],
             // The setup of 1,000 clusters varies by more than a few runs cost.
-            Self::Clusters | Self::FewClusters | Self::ManyClusters => [10, 90],
+            Self::Clusters | Self::FewClusters | Self::ManyClusters | Self::FewClustersCds => [10, 90],
             Self::Unary | Self::UnaryMetrics | Self::UnaryOtel | Self::Message => [500, 2_500],
             _ => [1_000, 11_000],
         }
@@ -151,10 +156,8 @@ impl Case {
             Self::FewClusters => one_of(10),
             Self::ManyClusters => one_of(10_000),
             Self::AllConnected => updates(Mesh::connected(10_000), Moved::All),
-            Self::ManyClustersCds => {
-                let mesh = Mesh { clusters: 10_000, ..Mesh::connected(10) };
-                alternate(&mesh, [mesh.clusters_with(Moved::One), mesh.clusters_with(Moved::None)])
-            }
+            Self::FewClustersCds => one_cluster_of(10),
+            Self::ManyClustersCds => one_cluster_of(10_000),
             Self::Unary => call::unary(Recorded::Not)?,
             Self::UnaryMetrics => call::unary(Recorded::ByStore)?,
             Self::UnaryOtel => call::unary(Recorded::ByOtel)?,
@@ -181,6 +184,12 @@ fn rpcs(policy: Policy) -> Box<dyn FnMut()> {
 /// Changes an endpoint of one of so many clusters.
 fn one_of(clusters: usize) -> Box<dyn FnMut()> {
     updates(Mesh { clusters, ..Mesh::connected(10) }, Moved::One)
+}
+
+/// Changes one of so many Clusters.
+fn one_cluster_of(clusters: usize) -> Box<dyn FnMut()> {
+    let mesh = Mesh { clusters, ..Mesh::connected(10) };
+    alternate(&mesh, [mesh.clusters_with(Moved::One), mesh.clusters_with(Moved::None)])
 }
 
 /// Changes an address, and changes it back.
