@@ -1,12 +1,13 @@
 //! The source of time and randomness: the cores count from an epoch that is the same for the whole process.
 
 use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use proxyless_sans_io::{Rng, Time};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(|| {
     LazyLock::force(&WALL_EPOCH);
@@ -33,12 +34,24 @@ pub(crate) fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Completes at a core's deadline; never, if it has none.
-pub(crate) async fn sleep_until(deadline: Option<Time>) {
-    // A deadline beyond the range of an instant never expires.
-    match deadline.and_then(|deadline| EPOCH.checked_add(deadline.since_epoch())) {
-        Some(at) => tokio::time::sleep_until(Instant::from_std(at)).await,
-        None => std::future::pending().await,
+/// A timer for the deadlines of a core. It stays registered between two waits: most inputs change no deadline.
+#[derive(Default)]
+pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+
+impl Alarm {
+    /// Completes at a core's deadline; never, if it has none.
+    pub(crate) async fn at(&mut self, deadline: Option<Time>) {
+        // A deadline beyond the range of an instant never expires.
+        let at = deadline.and_then(|deadline| EPOCH.checked_add(deadline.since_epoch()));
+        let Some(at) = at.map(Instant::from_std) else {
+            self.0 = None;
+            return std::future::pending().await;
+        };
+        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if sleep.deadline() != at {
+            sleep.as_mut().reset(at);
+        }
+        sleep.as_mut().await;
     }
 }
 

@@ -18,7 +18,7 @@ use super::panics;
 use super::subscription::{Joined, Subscription, Watched};
 use super::supervisor::{History, Parts, Use};
 use super::xds::XdsEvent;
-use crate::clock;
+use crate::clock::{self, Alarm};
 use crate::inspect::{ChannelView, ExplainRequest, Explanation};
 use crate::pending::MissingResource;
 use crate::state::ChannelState;
@@ -88,6 +88,7 @@ impl ChannelDriver {
         if wanted == Use::InUse {
             self.handle(ChannelInput::ExitIdle);
         }
+        let (mut ticks, mut rejoins) = (Alarm::default(), Alarm::default());
         loop {
             self.apply_effects();
             let deadline = self.core.next_deadline();
@@ -95,8 +96,8 @@ impl ChannelDriver {
                 // A fixed order makes simulations repeatable. None starves another: deadlines move on, messages
                 // wait for the core, and signals of pickers coalesce. Commands are unbounded, so they come last.
                 biased;
-                () = clock::sleep_until(deadline) => self.handle(ChannelInput::Tick),
-                () = clock::sleep_until(self.subscription.rejoin_at()) => self.rejoin_client(),
+                () = ticks.at(deadline) => self.handle(ChannelInput::Tick),
+                () = rejoins.at(self.subscription.rejoin_at()) => self.rejoin_client(),
                 () = self.subscription.client_ended() => self.leave_client(),
                 Some(event) = self.xds_events.recv() => self.on_xds(event),
                 Some(update) = self.connection_updates.recv() => self.on_connection(update),

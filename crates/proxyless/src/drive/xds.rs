@@ -28,7 +28,7 @@ use super::lrs::LoadReports;
 use super::panics;
 use super::security::MaybeTls;
 use super::stream::{StreamEvent, StreamEventKind, Streams};
-use crate::clock;
+use crate::clock::{self, Alarm};
 use crate::drive::management_server::ManagementServer;
 use crate::targets;
 
@@ -128,6 +128,8 @@ impl XdsClient {
             tokio::spawn(run);
         } else {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            // As a task: each wake-up of the future of `block_on` is a system call, even from its own thread.
+            let run = async { drop(tokio::spawn(run).await) };
             std::thread::Builder::new().name("xds-client".into()).spawn(move || runtime.block_on(run))?;
         }
         Ok(Arc::new(Self { commands, channels: AtomicU64::new(0), server_uri, node }))
@@ -266,6 +268,7 @@ impl Driver {
     }
 
     async fn run(mut self, mut inbox: UnboundedReceiver<Command>) {
+        let (mut ticks, mut reports) = (Alarm::default(), Alarm::default());
         loop {
             self.apply_effects();
             let deadline = self.core.next_deadline();
@@ -274,8 +277,8 @@ impl Driver {
                 // A fixed order makes simulations repeatable. None starves another: deadlines move on, and streams are
                 // read one message at a time, as the core permits. Commands are unbounded, so they come last.
                 biased;
-                () = clock::sleep_until(deadline) => self.handle(Input::Tick),
-                () = clock::sleep_until(report_deadline) => self.load_reports.tick(),
+                () = ticks.at(deadline) => self.handle(Input::Tick),
+                () = reports.at(report_deadline) => self.load_reports.tick(),
                 Some(event) = self.stream_events.recv() => self.handle(input(event)),
                 (server, event) = self.load_reports.next_event() => self.load_reports.handle(server, event),
                 command = inbox.recv() => match command {
