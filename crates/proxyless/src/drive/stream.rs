@@ -77,7 +77,13 @@ impl Streams {
         let (reads, read_inbox) = unbounded_channel();
         let sender = EventSender { stream, events: self.events.clone() };
         let (uploading, upload_end) = oneshot::channel();
-        let body = RequestStream { requests: request_inbox, sender: sender.clone(), _uploading: uploading };
+        let body = RequestStream {
+            requests: request_inbox,
+            taken: Vec::new(),
+            had_turn: true,
+            sender: sender.clone(),
+            _uploading: uploading,
+        };
         let (server, method) = (server.clone(), self.method);
         let gate = Reads { permits: read_inbox, upload_end, max_message: self.max_message };
         let task = tokio::spawn(async move {
@@ -171,6 +177,8 @@ async fn run(
         }
     };
     sender.send(StreamEventKind::Up);
+    // The first request is there when the call begins, so that both leave in one write.
+    tokio::task::yield_now().await;
     let response = match reserved.send(request).await {
         Ok(response) => response,
         Err(error) => return error.to_string().into(),
@@ -243,9 +251,16 @@ impl EventSender {
 }
 
 /// The requests of a stream as an HTTP/2 body. A request counts as sent when HTTP/2 takes it (gRFC A57).
+///
+/// A request is kept for one turn of the other tasks: the core, which sends one request at a time, often has another one
+/// (an ACK, and then a new subscription), and both leave in one write.
 pub(crate) struct RequestStream {
     /// With their length prefixes.
     requests: UnboundedReceiver<Bytes>,
+    /// Those that leave next.
+    taken: Vec<Bytes>,
+    /// Whether the other tasks have had their turn. At first they have: the first request leaves with the head of the call.
+    had_turn: bool,
     sender: EventSender,
     /// Dropped with the body.
     _uploading: oneshot::Sender<Infallible>,
@@ -259,10 +274,77 @@ impl Body for RequestStream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let request = std::task::ready!(self.requests.poll_recv(cx));
-        Poll::Ready(request.map(|framed| {
-            self.sender.send(StreamEventKind::Sent);
-            Ok(Frame::data(framed))
-        }))
+        let this = &mut *self;
+        let next = loop {
+            match this.requests.poll_recv(cx) {
+                Poll::Ready(Some(framed)) => {
+                    this.sender.send(StreamEventKind::Sent);
+                    this.taken.push(framed);
+                }
+                Poll::Ready(None) => break Poll::Ready(None),
+                Poll::Pending => break Poll::Pending,
+            }
+        };
+        if this.taken.is_empty() {
+            return next;
+        }
+        if !std::mem::take(&mut this.had_turn) {
+            this.had_turn = true;
+            // A task that wakes itself runs after all others that are ready.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(Ok(Frame::data(joined(std::mem::take(&mut this.taken))))))
+    }
+}
+
+fn joined(requests: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(requests) {
+        Ok([only]) => only,
+        Err(several) => several.concat().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// The next frame, if there is one.
+    fn next(body: &mut RequestStream) -> Option<Bytes> {
+        match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
+            Poll::Ready(_) | Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_request_leaves_with_those_that_follow_within_a_turn() {
+        let (requests, inbox) = unbounded_channel();
+        let (events, mut sent) = unbounded_channel();
+        let (uploading, _upload_end) = oneshot::channel();
+        let mut body = RequestStream {
+            requests: inbox,
+            taken: Vec::new(),
+            had_turn: true,
+            sender: EventSender { stream: StreamId::default(), events },
+            _uploading: uploading,
+        };
+        let request = |text: &'static str| requests.send(Bytes::from_static(text.as_bytes())).unwrap();
+        assert_eq!(next(&mut body), None);
+        // The first one leaves with the head of the call.
+        request("first ");
+        assert_eq!(next(&mut body).unwrap(), "first ");
+        request("ack ");
+        assert_eq!(next(&mut body), None);
+        // It counts as sent, so that the core sends the next one.
+        assert_eq!(sent.len(), 2);
+        request("watch ");
+        assert_eq!(next(&mut body).unwrap(), "ack watch ");
+        assert_eq!(next(&mut body), None);
+        while let Ok(event) = sent.try_recv() {
+            assert!(matches!(event.kind, StreamEventKind::Sent));
+        }
     }
 }
