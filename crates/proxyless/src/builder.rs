@@ -411,7 +411,7 @@ impl XdsChannelBuilder {
         let server = authority.and_then(|authority| authority.servers.first()).unwrap_or(bootstrap.server());
         let (server, node) = (Arc::from(server.uri.as_str()), Arc::from(bootstrap.node_id()));
         let meter = self.meter(&parsed);
-        let clients = self.client_source(&target, bootstrap, gates, &meter);
+        let clients = self.client_source(&target, &name, bootstrap, gates, &meter);
         let security = self.connection_security(&name, &clients);
         let hash = ChannelHash(clock::seed());
         let tracers =
@@ -492,6 +492,7 @@ impl XdsChannelBuilder {
     fn client_source(
         &self,
         target: &Arc<str>,
+        authority: &Arc<str>,
         bootstrap: Bootstrap,
         gates: Gates,
         meter: &Meter,
@@ -515,6 +516,7 @@ impl XdsChannelBuilder {
             },
             pool,
             target: Arc::clone(target),
+            authority: Arc::clone(authority),
             meter: meter.clone(),
         }
     }

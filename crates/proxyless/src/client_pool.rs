@@ -282,6 +282,8 @@ pub(crate) struct ClientSource {
     pub(crate) key: ClientKey,
     /// The target of the channel.
     pub(crate) target: Arc<str>,
+    /// The authority by which the channel chooses its virtual host.
+    pub(crate) authority: Arc<str>,
     /// The recorders of the channel.
     pub(crate) meter: Meter,
 }

@@ -7,7 +7,7 @@ use proxyless_xds::resource::{
     Cluster, ClusterKind, ClusterLoadAssignment, EndpointHealth, MILLION, ResourceType,
 };
 
-use super::resources::{ResourceResult, Wanted};
+use super::resources::{Key, ResourceResult, Wanted};
 use super::{DependencyManager, DnsName, notes};
 use crate::graph::{LeafData, Node};
 use crate::xds_config::{ClusterConfig, ClusterState, EndpointsState, XdsConfig};
@@ -42,6 +42,18 @@ pub(super) enum Patience {
     Patient,
     /// They count as missing.
     Exhausted,
+}
+
+/// The resource that a cluster of this name requires, other than clusters: its endpoints, or its list of leaves.
+pub(super) fn required_resource(name: &Arc<str>, cluster: &Cluster) -> Option<Key> {
+    match (Source::of(name, cluster), &cluster.kind) {
+        (Some(Source::Eds(eds)), _) => Some((ResourceType::ClusterLoadAssignment, eds)),
+        // A99-09
+        (None, ClusterKind::AggregateResource { name }) => {
+            Some((ResourceType::AggregateClusterConfig, Arc::clone(name)))
+        }
+        _ => None,
+    }
 }
 
 impl DependencyManager {
@@ -95,15 +107,9 @@ impl DependencyManager {
         // A27-82 to A27-84: exactly this cluster.
         wanted.resource(ResourceType::Cluster, name);
         let Some(Ok(cluster)) = self.resources.cluster(name) else { return };
-        match Source::of(name, cluster) {
-            Some(Source::Eds(eds)) => wanted.resource(ResourceType::ClusterLoadAssignment, &eds),
-            Some(Source::Dns(dns)) => wanted.dns.extend([dns]),
-            None => {
-                // A99-09
-                if let ClusterKind::AggregateResource { name } = &cluster.kind {
-                    wanted.resource(ResourceType::AggregateClusterConfig, name);
-                }
-            }
+        wanted.resources.extend(required_resource(name, cluster));
+        if let Some(Source::Dns(dns)) = Source::of(name, cluster) {
+            wanted.dns.extend([dns]);
         }
     }
 

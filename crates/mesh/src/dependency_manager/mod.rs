@@ -20,6 +20,7 @@
 
 mod cluster_state;
 mod dns;
+mod lookahead;
 mod notes;
 mod publish;
 mod resources;
@@ -37,6 +38,7 @@ use proxyless_xds::resource::ResourceType;
 
 pub use self::dns::DnsName;
 use self::dns::DnsNames;
+pub use self::lookahead::next_resources;
 pub(crate) use self::notes::join as join_notes;
 use self::publish::Current;
 use self::resources::{Key, News, Resources, Wanted};

@@ -7,7 +7,7 @@ use proxyless_xds::resource::ResourceType;
 
 use super::cluster_state::{Patience, decides};
 use super::resources::Wanted;
-use super::routing::{Routes, Routing};
+use super::routing::{Routes, Routing, clusters};
 use super::{DependencyEffect, DependencyManager, Stage, notes};
 use crate::cluster_map::ClusterMap;
 use crate::graph::{Flattened, LeafData, Resolution, Root};
@@ -53,7 +53,7 @@ impl DependencyManager {
         let mut wanted = Wanted::default();
         let routing = self.route(&mut wanted);
         let of_routes = Arc::new(match &routing {
-            Routing::Ready(routes) => routes.clusters(),
+            Routing::Ready(routes) => clusters(&routes.virtual_host),
             Routing::Loading | Routing::Failed(_) => BTreeSet::new(),
         });
         let roots: BTreeSet<_> = of_routes.iter().chain(self.claims.keys()).collect();

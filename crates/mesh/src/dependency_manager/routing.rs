@@ -38,21 +38,21 @@ impl Routes {
             && Arc::ptr_eq(&self.route_config, &config.route_config)
             && Arc::ptr_eq(&self.virtual_host, &config.virtual_host)
     }
+}
 
-    /// Every cluster in a route, including those of weight zero.
-    pub(super) fn clusters(&self) -> BTreeSet<Arc<str>> {
-        let actions = self.virtual_host.routes.iter().filter_map(|route| route.action.as_ref());
-        let mut names = BTreeSet::new();
-        for action in actions {
-            match &action.cluster {
-                ClusterSpecifier::Cluster(name) => names.extend([Arc::clone(name)]),
-                ClusterSpecifier::Weighted(clusters) => {
-                    names.extend(clusters.iter().map(|c| Arc::clone(&c.name)))
-                }
+/// Every cluster in a route of a virtual host, including those of weight zero.
+pub(super) fn clusters(host: &VirtualHost) -> BTreeSet<Arc<str>> {
+    let actions = host.routes.iter().filter_map(|route| route.action.as_ref());
+    let mut names = BTreeSet::new();
+    for action in actions {
+        match &action.cluster {
+            ClusterSpecifier::Cluster(name) => names.extend([Arc::clone(name)]),
+            ClusterSpecifier::Weighted(clusters) => {
+                names.extend(clusters.iter().map(|c| Arc::clone(&c.name)))
             }
         }
-        names
     }
+    names
 }
 
 impl DependencyManager {

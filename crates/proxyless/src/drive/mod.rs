@@ -1,5 +1,5 @@
 //! The tokio drivers: each is one loop around one core that maps IO to inputs and effects to IO, and takes no
-//! protocol decision; only restarts after panics and the wait for a stream slot are decided here.
+//! protocol decision; only restarts after panics, the wait for a stream slot and early requests are decided here.
 
 pub(crate) mod channel;
 pub(crate) mod connection;
@@ -10,6 +10,7 @@ mod explain;
 #[cfg(feature = "google-default")]
 mod google_default;
 mod load_reports;
+mod lookahead;
 mod lrs;
 pub(crate) mod management_server;
 mod panics;

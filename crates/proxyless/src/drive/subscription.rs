@@ -140,7 +140,8 @@ impl Subscription {
                     format!("cannot start the xDS client: {error}")
                 })?;
                 self.joined = clock::now();
-                client.join(Arc::clone(&self.clients.target), &self.clients.meter, self.events.clone())
+                let ClientSource { target, authority, meter, .. } = &self.clients;
+                client.join(Arc::clone(target), Arc::clone(authority), meter, self.events.clone())
             }
         };
         Ok(self.subscriber.insert(subscriber))

@@ -24,6 +24,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender,
 use tokio::sync::oneshot;
 use tracing::{debug, info};
 
+use super::lookahead::Lookahead;
 use super::lrs::LoadReports;
 use super::panics;
 use super::security::MaybeTls;
@@ -81,8 +82,16 @@ pub(crate) struct Dump {
     pub(crate) updates: BTreeMap<ResourceType, UpdateCounts>,
 }
 
+/// A channel as its client knows it.
+struct JoinedChannel {
+    target: Arc<str>,
+    /// The authority by which the channel chooses its virtual host.
+    authority: Arc<str>,
+    events: UnboundedSender<Box<XdsEvent>>,
+}
+
 enum Command {
-    Join { channel: WatcherId, target: Arc<str>, meter: Meter, events: UnboundedSender<Box<XdsEvent>> },
+    Join { channel: WatcherId, joined: JoinedChannel, meter: Meter },
     Leave { channel: WatcherId },
     Watch { watch: WatchKey, resource_type: ResourceType, name: Arc<str> },
     Unwatch { watch: WatchKey },
@@ -135,15 +144,17 @@ impl XdsClient {
         Ok(Arc::new(Self { commands, channels: AtomicU64::new(0), server_uri, node }))
     }
 
-    /// Adds a channel to `target`, whose events go to `events`.
+    /// Adds a channel to `target`, whose events go to `events`. `authority` chooses its virtual host.
     pub(crate) fn join(
         self: &Arc<Self>,
         target: Arc<str>,
+        authority: Arc<str>,
         meter: &Meter,
         events: UnboundedSender<Box<XdsEvent>>,
     ) -> Subscriber {
         let channel = WatcherId(self.channels.fetch_add(1, Ordering::Relaxed));
-        self.tell(Command::Join { channel, target, meter: meter.clone(), events });
+        let joined = JoinedChannel { target, authority, events };
+        self.tell(Command::Join { channel, joined, meter: meter.clone() });
         let gauges = ClientGauges::offer(&self.commands, meter);
         Subscriber { client: Arc::clone(self), channel, _gauges: gauges }
     }
@@ -245,7 +256,8 @@ struct Driver {
     stream_events: UnboundedReceiver<StreamEvent>,
     load_reports: LoadReports,
     tokens: WeakUnboundedSender<Command>,
-    channels: BTreeMap<WatcherId, (Arc<str>, UnboundedSender<Box<XdsEvent>>)>,
+    channels: BTreeMap<WatcherId, JoinedChannel>,
+    lookahead: Lookahead,
 }
 
 impl Driver {
@@ -264,6 +276,7 @@ impl Driver {
             load_reports: LoadReports::new(servers, &limits),
             tokens,
             channels: BTreeMap::new(),
+            lookahead: Lookahead::default(),
         }
     }
 
@@ -296,9 +309,9 @@ impl Driver {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Join { channel, target, meter, events } => {
+            Command::Join { channel, joined, meter } => {
                 self.core.meter(channel, &meter);
-                self.channels.insert(channel, (target, events));
+                self.channels.insert(channel, joined);
             }
             Command::Leave { channel } => {
                 self.channels.remove(&channel);
@@ -309,7 +322,13 @@ impl Driver {
                 self.handle(Input::Watch { watch, resource_type, name });
             }
             Command::Unwatch { watch } => self.handle(Input::Unwatch { watch }),
-            Command::TokenReleased { token } => self.handle(Input::TokenReleased { token }),
+            Command::TokenReleased { token } => {
+                self.handle(Input::TokenReleased { token });
+                // The channel's own watches are there.
+                for watch in self.lookahead.end(token) {
+                    self.handle(Input::Unwatch { watch });
+                }
+            }
             Command::RegisterLoad { channel, store } => {
                 let server = self.core.load_server(store.cluster());
                 self.load_reports.register(channel, store, server);
@@ -335,7 +354,7 @@ impl Driver {
                     targets: self
                         .channels
                         .iter()
-                        .map(|(&id, (target, _))| (id, Arc::clone(target)))
+                        .map(|(&id, joined)| (id, Arc::clone(&joined.target)))
                         .collect(),
                     updates: self.core.update_counts().clone(),
                 };
@@ -373,12 +392,18 @@ impl Driver {
         }
     }
 
-    fn notify(&self, watch: WatchKey, event: WatchEvent, token: ReadToken) {
+    fn notify(&mut self, watch: WatchKey, event: WatchEvent, token: ReadToken) {
+        if Lookahead::owns(watch) {
+            return self.handle(Input::TokenReleased { token });
+        }
         let Some(commands) = self.tokens.upgrade() else { return };
         // If the channel is gone, the guard is dropped, which returns the token.
-        let token = TokenGuard { token, commands };
-        if let Some((_, events)) = self.channels.get(&watch.watcher) {
-            let _ = events.send(Box::new(XdsEvent { watch: watch.watch, event, token }));
+        let guard = TokenGuard { token, commands };
+        let Some(channel) = self.channels.get(&watch.watcher) else { return };
+        let wanted = self.lookahead.begin(&self.core, &channel.authority, watch, &event, token);
+        let _ = channel.events.send(Box::new(XdsEvent { watch: watch.watch, event, token: guard }));
+        for input in wanted {
+            self.handle(input);
         }
     }
 }

@@ -187,6 +187,19 @@ impl XdsCore {
         found.or_else(|| self.config.default_servers.first().copied()).unwrap_or_default()
     }
 
+    /// The name by which a resource is watched, normalized; `None` if the watch has ended or its name is invalid.
+    #[must_use]
+    pub fn watched_name(&self, watch: WatchKey) -> Option<&Arc<str>> {
+        self.watches.get(&watch)?.as_ref().map(|(_, _, name)| name)
+    }
+
+    /// Whether a watch of the resource would request it: the name is valid, and no other watch has it.
+    #[must_use]
+    pub fn is_requestable(&self, resource_type: ResourceType, name: &Arc<str>) -> bool {
+        let Ok((_, name)) = self.find(resource_type, name) else { return false };
+        self.cache.get(resource_type, &name).is_none_or(|state| state.watchers.is_empty())
+    }
+
     /// The numbers of received and rejected resources of each type, including those without a readable name.
     #[must_use]
     pub fn update_counts(&self) -> &BTreeMap<ResourceType, UpdateCounts> {

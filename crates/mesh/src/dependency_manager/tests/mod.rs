@@ -3,6 +3,7 @@
 mod aggregates;
 mod clusters;
 mod dns;
+mod lookahead;
 mod random;
 mod routes;
 mod switches;

@@ -364,3 +364,18 @@ fn long_nonces_of_a_server_that_never_reads_are_not_piled_up() {
     h.send_done();
     assert_eq!(h.reads, 5, "one has left");
 }
+
+#[test]
+fn a_resource_can_be_requested_until_it_is_watched() {
+    let mut h = Harness::started(config(), &[(CDS, "c")]);
+    let names = |name: &str| -> Arc<str> { name.into() };
+    assert_eq!(h.core.watched_name(h.key(1)), Some(&names("c")));
+    assert!(!h.core.is_requestable(CDS, &names("c")));
+    assert!(h.core.is_requestable(EDS, &names("c")));
+    // A47: its authority is not in the bootstrap.
+    let other = "xdstp://other/envoy.config.cluster.v3.Cluster/c";
+    assert!(!h.core.is_requestable(CDS, &names(other)));
+    h.unwatch(1);
+    assert_eq!(h.core.watched_name(h.key(1)), None);
+    assert!(h.core.is_requestable(CDS, &names("c")));
+}
