@@ -109,9 +109,9 @@ mod tests {
     fn blocks_are_used_up_in_order_and_then_the_order_is_strict_again() {
         let position = Position::starting_at(0);
         position.taken.own_or(|_| Box::default()).0.store(Taken::new(1000, 1, 2).0, Ordering::Relaxed);
-        let turns = [1000, 1001].into_iter().chain(0..100);
-        assert_eq!((0..102).map(|_| position.next()).collect::<Vec<_>>(), turns.collect::<Vec<_>>());
-        assert_eq!(position.next.0.load(Ordering::Relaxed), 100);
+        let turns = [1000, 1001].into_iter().chain(0..200);
+        assert_eq!((0..202).map(|_| position.next()).collect::<Vec<_>>(), turns.collect::<Vec<_>>());
+        assert_eq!(position.next.0.load(Ordering::Relaxed), 200);
     }
 
     #[test]
