@@ -29,14 +29,19 @@ impl BackoffConfig {
     pub fn delay_after(&self, failures: u32, rng: &mut Rng) -> Duration {
         let mut base = self.initial;
         for _ in 0..failures {
-            let next = base.mul_f64(self.multiplier).min(self.max);
+            let next = times(base, self.multiplier).min(self.max);
             if next == base {
                 break;
             }
             base = next;
         }
-        base.mul_f64(1.0 + self.jitter * (2.0 * rng.unit() - 1.0))
+        times(base, 1.0 + self.jitter * (2.0 * rng.unit() - 1.0))
     }
+}
+
+/// The product, or the longest duration if that is too long for one: users choose delays.
+fn times(delay: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(delay.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
 /// The state of a sequence of failures.
@@ -92,5 +97,14 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.next_delay(&mut rng) <= Duration::from_millis(1200));
+    }
+
+    #[test]
+    fn the_longest_delays_do_not_overflow() {
+        let never = BackoffConfig { initial: Duration::MAX, max: Duration::MAX, ..BackoffConfig::default() };
+        let mut rng = Rng::new(1);
+        for failures in 0..20 {
+            assert!(never.delay_after(failures, &mut rng) >= Duration::MAX / 2);
+        }
     }
 }
