@@ -4,15 +4,20 @@ use proxyless_sans_io::sync::check;
 use proxyless_sans_io::sync::loom::thread;
 
 use super::*;
+use crate::api::use_stripe;
 
 /// A call counts for one interval: whenever it ends, for exactly one.
-#[test]
-fn a_call_counts_for_exactly_one_interval() {
-    check(3, || {
+fn a_call_counts_once(stripes: [usize; 2]) {
+    check(3, move || {
         let counter = Arc::new(IntervalCounter::default());
+        let mut stripes = stripes.into_iter();
         let calls = [Code::Ok, Code::Internal].map(|code| {
             let counter = Arc::clone(&counter);
-            thread::spawn(move || counter.count(code))
+            let stripe = stripes.next().unwrap();
+            thread::spawn(move || {
+                use_stripe(stripe);
+                counter.count(code);
+            })
         });
         let mut intervals = vec![counter.swap(), counter.swap()];
         calls.into_iter().for_each(|call| call.join().unwrap());
@@ -20,4 +25,14 @@ fn a_call_counts_for_exactly_one_interval() {
         assert_eq!(intervals.iter().map(|counts| counts.succeeded).sum::<u64>(), 1, "{intervals:?}");
         assert_eq!(intervals.iter().map(|counts| counts.failed).sum::<u64>(), 1, "{intervals:?}");
     });
+}
+
+#[test]
+fn a_call_of_threads_that_share_a_stripe_counts_for_exactly_one_interval() {
+    a_call_counts_once([0, 0]);
+}
+
+#[test]
+fn a_call_of_threads_with_a_stripe_each_counts_for_exactly_one_interval() {
+    a_call_counts_once([0, 1]);
 }
