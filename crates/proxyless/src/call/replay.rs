@@ -291,7 +291,11 @@ impl Reader {
             return own.is_end_stream();
         }
         let state = lock(&self.state);
-        self.position >= state.read.len() && state.ahead.is_none() && state.source.is_end_stream()
+        // An earlier attempt must not take the request for complete, see `poll_shared`.
+        state.attempt == self.attempt
+            && self.position >= state.read.len()
+            && state.ahead.is_none()
+            && state.source.is_end_stream()
     }
 }
 

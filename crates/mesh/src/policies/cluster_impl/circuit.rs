@@ -137,7 +137,8 @@ const KEPT: u32 = if cfg!(proxyless_loom) { 1 } else { 16 };
 /// The counter of one cluster. Lives as long as a picker or an RPC holds it, so policy churn does not reset it.
 ///
 /// A permit is in use, spare in one stripe, or free, and each transition is one atomic step, so that a permit in
-/// transition is never seen as taken. All steps have a total order (SeqCst), which [`PermitCounter::find`] relies on.
+/// transition is never seen as taken. All steps have a total order (SeqCst), which [`PermitCounter::find`] relies on; it
+/// says what holds for the first permits of a stripe.
 struct PermitCounter {
     /// The number of permits in use and spare.
     taken: Padded<AtomicU32>,
@@ -148,9 +149,24 @@ struct PermitCounter {
 }
 
 impl PermitCounter {
+    /// The number of permits in use: exact if no call ends meanwhile, else close.
     fn in_flight(&self) -> u32 {
-        let taken = self.taken.0.load(Ordering::SeqCst);
-        self.spare.iter().fold(taken, |left, spare| left.saturating_sub(spare.count()))
+        /// Calls that end while the stripes are read would be subtracted twice.
+        const ATTEMPTS: usize = 4;
+        let read = || {
+            let taken = self.taken.0.load(Ordering::SeqCst);
+            let added = self.spare_added();
+            (taken, added, self.spare.iter().fold(taken, |left, spare| left.saturating_sub(spare.count())))
+        };
+        let mut last = read();
+        for _ in 1..ATTEMPTS {
+            let (taken, added, _) = last;
+            if self.taken.0.load(Ordering::SeqCst) == taken && self.spare_added() == added {
+                break;
+            }
+            last = read();
+        }
+        last.2
     }
 
     fn enter(&self, spare: &Spare, max: u32) -> bool {
@@ -185,8 +201,10 @@ impl PermitCounter {
                 return true;
             }
             // Each stripe was seen without a spare permit after the first read of the additions. If nothing was added
-            // until the second read, no stripe had one when `take` found the limit reached.
-            if self.spare_added() == before {
+            // until the second read, no stripe had one when `take` found the limit reached. A stripe that is new since
+            // then has added nothing, or `take` has read what its first call wrote, so the second read sees it. A stripe
+            // that has a spare permit all the same was passed over, because a user with a higher limit has taken more.
+            if self.spare_added() == before && self.spare.iter().all(|spare| spare.count() == 0) {
                 return false;
             }
         }

@@ -40,7 +40,7 @@ fn limit_holds(before: u32, max: u32, stripes: [usize; 2]) {
     check(2, move || {
         let registry = CircuitRegistry::default();
         let (circuit, in_use) = (circuit(&registry), Arc::new(InUse::default()));
-        // The models of stripes cover their creation, which would be too many interleavings here.
+        // Their creation would be too many interleavings; the comment in `find` says why it is safe.
         for stripe in [0, 1] {
             circuit.stripes.at_or(stripe, |stripe| Stripe::new(stripe, &circuit.permits));
         }
