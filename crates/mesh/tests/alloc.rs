@@ -185,7 +185,7 @@ fn picks_through_the_whole_tree_allocate_nothing() {
     let (mut completed, mut dropped) = (0, 0);
     let mut rpc = || {
         let selection = routes.select("/s/m", &headers, &mut rng).expect("a route");
-        let cluster = Arc::clone(selection.cluster);
+        let cluster = selection.cluster.hold();
         let attributes = CallAttributes {
             cluster: cluster.id(),
             auto_host_rewrite: selection.route.auto_host_rewrite,
@@ -226,7 +226,7 @@ fn a75_picks_of_sessions_allocate_nothing() {
     let routes = plane.routes.as_ref().expect("routes");
     let headers = HeaderMap::new();
     let mut rng = Rng::new(3);
-    let cluster = Arc::clone(routes.select("/s/m", &headers, &mut rng).expect("a route").cluster);
+    let cluster = routes.select("/s/m", &headers, &mut rng).expect("a route").cluster.hold();
     let wanted = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 7), 80));
     let session = OverrideHost::new(Arc::new([wanted]), Time::ZERO);
     let mut completed = 0;

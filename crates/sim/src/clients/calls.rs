@@ -12,7 +12,7 @@ use proxyless_balancer::api::{
 };
 use proxyless_balancer::tree::SubchannelId;
 use proxyless_mesh::channel_core::DataPlane;
-use proxyless_mesh::cluster_claim::TableClaim;
+use proxyless_mesh::cluster_claim::RpcClaim;
 use proxyless_mesh::route_table::Fault;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::lrs::LoadStore;
@@ -141,10 +141,10 @@ fn metrics_of(backend: SocketAddr) -> BackendMetrics {
 /// If no route matches.
 pub(crate) fn route(
     plane: &DataPlane,
-    chosen: Option<Arc<TableClaim>>,
+    chosen: Option<RpcClaim>,
     path: &str,
     rng: &mut Rng,
-) -> Result<Arc<TableClaim>, String> {
+) -> Result<RpcClaim, String> {
     chosen.map_or_else(|| route_with_fault(plane, path, rng).map(|(cluster, _)| cluster), Ok)
 }
 
@@ -156,13 +156,13 @@ pub(crate) fn route_with_fault(
     plane: &DataPlane,
     path: &str,
     rng: &mut Rng,
-) -> Result<(Arc<TableClaim>, Option<Fault>), String> {
+) -> Result<(RpcClaim, Option<Fault>), String> {
     let table = plane.routes.as_ref().map_err(|error| error.message.clone())?;
     let headers = HeaderMap::new();
     let selection = table.select(path, &headers, rng).map_err(|error| PickError::from(error).message)?;
     // Listeners have at most one of these filters.
     let fault = selection.faults.iter().find_map(|filter| filter.decide(&headers, rng));
-    Ok((Arc::clone(selection.cluster), fault))
+    Ok((selection.cluster.hold(), fault))
 }
 
 /// Calls the picker; the returned attributes include those that it wrote.
@@ -229,7 +229,7 @@ pub(crate) struct Call {
     /// The epoch of its channel.
     pub(crate) epoch: u64,
     /// Its cluster, once chosen; the claim keeps the cluster alive as long as the call lives.
-    pub(crate) cluster: Option<Arc<TableClaim>>,
+    pub(crate) cluster: Option<RpcClaim>,
     /// Its cookie: that of its session when its cluster was chosen.
     pub(crate) cookie: Option<Arc<[SocketAddr]>>,
     /// Attributes that its picks share.

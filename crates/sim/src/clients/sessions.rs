@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{ActualHost, PickResult, PolicyView};
-use proxyless_mesh::cluster_claim::TableClaim;
+use proxyless_mesh::cluster_claim::RpcClaim;
 use proxyless_mesh::xds_config::ClusterConfig;
 use proxyless_sans_io::Time;
 
@@ -231,9 +231,9 @@ fn within_reach(
     (!usable.is_empty() && !usable.iter().any(is_slow)).then_some(usable)
 }
 
-fn routed(world: &World, index: usize, cluster: &str) -> Option<Arc<TableClaim>> {
+fn routed(world: &World, index: usize, cluster: &str) -> Option<RpcClaim> {
     let routes = world.channel(index)?.plane.as_ref()?.routes.as_ref().ok()?;
-    routes.clusters().iter().find(|routed| **routed.name() == *cluster).map(Arc::clone)
+    routes.clusters().iter().find(|routed| **routed.name() == *cluster).map(|routed| routed.hold())
 }
 
 /// A75-25: sessions leave no state after the idle timeout: nothing else connects to draining endpoints.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{CallAttributes, ClusterId, Code, HostWait, OverrideHost, PickResult};
-use proxyless_mesh::cluster_claim::TableClaim;
+use proxyless_mesh::cluster_claim::RpcClaim;
 use proxyless_sans_io::Rng;
 
 use super::World;
@@ -44,7 +44,7 @@ pub enum Outcome {
 pub(crate) struct Request<'a> {
     pub(crate) path: &'a str,
     /// The cluster, if it was chosen before.
-    pub(crate) cluster: Option<Arc<TableClaim>>,
+    pub(crate) cluster: Option<RpcClaim>,
     /// The cookie of its session, if it has one; empty at first.
     pub(crate) cookie: Option<Cookie<'a>>,
     /// State of the previous pick for the same RPC.
@@ -73,7 +73,7 @@ enum Streams {
 /// The result of a pick for an RPC that ends as soon as it begins.
 pub(crate) struct Probe {
     /// The cluster that it was routed to.
-    pub(crate) cluster: Option<Arc<TableClaim>>,
+    pub(crate) cluster: Option<RpcClaim>,
     /// State for its next pick, if it waits.
     pub(crate) waiting: Option<HostWait>,
     pub(crate) outcome: Outcome,
@@ -81,7 +81,7 @@ pub(crate) struct Probe {
 
 /// The result of routing and picking.
 struct Attempt {
-    cluster: Option<Arc<TableClaim>>,
+    cluster: Option<RpcClaim>,
     /// The RPC's cookie, if it belongs to a session.
     cookie: Option<Arc<[SocketAddr]>>,
     waiting: Option<HostWait>,
@@ -90,7 +90,7 @@ struct Attempt {
 
 impl Attempt {
     /// An attempt without a cookie.
-    fn without_cookie(cluster: Option<Arc<TableClaim>>, picked: Picked) -> Self {
+    fn without_cookie(cluster: Option<RpcClaim>, picked: Picked) -> Self {
         Self { cluster, cookie: None, waiting: None, picked }
     }
 }
@@ -316,11 +316,7 @@ impl World {
     ///
     /// # Errors
     /// If it went to a wrong place.
-    pub fn probe(
-        &mut self,
-        channel: usize,
-        path: &str,
-    ) -> Result<(Option<Arc<TableClaim>>, Outcome), Violation> {
+    pub fn probe(&mut self, channel: usize, path: &str) -> Result<(Option<RpcClaim>, Outcome), Violation> {
         let Probe { cluster, outcome, .. } =
             self.probe_with(channel, Request { path, ..Request::default() })?;
         Ok((cluster, outcome))

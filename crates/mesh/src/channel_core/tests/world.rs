@@ -22,7 +22,7 @@ use proxyless_xds::resource::{
 };
 
 use crate::channel_core::{Activity, ChannelConfig, ChannelCore, ChannelEffect, ChannelInput, DataPlane};
-use crate::cluster_claim::TableClaim;
+use crate::cluster_claim::{ClusterClaim, RpcClaim};
 use crate::dns::{DnsAnswer, DnsConfig, QueryId};
 use crate::policies::cluster_impl::CircuitRegistry;
 use crate::security::ClusterTls;
@@ -276,14 +276,14 @@ impl World {
 
     /// An RPC that stays in flight: holds its cluster and its pick.
     #[track_caller]
-    pub(super) fn hold(&mut self, path: &str) -> (Arc<TableClaim>, Pick) {
+    pub(super) fn hold(&mut self, path: &str) -> (RpcClaim, Pick) {
         match self.begin(path) {
             (Some(cluster), PickResult::Complete(pick)) => (cluster, pick),
             other => panic!("{other:?}"),
         }
     }
 
-    fn begin(&mut self, path: &str) -> (Option<Arc<TableClaim>>, PickResult) {
+    fn begin(&mut self, path: &str) -> (Option<RpcClaim>, PickResult) {
         let Some(plane) = self.plane.clone() else { return (None, PickResult::Queue) };
         let headers = HeaderMap::new();
         let table = match &plane.routes {
@@ -291,13 +291,13 @@ impl World {
             Err(error) => return (None, PickResult::Fail(Arc::clone(error))),
         };
         let selection = table.select(path, &headers, &mut self.rng).expect("a route");
-        let cluster = Arc::clone(selection.cluster);
+        let cluster = selection.cluster.hold();
         let result = self.pick_on(&cluster);
         (Some(cluster), result)
     }
 
     /// A pick on a cluster that an RPC holds, with the newest picker.
-    pub(super) fn pick_on(&mut self, cluster: &TableClaim) -> PickResult {
+    pub(super) fn pick_on(&mut self, cluster: &ClusterClaim) -> PickResult {
         let Some(plane) = self.plane.clone() else { return PickResult::Queue };
         let headers = HeaderMap::new();
         let attributes = CallAttributes { cluster: cluster.id(), ..CallAttributes::default() };
