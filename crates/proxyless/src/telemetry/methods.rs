@@ -243,3 +243,56 @@ impl MethodMetrics {
 fn position(others: &[(PlaceId, Arc<AttemptsAt>)], place: PlaceId) -> Result<usize, usize> {
     others.binary_search_by_key(&place, |&(at, _)| at)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use proxyless_sans_io::metrics::Series;
+
+    use super::*;
+
+    /// The number of attempts and the sum of their durations, by backend service.
+    #[derive(Clone, Default)]
+    struct Durations(Arc<Mutex<BTreeMap<String, (u32, f64)>>>);
+
+    struct At(String, Durations);
+
+    impl Series for At {
+        fn record(&self, value: f64) {
+            let mut all = self.1.0.lock().unwrap();
+            let (count, sum) = all.entry(self.0.clone()).or_default();
+            (*count, *sum) = (*count + 1, *sum + value);
+        }
+    }
+
+    impl Recorder for Durations {
+        fn is_enabled(&self, instrument: &'static Instrument) -> bool {
+            instrument.name == instruments::ATTEMPT_DURATION.name
+        }
+
+        fn series(&self, _: &'static Instrument, labels: &[LabelValue]) -> Arc<dyn Series> {
+            let service = labels.iter().find(|(label, _)| *label == Label::BackendService);
+            Arc::new(At(service.unwrap().1.to_string(), self.clone()))
+        }
+    }
+
+    #[test]
+    fn a89_attempts_at_more_places_than_the_first_are_recorded_at_their_own() {
+        let durations = Durations::default();
+        let meter = Meter::new("xds:///x".into(), vec![Arc::new(durations.clone())]);
+        let method = MethodMetrics::new(&meter, "s/M", |_| true);
+        // The last places first, so that places are inserted before others.
+        let services: Vec<u8> = (0..FIRST_PLACES as u8 + 3).rev().collect();
+        let places: Vec<_> =
+            services.iter().map(|number| meter.place(&format!("s{number}").into(), None)).collect();
+        for _ in 0..2 {
+            for (number, &place) in services.iter().zip(&places).rev() {
+                method.attempt_ended(place, Code::Ok, &EndedAttempt::new(f64::from(*number), 0, 0));
+            }
+        }
+        let expected = services.iter().map(|number| (format!("s{number}"), (2, 2.0 * f64::from(*number))));
+        assert_eq!(*durations.0.lock().unwrap(), expected.collect());
+    }
+}
