@@ -139,7 +139,7 @@ impl Contestant {
         let started_ns = clock::monotonic_ns();
         let process = Process::start(command)?;
         let pids = [process.pid()].into_iter().chain(sidecar.as_ref().and_then(|sidecar| sidecar.child.id()));
-        Ok(Running { pids: pids.collect(), process, started_ns, _sidecar: sidecar })
+        Ok(Running { pids: pids.collect(), process, started_ns, sidecar })
     }
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Running {
     /// The program, and its sidecar if it has one.
     pub(crate) pids: Vec<u32>,
     pub(crate) started_ns: u64,
-    _sidecar: Option<Sidecar>,
+    sidecar: Option<Sidecar>,
 }
 
 impl Running {
@@ -225,8 +225,12 @@ impl Running {
         settle(&self.pids).await;
     }
 
+    /// Ends it, and waits until all of its processes are gone.
     pub(crate) async fn end(self) {
         self.process.end().await;
+        if let Some(mut sidecar) = self.sidecar {
+            let _ = sidecar.child.kill().await;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The floor of a C client: h2load of nghttp2 sends the same requests. It knows neither gRPC nor xDS.
 
 use std::process::Stdio;
+use std::time::Instant;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -33,10 +34,13 @@ pub(super) async fn unary(
     command.args(["--duration", &duration, "--data"]).arg(&body);
     command.args(["--header", "content-type: application/grpc", "--header", "te: trailers"]);
     command.arg(format!("http://{backend}{UNARY}"));
-    // Nothing else ends meanwhile, so the difference is the CPU time of h2load.
-    let before = cpu_of_children()?;
+    let (before, started) = (cpu_of_children()?, Instant::now());
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await?;
     let cpu = cpu_of_children()? - before;
+    // h2load has one thread. More CPU time is that of another child which has ended meanwhile, for instance after a failure.
+    if cpu > started.elapsed().as_secs_f64() {
+        return Err("another child process ended during the run".into());
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     let Counts { succeeded, per_second } = counts(&text).ok_or_else(|| format!("h2load said {text}"))?;
     let mut add = |what: &str, unit, value| {

@@ -94,7 +94,6 @@ async fn rpcs_that_a_lost_primary_cannot_have_begun_move_to_the_next_priority() 
             }
         }
         assert_eq!(failed, begun, "{death:?}");
-        assert_eq!(*primary.begun.borrow(), begun, "no request was sent twice");
     }
     Ok(())
 }
