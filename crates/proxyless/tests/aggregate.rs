@@ -182,6 +182,9 @@ async fn a37_36_endpoints_that_never_came_fail_rpcs_when_the_server_is_lost() ->
     let channel = channel(&plane);
     let mut waits = hold(&channel, 1);
     plane.wait_subscriptions(EDS, &["eds"]).await?;
+    // The client has all but the endpoints.
+    plane.wait_subscriptions(CDS, &["aggregate", "dns", "eds"]).await?;
+    plane.wait_ack(CDS).await?;
     plane.stop().await;
     // One priority without endpoints: the next leaf serves, and without one RPCs fail with the reason.
     assert_eq!(waits.next().await?, "next");

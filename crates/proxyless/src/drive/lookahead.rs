@@ -2,19 +2,21 @@
 //!
 //! A channel watches the RouteConfiguration that a Listener names when it has received the Listener, and so on down to
 //! the endpoints. Each of these steps would cost two switches between threads: the event to the channel, and its watch
-//! back. So the client itself watches what the resources of an event name, until the channel has handled that event:
-//! then the channel has its own watches, and nothing changes for the server. No response is read in between, because the
-//! event holds its token.
+//! back. So the client watches what the resources of an event name in the channel's stead, until the channel has handled
+//! that event: then the channel has its own watches, and nothing changes for the server. Usually no response is read in
+//! between, because the event holds its token; the channel's own watch gets what has arrived nevertheless.
 
 use std::collections::BTreeMap;
 
 use proxyless_mesh::dependency_manager::next_resources;
-use proxyless_xds::client::{Input, ReadToken, WatchEvent, WatchId, WatchKey, WatcherId, XdsCore};
+use proxyless_xds::client::{Input, ReadToken, WatchId, WatchKey, XdsCore};
+use proxyless_xds::resource::Resource;
 
-/// The watcher of these watches. The ids of channels count from zero.
-const WATCHER: WatcherId = WatcherId(u64::MAX);
+/// Part of the ids of these watches; channels count theirs from zero. The watcher is the channel, so that metrics, CSDS and
+/// the end of the channel treat them as its own.
+const OWN: u64 = 1 << 63;
 
-/// The watches of the client itself.
+/// The watches that the client has in the stead of its channels.
 #[derive(Default)]
 pub(super) struct Lookahead {
     last: u64,
@@ -25,25 +27,25 @@ pub(super) struct Lookahead {
 impl Lookahead {
     /// Whether this watch is one of these. Its events are for nobody.
     pub(super) fn owns(watch: WatchKey) -> bool {
-        watch.watcher == WATCHER
+        watch.watch.0 & OWN != 0
     }
 
-    /// The watches of the resources that a channel of this authority will need after an event and that nobody watches yet.
+    /// The watches of the resources that a channel of this authority will need after the event with this token, which
+    /// brought `resource` to its `watch`; only of those that nobody watches yet.
     pub(super) fn begin(
         &mut self,
         core: &XdsCore,
         authority: &str,
         watch: WatchKey,
-        event: &WatchEvent,
+        resource: &Resource,
         token: ReadToken,
     ) -> Vec<Input> {
-        let WatchEvent::Changed(Ok(resource)) = event else { return Vec::new() };
         let Some(name) = core.watched_name(watch) else { return Vec::new() };
         let mut inputs = Vec::new();
         for (resource_type, name) in next_resources(authority, name, resource) {
             if core.is_requestable(resource_type, &name) {
                 self.last += 1;
-                let watch = WatchKey { watcher: WATCHER, watch: WatchId(self.last) };
+                let watch = WatchKey { watcher: watch.watcher, watch: WatchId(OWN | self.last) };
                 self.watches.entry(token).or_default().push(watch);
                 inputs.push(Input::Watch { watch, resource_type, name });
             }

@@ -4,7 +4,7 @@
 //! runtime, and decoding megabytes must not stall user tasks. The thread starts with the first watch and ends with the
 //! last handle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use proxyless_xds::client::{
     XdsCore, XdsCoreConfig,
 };
 use proxyless_xds::lrs::{LoadStore, LrsCoreConfig};
-use proxyless_xds::resource::ResourceType;
+use proxyless_xds::resource::{Resource, ResourceType};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tracing::{debug, info};
@@ -369,7 +369,8 @@ impl Driver {
     }
 
     fn apply_effects(&mut self) {
-        while let Some(effect) = self.core.poll_effect() {
+        let mut arrivals = VecDeque::new();
+        while let Some(effect) = self.next_effect(&mut arrivals) {
             match effect {
                 Effect::OpenStream { stream, server: ServerId(index) } => {
                     if let Some(server) = self.servers.get(index) {
@@ -386,26 +387,52 @@ impl Driver {
                     self.streams.send(stream, &[&request.head, &request.names])
                 }
                 Effect::ReadNext { stream } => self.streams.read_next(stream),
-                Effect::Notify { watch, event, token } => self.notify(watch, event, token),
+                Effect::Notify { watch, event, token } => arrivals.extend(self.notify(watch, event, token)),
                 Effect::MoveLoad => self.load_reports.move_stores(|cluster| self.core.load_server(cluster)),
             }
         }
     }
 
-    fn notify(&mut self, watch: WatchKey, event: WatchEvent, token: ReadToken) {
-        if Lookahead::owns(watch) {
-            return self.handle(Input::TokenReleased { token });
-        }
-        let Some(commands) = self.tokens.upgrade() else { return };
-        // If the channel is gone, the guard is dropped, which returns the token.
-        let guard = TokenGuard { token, commands };
-        let Some(channel) = self.channels.get(&watch.watcher) else { return };
-        let wanted = self.lookahead.begin(&self.core, &channel.authority, watch, &event, token);
-        let _ = channel.events.send(Box::new(XdsEvent { watch: watch.watch, event, token: guard }));
-        for input in wanted {
-            self.handle(input);
+    /// The next effect. When there is none, the channels have their events and the server its ACKs: then the client looks
+    /// ahead, which may lead to further effects.
+    fn next_effect(&mut self, arrivals: &mut VecDeque<Arrival>) -> Option<Effect> {
+        loop {
+            if let Some(effect) = self.core.poll_effect() {
+                return Some(effect);
+            }
+            let Arrival { watch, resource, token } = arrivals.pop_front()?;
+            let Some(channel) = self.channels.get(&watch.watcher) else { continue };
+            for input in self.lookahead.begin(&self.core, &channel.authority, watch, &resource, token) {
+                self.handle(input);
+            }
         }
     }
+
+    /// Passes an event to its channel. Returns the resource that it brings, if any.
+    fn notify(&mut self, watch: WatchKey, event: WatchEvent, token: ReadToken) -> Option<Arrival> {
+        if Lookahead::owns(watch) {
+            self.handle(Input::TokenReleased { token });
+            return None;
+        }
+        let commands = self.tokens.upgrade()?;
+        // If the channel is gone, the guard is dropped, which returns the token.
+        let guard = TokenGuard { token, commands };
+        let channel = self.channels.get(&watch.watcher)?;
+        let arrival = match &event {
+            WatchEvent::Changed(Ok(resource)) => Some(Arrival { watch, resource: resource.clone(), token }),
+            _ => None,
+        };
+        // Dropped with its token if the channel has ended.
+        let _ = channel.events.send(Box::new(XdsEvent { watch: watch.watch, event, token: guard }));
+        arrival
+    }
+}
+
+/// A resource that a channel has been told of, and whose token it has not returned yet.
+struct Arrival {
+    watch: WatchKey,
+    resource: Resource,
+    token: ReadToken,
 }
 
 fn input(StreamEvent { stream, kind }: StreamEvent) -> Input {

@@ -14,7 +14,7 @@ use super::authorities::{Authorities, AuthorityId};
 use super::cache::{Cache, Use};
 use super::delivery::Delivery;
 use super::dump::{ResourceDump, ResourceStatus, UpdateCounts};
-use super::ids::{ReadToken, ServerId, WatchKey, WatcherId};
+use super::ids::{ReadToken, ServerId, WatchId, WatchKey, WatcherId};
 use super::requested_names::RequestedNames;
 use super::resource_state::{DataError, Received, ResourceState, Wait};
 use super::server::Server;
@@ -112,9 +112,12 @@ impl XdsCore {
             Input::Watch { watch, resource_type, name } => self.watch(now, watch, resource_type, &name),
             Input::Unwatch { watch } => self.unwatch(now, watch),
             Input::Leave { watcher } => {
-                let all: Vec<_> =
-                    self.watches.keys().copied().filter(|watch| watch.watcher == watcher).collect();
-                all.into_iter().for_each(|watch| self.unwatch(now, watch));
+                let first = WatchKey { watcher, watch: WatchId(0) };
+                while let Some((&watch, _)) = self.watches.next_from(&first)
+                    && watch.watcher == watcher
+                {
+                    self.unwatch(now, watch);
+                }
                 self.metrics.leave(watcher);
             }
             Input::TokenReleased { token } => {
