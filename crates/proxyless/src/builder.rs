@@ -178,7 +178,7 @@ impl XdsChannelBuilder {
     }
 
     /// Sets the minimum time limit of a connection attempt; 20 seconds by default. After consecutive failures the limit
-    /// is the backoff, at most two minutes.
+    /// is the [backoff](Self::connect_backoff), if that is longer.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -363,6 +363,9 @@ impl XdsChannelBuilder {
     /// They grow only if a reader that is never behind receives (nearly) a window in each round trip. The round-trip
     /// time is that of the SETTINGS of HTTP/2, so that no PINGs are needed, which some servers count as abuse. The size
     /// of [`initial_stream_window_size`](Self::initial_stream_window_size) keeps the windows as they are.
+    ///
+    /// Large windows are for large messages: a connection ends when its callers leave more DATA frames of a few bytes unread
+    /// than 16 initial windows hold, 3.4 million by default.
     pub fn max_stream_window_size(mut self, bytes: u32) -> Self {
         // RFC 9113, section 6.9.1.
         const MOST: u32 = (1 << 31) - 1;

@@ -108,6 +108,44 @@ async fn burst(end: impl FnOnce(u32) -> Vec<u8>) -> Burst {
     Burst { server, io, stream, _channel: (channel, held) }
 }
 
+/// RFC 9113, section 3.4: a client may send requests right behind its preface.
+#[tokio::test]
+async fn the_first_request_does_not_wait_for_the_settings_of_the_server() -> TestResult {
+    let server = TcpListener::bind("127.0.0.1:0").await?;
+    let channel = channel_of(&[server.local_addr()?]);
+    let _held = hold(&channel, 1);
+    let mut io = server.accept().await?.0;
+    io.read_exact(&mut [0; 24]).await?;
+    let request = tokio::time::timeout(PATIENCE, read_to(&mut io, DATA)).await?;
+    let stream = request.ok_or("the client has closed the connection")?;
+    // The connection and the stream are used from then on.
+    let settings = [frame(SETTINGS, 0, 0, &[]), frame(SETTINGS, ACK, 0, &[])].concat();
+    let head = [&[0x88, 0x0f, 0x10, 16][..], b"application/grpc"].concat();
+    let head = frame(HEADERS, END_HEADERS, stream, &head);
+    io.write_all(&[settings, head, responses(1, stream)].concat()).await?;
+    let ack = tokio::time::timeout(PATIENCE, read_to(&mut io, DATA)).await?;
+    assert_eq!(ack, Some(stream));
+    Ok(())
+}
+
+/// A57: the timers of resources do not run while the server has not sent its SETTINGS, so the error is that of the
+/// connection, although its time limit is longer.
+#[tokio::test]
+async fn a57_a_server_without_settings_is_unreachable_and_has_no_missing_resources() -> TestResult {
+    let server = TcpListener::bind("127.0.0.1:0").await?;
+    let channel = channel_of(&[server.local_addr()?]);
+    let mut calls = hold(&channel, 1);
+    let mut io = server.accept().await?.0;
+    io.read_exact(&mut [0; 24]).await?;
+    assert!(tokio::time::timeout(PATIENCE, read_to(&mut io, DATA)).await?.is_some());
+    // Not a frame of HTTP/2: it ends the attempt sooner than the connect timeout does.
+    io.write_all(b"220 mail.example ESMTP\r\n").await?;
+    let status = calls.next().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("HTTP/2 handshake failed"), "{status:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_connection_that_ends_with_many_responses_unread_is_replaced() -> TestResult {
     let mut burst = burst(|_| Vec::new()).await;

@@ -4,12 +4,15 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
+use http::{Request, Response};
 use thiserror::Error;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use crate::Address;
+use crate::body::Body;
 use crate::connection::Connection;
 use crate::connector::Connector;
+use crate::error::SendError;
 use crate::options::ConnectOptions;
 
 /// A connection attempt failed.
@@ -94,34 +97,77 @@ pub async fn connect<B>(
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    let start = Instant::now();
-    let late =
-        |stage| ConnectError::Timeout { address: address.clone(), stage, after: options.connect_timeout };
-    let failed = |reason| ConnectError::Http2 { address: address.clone(), reason };
+    open(connector, address, options).await?.settled().await
+}
 
-    let io = timeout(options.connect_timeout, connector.connect(address))
+/// Opens a byte stream and starts HTTP/2 on it, for requests that need not wait until the connection is READY: HTTP/2 lets a
+/// client send them right behind its preface (RFC 9113, section 3.4), which saves a round trip.
+///
+/// # Errors
+/// If the byte stream cannot be opened.
+pub async fn open<B>(
+    connector: &dyn Connector,
+    address: &Address,
+    options: &ConnectOptions,
+) -> Result<Opening<B>, ConnectError>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    let (after, deadline) = (options.connect_timeout, Instant::now() + options.connect_timeout);
+    let late = |stage| ConnectError::Timeout { address: address.clone(), stage, after };
+    let io = timeout_at(deadline, connector.connect(address))
         .await
         .map_err(|_| late(Stage::Connect))?
         .map_err(|source| ConnectError::Io { address: address.clone(), source })?;
-
-    let handshake = async {
-        let connection = Connection::start(io, options).await.map_err(|error| failed(error.to_string()))?;
-        let attempt = AbortOnDrop(&connection);
-        attempt.0.ready().await.map_err(failed)?;
-        attempt.0.join_line();
-        // It only borrows, so nothing leaks.
-        std::mem::forget(attempt);
-        Ok(connection)
-    };
-    let left = options.connect_timeout.saturating_sub(start.elapsed());
-    timeout(left, handshake).await.map_err(|_| late(Stage::Settings))?
+    let failed =
+        |error: h2::Error| ConnectError::Http2 { address: address.clone(), reason: error.to_string() };
+    let started = timeout_at(deadline, Connection::start(io, options)).await;
+    let connection = started.map_err(|_| late(Stage::Settings))?.map_err(failed)?;
+    Ok(Opening { connection, address: address.clone(), after, deadline })
 }
 
-/// Aborts an attempt that fails or is dropped: without SETTINGS there is nothing to close gracefully.
-struct AbortOnDrop<'a, B>(&'a Connection<B>);
+/// A connection whose server has not sent its SETTINGS yet. Dropping it aborts the connection.
+pub struct Opening<B> {
+    connection: Connection<B>,
+    address: Address,
+    /// The connect timeout.
+    after: Duration,
+    deadline: Instant,
+}
 
-impl<B> Drop for AbortOnDrop<'_, B> {
-    fn drop(&mut self) {
-        self.0.abort();
+impl<B> Opening<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    /// Sends a request behind the preface. Returns the head of the response.
+    ///
+    /// # Errors
+    /// As [`Connection::send`]. If the attempt fails, [`Self::settled`] has the reason.
+    pub fn send(
+        &self,
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<Body>, SendError<B>>> + Send + use<B> {
+        self.connection.send(request)
+    }
+
+    /// The address of the server.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Waits for the server's SETTINGS.
+    ///
+    /// # Errors
+    /// If the byte stream does not carry HTTP/2, or the attempt times out.
+    pub async fn settled(self) -> Result<Connection<B>, ConnectError> {
+        let Self { connection, address, after, deadline } = self;
+        match timeout_at(deadline, connection.ready()).await {
+            Ok(Ok(())) => {
+                connection.join_line();
+                Ok(connection)
+            }
+            Ok(Err(reason)) => Err(ConnectError::Http2 { address, reason }),
+            Err(_) => Err(ConnectError::Timeout { address, stage: Stage::Settings, after }),
+        }
     }
 }

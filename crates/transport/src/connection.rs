@@ -25,7 +25,7 @@ use crate::state::{LocalEnd, Lost, Shared, State};
 use crate::stream_permit::StreamPermit;
 use crate::upload::{Rest, Upload};
 
-/// An HTTP/2 connection whose server has sent its SETTINGS.
+/// An HTTP/2 connection, whose server has sent its SETTINGS unless it is part of an [`Opening`](crate::Opening).
 ///
 /// Dropping it closes it gracefully: open streams finish, then the socket is closed.
 pub struct Connection<B> {
@@ -220,7 +220,8 @@ impl<B> Connection<B> {
 
 impl<B> Drop for Connection<B> {
     fn drop(&mut self) {
-        self.close_gracefully();
+        // Without SETTINGS there is nothing to close gracefully.
+        if self.shared.is_starting() { self.abort() } else { self.close_gracefully() }
     }
 }
 

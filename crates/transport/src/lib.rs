@@ -20,7 +20,7 @@
 
 pub use address::Address;
 pub use body::{Body, BodyError};
-pub use connect::{ConnectError, Stage, connect};
+pub use connect::{ConnectError, Opening, Stage, connect, open};
 pub use connection::{Connection, ReservedStream};
 pub use connector::{BoxedIo, Connecting, Connector, Io, TcpConnector};
 pub use disconnect::Disconnect;

@@ -238,7 +238,7 @@ impl Shared {
         self.tasks.spawn_on(task, &self.runtime).abort_handle()
     }
 
-    /// From now on requests can be queued, though none is sent before SETTINGS.
+    /// From now on requests can be sent; those of an [`Opening`](crate::Opening) leave before SETTINGS arrive.
     pub(crate) fn set_sender(&self, sender: SendRequest<Bytes>) {
         self.sender.store(Some(Arc::new(sender)));
     }
@@ -293,6 +293,11 @@ impl Shared {
 
     pub(crate) fn is_open(&self) -> bool {
         self.rank() == OPEN
+    }
+
+    /// Whether SETTINGS have not arrived yet, and may still.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.rank() == STARTING
     }
 
     /// Whether the connection takes no more streams. (Before SETTINGS it is only starting.)

@@ -4,12 +4,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use http::{Request, Version};
+use http::{Request, Response, Version};
 use proxyless_mesh::listing::listing;
 use proxyless_tls::{JwtTokenFile, TlsSettings};
-use proxyless_transport::{Address, ConnectOptions, Connection, Connector, TcpConnector, connect_any, dns};
+use proxyless_transport::{
+    Address, Body, ConnectOptions, Connection, Connector, Opening, SendError, TcpConnector, connect_any, dns,
+    open,
+};
 use proxyless_xds::bootstrap::{CallCreds, CertificateFiles, ChannelCreds, ServerConfig, ServerTarget};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 use tracing::debug;
 
@@ -30,7 +33,7 @@ const DNS_TIMEOUT: Duration = Duration::from_secs(20);
 /// minimal responses uses a fifth of that.
 const MAX_UNREAD_OVERHEAD: usize = 16 << 20;
 
-type ServerConnection = Connection<RequestStream>;
+pub(crate) type ServerConnection = Connection<RequestStream>;
 
 /// A management server, and the live connection to it if there is one.
 ///
@@ -58,11 +61,14 @@ enum Transport {
 impl ManagementServer {
     /// Connects by TCP or Unix domain socket if there is no connector.
     pub(crate) fn new(server: &ServerConfig, connector: Option<Arc<dyn Connector>>, tls: MaybeTls) -> Self {
+        let defaults = ConnectOptions::default();
         let options = ConnectOptions {
+            // It never grows: the limits on unread responses are those of one window.
+            max_stream_window: defaults.initial_stream_window,
             keepalive_interval: Some(KEEPALIVE_INTERVAL),
             keepalive_while_idle: true,
             max_unread_overhead: Some(MAX_UNREAD_OVERHEAD),
-            ..ConnectOptions::default()
+            ..defaults
         };
         let connector = connector.unwrap_or_else(|| Arc::new(TcpConnector::for_options(&options)));
         let (connector, transport): (Arc<dyn Connector>, _) = match &server.channel_creds {
@@ -108,22 +114,23 @@ impl ManagementServer {
     ///
     /// # Errors
     /// The connection errors of all addresses.
-    pub(crate) async fn connect(&self) -> Result<Arc<ServerConnection>, String> {
-        let mut current = self.shared.lock().await;
+    pub(crate) async fn connect(&self) -> Result<Connected, String> {
+        let current = Arc::clone(&self.shared).lock_owned().await;
         if let Some(connection) = current.upgrade().filter(|connection| connection.is_open()) {
             self.held.store(Some(Arc::clone(&connection)));
-            return Ok(connection);
+            return Ok(Connected::Ready(connection));
         }
         self.held.store(None);
+        let mut addresses = self.addresses().await?;
+        let place = Place { server: self.clone(), current };
+        if let [address] = &mut *addresses {
+            let opening = open(&*self.connector, address, &self.options).await;
+            let opening = opening.map_err(|error| error.to_string())?;
+            return Ok(Connected::Opening(OpeningConnection { opening, place }));
+        }
         // A61: the server's addresses race, like those of an endpoint.
-        match connect_any(&self.connector, self.addresses().await?, &self.options).await {
-            Ok((address, connection)) => {
-                debug!(target: targets::XDS_CLIENT, server = %self.target, %address, "connected");
-                let connection = Arc::new(connection);
-                *current = Arc::downgrade(&connection);
-                self.held.store(Some(Arc::clone(&connection)));
-                Ok(connection)
-            }
+        match connect_any(&self.connector, addresses, &self.options).await {
+            Ok((address, connection)) => Ok(Connected::Ready(place.take(&address, connection))),
             Err(failures) => {
                 let mut failures: Vec<_> = failures.iter().map(ToString::to_string).collect();
                 if failures.is_empty() {
@@ -193,6 +200,56 @@ impl ManagementServer {
     }
 }
 
+/// A connection for a stream.
+pub(crate) enum Connected {
+    Ready(Arc<ServerConnection>),
+    /// To the only address of the server: there is no other one to prefer.
+    Opening(OpeningConnection),
+}
+
+/// A connection that is not READY yet. Other streams wait until it is, or has failed.
+pub(crate) struct OpeningConnection {
+    opening: Opening<RequestStream>,
+    place: Place,
+}
+
+impl OpeningConnection {
+    /// Sends the request of a stream at once.
+    pub(crate) fn send(
+        &self,
+        request: Request<RequestStream>,
+    ) -> impl Future<Output = Result<Response<Body>, SendError<RequestStream>>> + Send + use<> {
+        self.opening.send(request)
+    }
+
+    /// Waits until the connection is READY. Then other streams may use it.
+    ///
+    /// # Errors
+    /// The connection error.
+    pub(crate) async fn ready(self) -> Result<Arc<ServerConnection>, String> {
+        let Self { opening, place } = self;
+        let address = opening.address().clone();
+        let connection = opening.settled().await.map_err(|error| error.to_string())?;
+        Ok(place.take(&address, connection))
+    }
+}
+
+/// The place of the connection that all streams of a server share, locked while one of them connects.
+struct Place {
+    server: ManagementServer,
+    current: OwnedMutexGuard<Weak<ServerConnection>>,
+}
+
+impl Place {
+    fn take(mut self, address: &Address, connection: ServerConnection) -> Arc<ServerConnection> {
+        debug!(target: targets::XDS_CLIENT, server = %self.server.target, %address, "connected");
+        let connection = Arc::new(connection);
+        *self.current = Arc::downgrade(&connection);
+        self.server.held.store(Some(Arc::clone(&connection)));
+        connection
+    }
+}
+
 /// A65-01, A65-02, A65-03: secures a connector with the roots and the identity of these files.
 fn with_tls(
     connector: Arc<dyn Connector>,
@@ -222,4 +279,24 @@ fn stream_credentials(server: &ServerConfig) -> Arc<[Box<dyn StreamCredentials>]
         }
     }
     credentials.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proxyless_xds::bootstrap::Bootstrap;
+
+    use super::*;
+
+    /// A server that delays its acknowledgement of SETTINGS would otherwise make them grow.
+    #[test]
+    fn the_windows_of_a_management_server_do_not_grow() {
+        let bootstrap = r#"{
+            "xds_servers": [{ "server_uri": "localhost:1", "channel_creds": [{ "type": "insecure" }] }],
+            "node": { "id": "n" }
+        }"#;
+        let bootstrap = Bootstrap::from_json(bootstrap).unwrap();
+        let server = ManagementServer::new(bootstrap.server(), None, Err("TLS is not used".into()));
+        let ConnectOptions { initial_stream_window, max_stream_window, .. } = server.options;
+        assert_eq!(max_stream_window, initial_stream_window);
+    }
 }

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body, Frame};
+use http::{Request, Response};
+use http_body::Frame;
 use proxyless_sans_io::values::Code;
-use proxyless_transport::grpc;
 use proxyless_transport::panics::catch;
+use proxyless_transport::{Body, grpc};
 use proxyless_xds::StreamId;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -19,7 +21,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::panics;
-use crate::drive::management_server::ManagementServer;
+use crate::drive::management_server::{Connected, ManagementServer, OpeningConnection, ServerConnection};
 use crate::targets;
 
 /// The time that a stream waits for the server's stream limit.
@@ -38,9 +40,9 @@ pub(crate) struct StreamEvent {
 }
 
 pub(crate) enum StreamEventKind {
-    /// The connection is established and the call starts.
+    /// A byte stream is established and the call starts.
     Up,
-    /// HTTP/2 has taken a request.
+    /// HTTP/2 has taken a request, and the connection is READY.
     Sent,
     Message(Bytes),
     /// The stream ended: the server's status code, if any, and the reason.
@@ -77,15 +79,18 @@ impl Streams {
         let (reads, read_inbox) = unbounded_channel();
         let sender = EventSender { stream, events: self.events.clone() };
         let (uploading, upload_end) = oneshot::channel();
+        let (on_ready, ready) = oneshot::channel();
         let body = RequestStream {
             requests: request_inbox,
             taken: Vec::new(),
             had_turn: true,
+            ready: Some(ready),
+            unconfirmed: 0,
             sender: sender.clone(),
             _uploading: uploading,
         };
         let (server, method) = (server.clone(), self.method);
-        let gate = Reads { permits: read_inbox, upload_end, max_message: self.max_message };
+        let gate = Reads { permits: read_inbox, on_ready, upload_end, max_message: self.max_message };
         let task = tokio::spawn(async move {
             let mut end =
                 SendDown { sender, end: End::from("the task of the stream ended unexpectedly".to_owned()) };
@@ -147,6 +152,8 @@ impl From<grpc::Status> for End {
 struct Reads {
     permits: UnboundedReceiver<()>,
     max_message: usize,
+    /// Tells the requests that the connection is READY.
+    on_ready: oneshot::Sender<()>,
     /// An error once HTTP/2 has dropped the requests: the stream was reset, or its connection was lost.
     upload_end: oneshot::Receiver<Infallible>,
 }
@@ -159,29 +166,9 @@ async fn run(
     mut reads: Reads,
     sender: &EventSender,
 ) -> End {
-    let connection = match server.connect().await {
-        Ok(connection) => connection,
+    let (connection, response) = match begin(&server, method, body, reads.on_ready, sender).await {
+        Ok(begun) => begun,
         Err(reason) => return reason.into(),
-    };
-    let request = match server.request(method, body).await {
-        Ok(request) => request,
-        Err(reason) => return reason.into(),
-    };
-    // Up means that requests can be sent, so not before the server allows the stream.
-    let reserved = match timeout(RESERVE_TIMEOUT, connection.reserve()).await {
-        Ok(Ok(reserved)) => reserved,
-        Ok(Err(reason)) => return reason.into(),
-        Err(_) => {
-            server.forget(&connection).await;
-            return format!("the server allowed no other stream within {RESERVE_TIMEOUT:?}").into();
-        }
-    };
-    sender.send(StreamEventKind::Up);
-    // The first request is there when the call begins, so that both leave in one write.
-    tokio::task::yield_now().await;
-    let response = match reserved.send(request).await {
-        Ok(response) => response,
-        Err(error) => return error.to_string().into(),
     };
     let mut messages = match grpc::MessageReader::new(response, reads.max_message) {
         Ok(messages) => messages,
@@ -204,6 +191,64 @@ async fn run(
             Err(status) => return status.into(),
         }
     }
+}
+
+/// Connects and sends the head of a stream's call. Returns the head of the response. Tells `on_ready` when the connection is
+/// READY.
+async fn begin(
+    server: &ManagementServer,
+    method: &str,
+    body: RequestStream,
+    on_ready: oneshot::Sender<()>,
+    sender: &EventSender,
+) -> Result<(Arc<ServerConnection>, Response<Body>), String> {
+    let connection = match server.connect().await? {
+        Connected::Ready(connection) => connection,
+        Connected::Opening(opening) => {
+            let request = server.request(method, body).await?;
+            return begin_early(opening, request, on_ready, sender).await;
+        }
+    };
+    // The body of a request is gone if nobody waits for it.
+    let _ = on_ready.send(());
+    let request = server.request(method, body).await?;
+    // Up means that requests can be sent, so not before the server allows the stream.
+    let Ok(reserved) = timeout(RESERVE_TIMEOUT, connection.reserve()).await else {
+        server.forget(&connection).await;
+        return Err(format!("the server allowed no other stream within {RESERVE_TIMEOUT:?}"));
+    };
+    let reserved = reserved?;
+    sender.send(StreamEventKind::Up);
+    // The first request is there when the call begins, so that both leave in one write.
+    tokio::task::yield_now().await;
+    let response = reserved.send(request).await.map_err(|error| error.to_string())?;
+    Ok((connection, response))
+}
+
+/// The same behind the preface of a new connection, which saves a round trip. The first request counts as sent when the
+/// connection is READY: the timers of its resources start then (gRFC A57).
+async fn begin_early(
+    opening: OpeningConnection,
+    request: Request<RequestStream>,
+    on_ready: oneshot::Sender<()>,
+    sender: &EventSender,
+) -> Result<(Arc<ServerConnection>, Response<Body>), String> {
+    sender.send(StreamEventKind::Up);
+    tokio::task::yield_now().await;
+    let mut response = pin!(opening.send(request));
+    let mut ready = pin!(opening.ready());
+    let (early, connection) = tokio::select! {
+        biased;
+        // The end of the connection explains more than that of the stream.
+        response = &mut response => (Some(response), ready.await?),
+        connection = &mut ready => (None, connection?),
+    };
+    let _ = on_ready.send(());
+    let response = match early {
+        Some(response) => response,
+        None => response.await,
+    };
+    Ok((connection, response.map_err(|error| error.to_string())?))
 }
 
 const ENDED: &str = "the server ended the stream";
@@ -250,7 +295,8 @@ impl EventSender {
     }
 }
 
-/// The requests of a stream as an HTTP/2 body. A request counts as sent when HTTP/2 takes it (gRFC A57).
+/// The requests of a stream as an HTTP/2 body. A request counts as sent when the body takes it, which it does once HTTP/2 has
+/// room, and not before the connection is READY (gRFC A57).
 ///
 /// A request is kept for one turn of the other tasks: the core, which sends one request at a time, often has another one
 /// (an ACK, and then a new subscription), and both leave in one write.
@@ -261,12 +307,16 @@ pub(crate) struct RequestStream {
     taken: Vec<Bytes>,
     /// Whether the other tasks have had their turn. At first they have: the first request leaves with the head of the call.
     had_turn: bool,
+    /// Until the connection is READY.
+    ready: Option<oneshot::Receiver<()>>,
+    /// The number of requests taken until then. They do not count as sent yet.
+    unconfirmed: usize,
     sender: EventSender,
     /// Dropped with the body.
     _uploading: oneshot::Sender<Infallible>,
 }
 
-impl Body for RequestStream {
+impl http_body::Body for RequestStream {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -275,10 +325,23 @@ impl Body for RequestStream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
+        if let Some(ready) = &mut this.ready
+            && let Poll::Ready(result) = Pin::new(ready).poll(cx)
+        {
+            this.ready = None;
+            // An error: the attempt has failed, and so does the stream.
+            if result.is_ok() {
+                let confirmed = 0..std::mem::take(&mut this.unconfirmed);
+                confirmed.for_each(|_| this.sender.send(StreamEventKind::Sent));
+            }
+        }
         let next = loop {
             match this.requests.poll_recv(cx) {
                 Poll::Ready(Some(framed)) => {
-                    this.sender.send(StreamEventKind::Sent);
+                    match &this.ready {
+                        None => this.sender.send(StreamEventKind::Sent),
+                        Some(_) => this.unconfirmed += 1,
+                    }
                     this.taken.push(framed);
                 }
                 Poll::Ready(None) => break Poll::Ready(None),
@@ -309,6 +372,8 @@ fn joined(requests: Vec<Bytes>) -> Bytes {
 mod tests {
     use std::task::Waker;
 
+    use http_body::Body as _;
+
     use super::*;
 
     /// The next frame, if there is one.
@@ -319,32 +384,84 @@ mod tests {
         }
     }
 
+    /// The requests of a stream, with their other ends.
+    struct Bed {
+        body: RequestStream,
+        requests: UnboundedSender<Bytes>,
+        sent: UnboundedReceiver<StreamEvent>,
+        _upload_end: oneshot::Receiver<Infallible>,
+    }
+
+    impl Bed {
+        fn new(ready: Option<oneshot::Receiver<()>>) -> Self {
+            let (requests, inbox) = unbounded_channel();
+            let (events, sent) = unbounded_channel();
+            let (uploading, upload_end) = oneshot::channel();
+            let body = RequestStream {
+                requests: inbox,
+                taken: Vec::new(),
+                had_turn: true,
+                ready,
+                unconfirmed: 0,
+                sender: EventSender { stream: StreamId::default(), events },
+                _uploading: uploading,
+            };
+            Self { body, requests, sent, _upload_end: upload_end }
+        }
+
+        fn request(&self, text: &'static str) {
+            self.requests.send(Bytes::from_static(text.as_bytes())).unwrap();
+        }
+
+        /// The number of requests that count as sent since the last call.
+        fn sent(&mut self) -> usize {
+            let events = std::iter::from_fn(|| self.sent.try_recv().ok());
+            events.filter(|event| matches!(event.kind, StreamEventKind::Sent)).count()
+        }
+    }
+
     #[test]
     fn a_request_leaves_with_those_that_follow_within_a_turn() {
-        let (requests, inbox) = unbounded_channel();
-        let (events, mut sent) = unbounded_channel();
-        let (uploading, _upload_end) = oneshot::channel();
-        let mut body = RequestStream {
-            requests: inbox,
-            taken: Vec::new(),
-            had_turn: true,
-            sender: EventSender { stream: StreamId::default(), events },
-            _uploading: uploading,
-        };
-        let request = |text: &'static str| requests.send(Bytes::from_static(text.as_bytes())).unwrap();
-        assert_eq!(next(&mut body), None);
+        let mut bed = Bed::new(None);
+        assert_eq!(next(&mut bed.body), None);
         // The first one leaves with the head of the call.
-        request("first ");
-        assert_eq!(next(&mut body).unwrap(), "first ");
-        request("ack ");
-        assert_eq!(next(&mut body), None);
+        bed.request("first ");
+        assert_eq!(next(&mut bed.body).unwrap(), "first ");
+        bed.request("ack ");
+        assert_eq!(next(&mut bed.body), None);
         // It counts as sent, so that the core sends the next one.
-        assert_eq!(sent.len(), 2);
-        request("watch ");
-        assert_eq!(next(&mut body).unwrap(), "ack watch ");
-        assert_eq!(next(&mut body), None);
-        while let Ok(event) = sent.try_recv() {
-            assert!(matches!(event.kind, StreamEventKind::Sent));
-        }
+        assert_eq!(bed.sent(), 2);
+        bed.request("watch ");
+        assert_eq!(next(&mut bed.body).unwrap(), "ack watch ");
+        assert_eq!(next(&mut bed.body), None);
+        assert_eq!(bed.sent(), 1);
+    }
+
+    #[test]
+    fn a57_a_request_before_ready_counts_as_sent_when_the_connection_is_ready() {
+        let (on_ready, ready) = oneshot::channel();
+        let mut bed = Bed::new(Some(ready));
+        bed.request("first ");
+        assert_eq!(next(&mut bed.body).unwrap(), "first ");
+        assert_eq!(next(&mut bed.body), None);
+        assert_eq!(bed.sent(), 0);
+        on_ready.send(()).unwrap();
+        assert_eq!(next(&mut bed.body), None);
+        assert_eq!(bed.sent(), 1);
+        bed.request("second ");
+        assert_eq!(next(&mut bed.body), None);
+        assert_eq!(bed.sent(), 1);
+        assert_eq!(next(&mut bed.body).unwrap(), "second ");
+    }
+
+    #[test]
+    fn a57_a_request_of_a_failed_attempt_does_not_count_as_sent() {
+        let (on_ready, ready) = oneshot::channel();
+        let mut bed = Bed::new(Some(ready));
+        bed.request("first ");
+        assert_eq!(next(&mut bed.body).unwrap(), "first ");
+        drop(on_ready);
+        assert_eq!(next(&mut bed.body), None);
+        assert_eq!(bed.sent(), 0);
     }
 }
