@@ -10,7 +10,7 @@ use super::{Child, ChildIndex, PolicyConfig};
 
 /// The children of a policy, by a key that the policy chooses. Each has a payload of type `T`.
 pub struct Children<K, T = ()> {
-    /// Boxed, because nodes of large maps are half empty.
+    /// Boxed, because insertions and removals move entries.
     by_key: SmallMap<K, Box<ChildEntry<T>>>,
     /// The keys by the index used in paths.
     keys: SmallMap<ChildIndex, K>,

@@ -57,7 +57,7 @@ impl AddAssign for CallCounts {
 
 /// Counts ended calls: one relaxed add each, on a cache line that other cores do not use.
 ///
-/// Allocates on the first call or on [`Self::prepare`].
+/// Allocates on the first call of each stripe; that of the first one exists after [`Self::prepare`].
 #[derive(Debug, Default)]
 pub struct CallCounter(OnceLock<Striped<Box<Padded<Stripe>>>>);
 

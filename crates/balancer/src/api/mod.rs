@@ -5,7 +5,8 @@
 //! * Events are passed down from the root along a [`TreePath`]: one child index per level.
 //! * A policy with one child is a [`Layer`]; one with several keeps them in [`Children`]; work that many events of one
 //!   input cause is [`Deferred`] to its end. A policy that picks among its endpoints is a [`Balance`].
-//! * A [`Picker`] is immutable and shared with the data path: it takes no lock and does not allocate.
+//! * A [`Picker`] is immutable and shared with the data path: apart from the first pick of a thread, which
+//!   allocates its stripes, it takes no lock and does not allocate.
 
 mod call;
 mod change;

@@ -9,7 +9,8 @@ use proxyless_sans_io::metrics::PlaceId;
 
 use super::{OverrideHost, PickError, SignalRaiser, TargetRef};
 
-/// Picks the target of an RPC. Shared by all callers: takes no lock, does not allocate, and hands off to no task.
+/// Picks the target of an RPC. Shared by all callers: hands off to no task, takes no lock and does not allocate, except for the
+/// stripes of a thread at its first pick.
 pub trait Picker: Send + Sync {
     /// Picks a target for one attempt of an RPC.
     fn pick(&self, args: &mut PickArgs<'_>) -> PickResult;
