@@ -173,3 +173,23 @@ fn write_bounds(path: &Path, counted: &[Counted]) -> Result<(), String> {
     let text = serde_json::to_string_pretty(&bounds).map_err(|error| error.to_string())?;
     std::fs::write(path, text + "\n").map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_count_has_a_bound() {
+        let text = include_str!("../../../bounds.json");
+        let Bounds { bounds } = serde_json::from_str(text).unwrap();
+        let counts = Case::GUARDED
+            .iter()
+            .flat_map(|case| ["allocations", "instructions"].map(|what| format!("{}/{what}", case.label())));
+        let shared = SHARED.iter().map(|(_, name)| format!("rpc/{name}/shared_lines"));
+        let missing: Vec<_> = counts
+            .chain(shared)
+            .filter(|measure| !bounds.iter().any(|bound| bound.measure == *measure))
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}
