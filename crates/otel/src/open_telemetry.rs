@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use proxyless::telemetry::{
-    CallStart, CallTracer, GaugeSource, Instrument, LabelValue, Recorder, Series, Tracer, install,
-    install_tracer,
+    AttemptSeries, CallStart, CallTracer, GaugeSource, Instrument, LabelValue, Recorder, Series, Tracer,
+    install, install_tracer,
 };
 
 use crate::Filter;
@@ -63,6 +63,14 @@ impl Recorder for OpenTelemetry {
             Some(metrics) => metrics.series(instrument, labels),
             None => Arc::new(Nothing),
         }
+    }
+
+    fn attempts(
+        &self,
+        attempt: &[LabelValue],
+        call: Option<&[LabelValue]>,
+    ) -> Option<Arc<dyn AttemptSeries>> {
+        self.0.metrics.as_ref().map(|metrics| metrics.attempts(attempt, call))
     }
 
     fn records_channel(&self, target: &str) -> bool {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use proxyless::telemetry::{
-    AttemptSeries, GaugeSource, Instrument, Label, LabelValue, Recorder, Series, instruments,
+    AttemptSeries, Batches, GaugeSource, Instrument, Label, LabelValue, Recorder, Series, instruments,
 };
 
 use super::series::{Attempts, Values};
@@ -31,6 +31,7 @@ pub struct MetricStore(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     families: Mutex<Families>,
+    attempts: Batches<Attempts>,
     gauges: Mutex<Vec<Weak<dyn GaugeSource>>>,
 }
 
@@ -63,6 +64,7 @@ impl MetricStore {
         instrument: &'static Instrument,
         mut read: impl FnMut(&[LabelValue], &[u64]),
     ) {
+        self.0.attempts.flush();
         let families = self.0.families.lock().unwrap_or_else(PoisonError::into_inner);
         for (labels, values) in families.get(instrument.name).iter().flat_map(|family| &family.series) {
             if let Some((_, distribution)) = values.distribution() {
@@ -91,6 +93,7 @@ impl MetricStore {
 
     /// The instruments that have values, without gauges.
     pub(super) fn families(&self) -> Vec<Family> {
+        self.0.attempts.flush();
         self.0.families.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
@@ -127,7 +130,7 @@ impl Recorder for MetricStore {
         call: Option<&[LabelValue]>,
     ) -> Option<Arc<dyn AttemptSeries>> {
         let histogram = |instrument, labels| self.values(instrument, labels).histogram();
-        Some(Arc::new(Attempts {
+        Some(self.0.attempts.add(Attempts {
             durations: histogram(&instruments::ATTEMPT_DURATION, attempt)?,
             sent: histogram(&instruments::ATTEMPT_SENT, attempt)?,
             received: histogram(&instruments::ATTEMPT_RECEIVED, attempt)?,

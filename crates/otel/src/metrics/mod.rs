@@ -1,5 +1,6 @@
 //! The instruments of one meter: labels in, OpenTelemetry's measurements out.
 
+mod attempts;
 mod attributes;
 mod gauges;
 mod instrument;
@@ -9,9 +10,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use opentelemetry::metrics::Meter;
-use proxyless::telemetry::{GaugeSource, Instrument, Kind, LabelValue, Series, instruments};
+use proxyless::telemetry::{
+    AttemptSeries, Batches, GaugeSource, Instrument, Kind, LabelValue, Series, instruments,
+};
 
 use crate::Filter;
+use attempts::{Attempts, flush_when_collected};
 pub(crate) use attributes::Attributes;
 use gauges::Gauges;
 use instrument::Made;
@@ -23,6 +27,7 @@ pub(crate) struct Metrics {
     made: Vec<Option<Made>>,
     attributes: Arc<Attributes>,
     generic_methods: Option<Filter>,
+    attempts: Batches<Attempts>,
     gauges: Arc<Gauges>,
 }
 
@@ -38,11 +43,14 @@ impl Metrics {
         let attributes = Arc::new(attributes);
         let gauges = instruments::ALL.iter().copied().filter(is_enabled);
         let gauges = gauges.filter(|instrument| instrument.kind == Kind::Gauge).collect();
+        let attempts = Batches::default();
+        flush_when_collected(meter, &attempts);
         Self {
             made: instruments::ALL.iter().copied().map(made).collect(),
             gauges: Gauges::register(meter, gauges, Arc::clone(&attributes)),
             attributes,
             generic_methods,
+            attempts,
         }
     }
 
@@ -51,9 +59,27 @@ impl Metrics {
     }
 
     pub(crate) fn series(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Arc<dyn Series> {
+        Arc::new(self.bound(instrument, labels))
+    }
+
+    /// The series of attempts, and of the calls that end with them.
+    pub(crate) fn attempts(
+        &self,
+        attempt: &[LabelValue],
+        call: Option<&[LabelValue]>,
+    ) -> Arc<dyn AttemptSeries> {
+        self.attempts.add(Attempts {
+            durations: self.bound(&instruments::ATTEMPT_DURATION, attempt),
+            sent: self.bound(&instruments::ATTEMPT_SENT, attempt),
+            received: self.bound(&instruments::ATTEMPT_RECEIVED, attempt),
+            calls: call.map_or(Bound::Nothing, |labels| self.bound(&instruments::CALL_DURATION, labels)),
+        })
+    }
+
+    /// The series of an instrument, which records nothing if the instrument is not enabled.
+    fn bound(&self, instrument: &'static Instrument, labels: &[LabelValue]) -> Bound {
         let attributes = self.attributes.of(instrument, labels);
-        let made = self.made(instrument).cloned().unwrap_or(Made::Nothing);
-        Arc::new(Bound::new(made, &attributes))
+        Bound::new(self.made(instrument).cloned().unwrap_or(Made::Nothing), &attributes)
     }
 
     pub(crate) fn observe(&self, source: Weak<dyn GaugeSource>) {

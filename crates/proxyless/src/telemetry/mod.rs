@@ -49,8 +49,8 @@ use http::request;
 use proxyless_sans_io::metrics::Meter;
 
 pub use proxyless_sans_io::metrics::{
-    AttemptSeries, Default, EndedAttempt, GaugeSource, Instrument, Kind, Label, LabelValue, Recorder, Series,
-    instruments,
+    AttemptSeries, Batches, Default, EndedAttempt, GaugeSource, Instrument, Kind, Label, LabelValue,
+    Recorder, Series, instruments,
 };
 pub use proxyless_sans_io::values::Code;
 

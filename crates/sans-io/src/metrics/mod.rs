@@ -7,6 +7,7 @@
 //! [`GaugeSource`] has their current values.
 
 mod attempts;
+mod batches;
 mod instrument;
 pub mod instruments;
 mod label;
@@ -15,6 +16,7 @@ mod place;
 mod recorder;
 
 pub use attempts::{AttemptSeries, BoundAttempts, EndedAttempt};
+pub use batches::Batches;
 pub use instrument::{Default, Instrument, Kind};
 pub use label::{Label, LabelValue};
 pub use meter::{BoundSeries, Meter};
