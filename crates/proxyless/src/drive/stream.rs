@@ -202,16 +202,14 @@ async fn begin(
     on_ready: oneshot::Sender<()>,
     sender: &EventSender,
 ) -> Result<(Arc<ServerConnection>, Response<Body>), String> {
+    // First, because it may fail: a connection would be opened in vain.
+    let request = server.request(method, body).await?;
     let connection = match server.connect().await? {
         Connected::Ready(connection) => connection,
-        Connected::Opening(opening) => {
-            let request = server.request(method, body).await?;
-            return begin_early(opening, request, on_ready, sender).await;
-        }
+        Connected::Opening(opening) => return begin_early(opening, request, on_ready, sender).await,
     };
-    // The body of a request is gone if nobody waits for it.
+    // The request has the receiver.
     let _ = on_ready.send(());
-    let request = server.request(method, body).await?;
     // Up means that requests can be sent, so not before the server allows the stream.
     let Ok(reserved) = timeout(RESERVE_TIMEOUT, connection.reserve()).await else {
         server.forget(&connection).await;
