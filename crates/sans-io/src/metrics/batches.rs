@@ -13,6 +13,29 @@ const SIZE: usize = 16;
 /// emptied when a call ends; an attempt that waits takes two or three lines, and a batch reads those of the series once.
 ///
 /// The owner calls [`flush`](Self::flush) before it reads the series. Clones share everything.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use proxyless_sans_io::metrics::{AttemptSeries, Batches, EndedAttempt};
+///
+/// struct Sent(Arc<AtomicU64>);
+///
+/// impl AttemptSeries for Sent {
+///     fn record(&self, attempt: &EndedAttempt) {
+///         self.0.fetch_add(attempt.sent, Ordering::Relaxed);
+///     }
+/// }
+///
+/// let (sent, batches) = (Arc::<AtomicU64>::default(), Batches::default());
+/// // What `Recorder::attempts` returns.
+/// let series = batches.add(Sent(Arc::clone(&sent)));
+/// series.record(&EndedAttempt::new(0.001, 7, 0));
+/// assert_eq!(sent.load(Ordering::Relaxed), 0, "it waits");
+/// batches.flush();
+/// assert_eq!(sent.load(Ordering::Relaxed), 7);
+/// ```
 pub struct Batches<S: AttemptSeries>(Arc<Mutex<Vec<Weak<Batched<S>>>>>);
 
 impl<S: AttemptSeries + 'static> Batches<S> {
