@@ -126,7 +126,7 @@ impl ManagementServer {
         if let [address] = &mut *addresses {
             let opening = open(&*self.connector, address, &self.options).await;
             let opening = opening.map_err(|error| error.to_string())?;
-            return Ok(Connected::Opening(OpeningConnection { opening, place }));
+            return Ok(Connected::Opening(Box::new(OpeningConnection { opening, place })));
         }
         // A61: the server's addresses race, like those of an endpoint.
         match connect_any(&self.connector, addresses, &self.options).await {
@@ -204,7 +204,7 @@ impl ManagementServer {
 pub(crate) enum Connected {
     Ready(Arc<ServerConnection>),
     /// To the only address of the server: there is no other one to prefer.
-    Opening(OpeningConnection),
+    Opening(Box<OpeningConnection>),
 }
 
 /// A connection that is not READY yet. Other streams wait until it is, or has failed.

@@ -206,7 +206,7 @@ async fn begin(
     let request = server.request(method, body).await?;
     let connection = match server.connect().await? {
         Connected::Ready(connection) => connection,
-        Connected::Opening(opening) => return begin_early(opening, request, on_ready, sender).await,
+        Connected::Opening(opening) => return begin_early(*opening, request, on_ready, sender).await,
     };
     // The request has the receiver.
     let _ = on_ready.send(());
