@@ -20,7 +20,7 @@ impl Wake for Bell {
 fn a_call_that_waits_is_seen() {
     check(3, || {
         let bell = Arc::new(Bell(Notify::new()));
-        let demands = Demands::new(Arc::clone(&bell) as Arc<dyn Wake>);
+        let mut demands = Demands::new(Arc::clone(&bell) as Arc<dyn Wake>);
         let demand = demands.demand(SubchannelId(7));
         let calls = {
             let demand = Arc::clone(&demand);
