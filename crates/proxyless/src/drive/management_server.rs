@@ -121,9 +121,9 @@ impl ManagementServer {
             return Ok(Connected::Ready(connection));
         }
         self.held.store(None);
-        let mut addresses = self.addresses().await?;
+        let addresses = self.addresses().await?;
         let place = Place { server: self.clone(), current };
-        if let [address] = &mut *addresses {
+        if let [address] = &*addresses {
             let opening = open(&*self.connector, address, &self.options).await;
             let opening = opening.map_err(|error| error.to_string())?;
             return Ok(Connected::Opening(Box::new(OpeningConnection { opening, place })));
@@ -203,7 +203,7 @@ impl ManagementServer {
 /// A connection for a stream.
 pub(crate) enum Connected {
     Ready(Arc<ServerConnection>),
-    /// To the only address of the server: there is no other one to prefer.
+    /// The server has one address, so no other attempt can win.
     Opening(Box<OpeningConnection>),
 }
 

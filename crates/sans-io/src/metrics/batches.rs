@@ -9,8 +9,8 @@ use crate::stripes::LazyStriped;
 /// The number of attempts that are recorded together.
 const SIZE: usize = 16;
 
-/// Records attempts in batches, for recorders whose series take many cache lines. With one call at a time the caches have been
-/// emptied when a call ends; an attempt that waits takes two or three lines, and a batch reads those of the series once.
+/// Records attempts in batches, for recorders whose series take many cache lines. With one call at a time the caches may be cold
+/// when a call ends; an attempt that waits takes few lines, and a batch reads those of the series once.
 ///
 /// The owner calls [`flush`](Self::flush) before it reads the series. Clones share everything.
 ///
