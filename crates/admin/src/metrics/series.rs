@@ -143,14 +143,23 @@ impl Histogram {
     }
 
     #[inline]
-    fn record_in(&self, own: usize, value: f64) {
+    fn record_in(&self, own: usize, values: impl Iterator<Item = f64>) {
         let Some(stripe) = self.stripes.get(own) else { return };
-        let stripe = stripe.get_or_init(|| Box::new(Stripe::new(self.bounds)));
-        if let Some(count) = stripe.counts.get(stripe.bucket(value)) {
-            add(count, 1, own);
+        let stripe = stripe.get_or_init(|| Stripe::new(self.bounds));
+        let last = stripe.last.load(Ordering::Relaxed);
+        let (mut bucket, mut added) = (last, 0.0);
+        for value in values {
+            bucket = stripe.bucket(bucket, value);
+            if let Some(count) = stripe.counts.get(bucket) {
+                add(count, 1, own);
+            }
+            added += value;
+        }
+        if bucket != last {
+            stripe.last.store(bucket, Ordering::Relaxed);
         }
         // Only this thread writes its stripe, as in `add`.
-        let plus = |sum: u64| (f64::from_bits(sum) + value).to_bits();
+        let plus = |sum: u64| (f64::from_bits(sum) + added).to_bits();
         if own == SHARED {
             let _ = stripe.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| Some(plus(sum)));
         } else {
@@ -161,40 +170,42 @@ impl Histogram {
 
 impl Series for Histogram {
     fn record(&self, value: f64) {
-        self.record_in(own_stripe(), value);
+        self.record_in(own_stripe(), std::iter::once(value));
     }
 }
 
 impl AttemptSeries for Attempts {
     fn record(&self, attempt: &EndedAttempt) {
+        self.record_all(std::slice::from_ref(attempt));
+    }
+
+    fn record_all(&self, attempts: &[EndedAttempt]) {
         let own = own_stripe();
-        self.durations.record_in(own, attempt.seconds);
-        self.sent.record_in(own, attempt.sent as f64);
-        self.received.record_in(own, attempt.received as f64);
-        if let (Some(calls), Some(seconds)) = (&self.calls, attempt.call_seconds) {
-            calls.record_in(own, seconds);
+        self.durations.record_in(own, attempts.iter().map(|attempt| attempt.seconds));
+        self.sent.record_in(own, attempts.iter().map(|attempt| attempt.sent as f64));
+        self.received.record_in(own, attempts.iter().map(|attempt| attempt.received as f64));
+        if let Some(calls) = &self.calls {
+            calls.record_in(own, attempts.iter().filter_map(|attempt| attempt.call_seconds));
         }
     }
 }
 
 impl Stripe {
-    fn new(bounds: &'static [f64]) -> Self {
+    /// Not inlined: it needs much of the stack, which is cold when a call ends.
+    #[cold]
+    #[inline(never)]
+    fn new(bounds: &'static [f64]) -> Box<Self> {
         let counts = [const { AtomicU64::new(0) }; MOST_BUCKETS];
-        Self { bounds, last: AtomicUsize::new(0), sum: AtomicU64::new(0), counts }
+        Box::new(Self { bounds, last: AtomicUsize::new(0), sum: AtomicU64::new(0), counts })
     }
 
-    /// A66: a bucket includes its upper bound.
-    fn bucket(&self, value: f64) -> usize {
-        let last = self.last.load(Ordering::Relaxed);
-        let mut bucket = last;
+    /// The bucket of a value; the search begins with another one. A66: a bucket includes its upper bound.
+    fn bucket(&self, mut bucket: usize, value: f64) -> usize {
         while self.bounds.get(bucket).is_some_and(|&bound| bound < value) {
             bucket += 1;
         }
         while bucket > 0 && !self.bounds.get(bucket - 1).is_some_and(|&bound| bound < value) {
             bucket -= 1;
-        }
-        if bucket != last {
-            self.last.store(bucket, Ordering::Relaxed);
         }
         bucket
     }
@@ -250,9 +261,9 @@ mod tests {
         let stripe = Stripe::new(bounds);
         let values = [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 9.0, f64::NAN];
         for (last, value) in values.iter().flat_map(|last| values.map(|value| (*last, value))) {
-            stripe.bucket(last);
+            let last = stripe.bucket(0, last);
             assert_eq!(
-                stripe.bucket(value),
+                stripe.bucket(last, value),
                 bounds.partition_point(|&bound| bound < value),
                 "{last}, {value}"
             );

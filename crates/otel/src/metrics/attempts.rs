@@ -1,7 +1,7 @@
 //! The series of attempts, which are recorded in batches.
 
 use opentelemetry::metrics::Meter;
-use proxyless::telemetry::{AttemptSeries, Batches, EndedAttempt, Series};
+use proxyless::telemetry::{AttemptSeries, Batches, EndedAttempt};
 
 use super::series::Bound;
 
@@ -15,12 +15,15 @@ pub(super) struct Attempts {
 
 impl AttemptSeries for Attempts {
     fn record(&self, attempt: &EndedAttempt) {
-        self.durations.record(attempt.seconds);
-        self.sent.record(attempt.sent as f64);
-        self.received.record(attempt.received as f64);
-        if let Some(seconds) = attempt.call_seconds {
-            self.calls.record(seconds);
-        }
+        self.record_all(std::slice::from_ref(attempt));
+    }
+
+    /// One series after the other: the second value of a series finds it in the cache.
+    fn record_all(&self, attempts: &[EndedAttempt]) {
+        self.durations.record_each(attempts.iter().map(|attempt| attempt.seconds));
+        self.sent.record_each(attempts.iter().map(|attempt| attempt.sent as f64));
+        self.received.record_each(attempts.iter().map(|attempt| attempt.received as f64));
+        self.calls.record_each(attempts.iter().filter_map(|attempt| attempt.call_seconds));
     }
 }
 

@@ -43,18 +43,24 @@ impl Bound {
             Made::Nothing => Self::Nothing,
         }
     }
+
+    /// Records each of the values.
+    #[inline]
+    pub(super) fn record_each(&self, values: impl Iterator<Item = f64>) {
+        // Casts of floating point numbers saturate.
+        match self {
+            Self::Counter(counter) => values.for_each(|value| counter.add(value as u64)),
+            Self::UpDownCounter(counter) => values.for_each(|value| counter.add(value as i64)),
+            Self::Whole(histogram) => values.for_each(|value| histogram.record(value as u64)),
+            Self::Real(histogram) => values.for_each(|value| histogram.record(value)),
+            Self::Nothing => {}
+        }
+    }
 }
 
 impl Series for Bound {
     fn record(&self, value: f64) {
-        // Casts of floating point numbers saturate.
-        match self {
-            Self::Counter(counter) => counter.add(value as u64),
-            Self::UpDownCounter(counter) => counter.add(value as i64),
-            Self::Whole(histogram) => histogram.record(value as u64),
-            Self::Real(histogram) => histogram.record(value),
-            Self::Nothing => {}
-        }
+        self.record_each(std::iter::once(value));
     }
 }
 

@@ -89,13 +89,16 @@ struct Batch {
 }
 
 impl Batch {
+    /// Not inlined: it needs much of the stack, which is cold when a call ends.
+    #[cold]
+    #[inline(never)]
     fn new() -> Box<Mutex<Self>> {
         Box::new(Mutex::new(Self { len: 0, attempts: [EndedAttempt::new(0.0, 0, 0); SIZE] }))
     }
 
     fn flush(&mut self, series: &impl AttemptSeries) {
         let len = std::mem::take(&mut self.len);
-        self.attempts.iter().take(len).for_each(|attempt| series.record(attempt));
+        series.record_all(self.attempts.get(..len).unwrap_or_default());
     }
 }
 
@@ -107,9 +110,8 @@ impl<S: AttemptSeries> Batched<S> {
 
 impl<S: AttemptSeries> AttemptSeries for Batched<S> {
     fn record(&self, attempt: &EndedAttempt) {
-        let mut batch = lock(self.stripes.own_or(|_| Batch::new()));
-        let len = batch.len;
-        if let Some(place) = batch.attempts.get_mut(len) {
+        let batch = &mut *lock(self.stripes.own_or(|_| Batch::new()));
+        if let Some(place) = batch.attempts.get_mut(batch.len) {
             *place = *attempt;
             batch.len += 1;
         }
