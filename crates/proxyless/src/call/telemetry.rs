@@ -48,8 +48,8 @@ struct Attempt {
     place: PlaceId,
     /// The time at which the attempt was sent, until its duration is recorded for its endpoint.
     sent_at: Option<Instant>,
-    /// The status, once it is known.
-    end: Option<(Code, String)>,
+    /// The status, if it is not that of the RPC. Boxed, because it is rare.
+    failure: Option<Box<(Code, String)>>,
     /// The size of a complete request, and the bytes that were read of another one.
     sent: u64,
     streamed: Option<Arc<AtomicU64>>,
@@ -114,7 +114,7 @@ impl CallTelemetry {
             start: now,
             place: PlaceId::default(),
             sent_at: None,
-            end: None,
+            failure: None,
             sent: 0,
             streamed: None,
             received: MessageCounter::default(),
@@ -168,7 +168,7 @@ impl CallTelemetry {
     pub(super) fn failed(&mut self, code: Code, message: &str) {
         if let Some(attempt) = &mut self.attempt {
             let message = if attempt.traces.is_empty() { String::new() } else { message.to_owned() };
-            attempt.end = Some((code, message));
+            attempt.failure = Some(Box::new((code, message)));
         }
     }
 
@@ -210,17 +210,21 @@ impl CallTelemetry {
     }
 
     /// The RPC has ended, with a response of the target if there is one.
+    #[inline]
     pub(super) fn ended(&mut self, code: Code, message: &str, target: Option<&PickTarget>) {
-        if std::mem::replace(&mut self.told, true) {
-            return;
+        if !std::mem::replace(&mut self.told, true) {
+            self.tell_end(code, message, target);
         }
+    }
+
+    fn tell_end(&mut self, code: Code, message: &str, target: Option<&PickTarget>) {
         let elapsed = &mut Elapsed::until(Instant::now());
         if let Some(target) = target.filter(|target| !target.durations.is_empty()) {
             self.record_endpoint(target, elapsed);
         }
         // The attempt of an RPC that ends has the status of the RPC.
         if let Some(attempt) = &mut self.attempt {
-            attempt.end = None;
+            attempt.failure = None;
         }
         let call_seconds = self.start.map_or(0.0, |start| elapsed.since(start));
         let with_attempt = self.end_attempt(code, message, elapsed, Some(call_seconds));
@@ -232,6 +236,7 @@ impl CallTelemetry {
 
     /// Ends the attempt, with this status unless it has one, and its call if that has a duration. Returns whether there was
     /// one.
+    #[inline]
     fn end_attempt(
         &mut self,
         code: Code,
@@ -239,9 +244,9 @@ impl CallTelemetry {
         elapsed: &mut Elapsed,
         call_seconds: Option<f64>,
     ) -> bool {
-        let Some(attempt) = &mut self.attempt else { return false };
-        let (code, message) =
-            attempt.end.as_ref().map_or((code, message), |(code, message)| (*code, message));
+        let Some(attempt) = &self.attempt else { return false };
+        let failure = attempt.failure.as_deref();
+        let (code, message) = failure.map_or((code, message), |(code, message)| (*code, message));
         if let Some(metrics) = &self.metrics {
             let streamed = attempt.streamed.as_ref();
             let sent = streamed.map_or(attempt.sent, |streamed| streamed.load(Ordering::Relaxed));

@@ -35,8 +35,9 @@ impl CallTraces {
 }
 
 impl AttemptTraces {
+    /// Usually empty, which is seen at once.
     fn each(&self) -> impl Iterator<Item = &dyn AttemptTracer> {
-        self.0.iter().flat_map(|tracers| tracers.iter()).map(|tracer| &**tracer)
+        self.0.as_deref().unwrap_or_default().iter().map(|tracer| &**tracer)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,17 +1,13 @@
 //! A map that grows and never shrinks, so that it is read without locks and reference counts.
 
-use std::hash::BuildHasher;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use hashbrown::DefaultHashBuilder;
 
 /// The number of lists that the entries are spread over.
 const LISTS: usize = 256;
 
 /// Values by name.
 pub(super) struct AppendMap<V> {
-    hasher: DefaultHashBuilder,
     lists: Box<[Link<V>]>,
     len: AtomicUsize,
 }
@@ -61,17 +57,23 @@ impl<V> AppendMap<V> {
 
     /// There is always one.
     fn list(&self, key: &str) -> Option<&Link<V>> {
-        self.lists.get(self.hasher.hash_one(key) as usize % LISTS)
+        self.lists.get(list_number(key))
     }
+}
+
+/// The list of a key, by its length and its end: paths of methods differ there. Cheaper than a hash of all bytes; the
+/// keys of a list are compared anyway, and there are not many.
+fn list_number(key: &str) -> usize {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let end = key.as_bytes().last_chunk().map_or(0, |end| u64::from_le_bytes(*end));
+    let mixed = (end ^ key.len() as u64).wrapping_mul(FACTOR);
+    // The highest bits depend on all others.
+    (mixed >> 32) as usize % LISTS
 }
 
 impl<V> Default for AppendMap<V> {
     fn default() -> Self {
-        Self {
-            hasher: DefaultHashBuilder::default(),
-            lists: (0..LISTS).map(|_| OnceLock::new()).collect(),
-            len: AtomicUsize::new(0),
-        }
+        Self { lists: (0..LISTS).map(|_| OnceLock::new()).collect(), len: AtomicUsize::new(0) }
     }
 }
 

@@ -70,6 +70,12 @@ impl Methods {
         if let Some(handles) = self.by_path.get(path) {
             return handles.own();
         }
+        self.of_new(path, head)
+    }
+
+    /// Not inlined: it needs much more of the stack.
+    #[inline(never)]
+    fn of_new(&self, path: &str, head: &request::Parts) -> Arc<MethodHandle> {
         // A66: only the names of methods known in advance are labels. Those of generated clients are.
         let generated = head.extensions.get::<tonic::GrpcMethod<'static>>().is_some();
         let name = path.trim_start_matches('/');
@@ -113,6 +119,15 @@ struct AttemptsAt {
     /// The call went on.
     retried: ByStatus<BoundAttempts>,
     last: ByStatus<BoundAttempts>,
+}
+
+impl AttemptsAt {
+    /// Not inlined: it needs much of the stack, which is cold when a call ends.
+    #[cold]
+    #[inline(never)]
+    fn first_at(place: PlaceId) -> (PlaceId, Box<Self>) {
+        (place, Box::default())
+    }
 }
 
 /// Series that are bound when their status occurs.
@@ -171,7 +186,16 @@ impl MethodMetrics {
     }
 
     /// Records the end of a call, with its duration unless it ended with an attempt.
+    #[inline]
     pub(crate) fn call_ended(&self, code: Code, seconds: Option<f64>, retries: RetryCounts) {
+        // A96: calls without retries are not recorded.
+        if seconds.is_some() || retries.retries + retries.transparent > 0 {
+            self.record_call(code, seconds, retries);
+        }
+    }
+
+    #[cold]
+    fn record_call(&self, code: Code, seconds: Option<f64>, retries: RetryCounts) {
         let nowhere = PlaceId::default();
         let bind = |instrument, code| self.bind(instrument, nowhere, code);
         if let Some(seconds) = seconds
@@ -179,7 +203,6 @@ impl MethodMetrics {
         {
             durations.record(seconds);
         }
-        // A96: calls without retries are not recorded.
         if retries.retries > 0 {
             let series = self.retries.get_or_init(|| bind(&instruments::CALL_RETRIES, None));
             series.record(retries.retries.into());
@@ -197,27 +220,30 @@ impl MethodMetrics {
 
     /// Records the end of an attempt.
     pub(crate) fn attempt_ended(&self, place: PlaceId, code: Code, ended: &EndedAttempt) {
-        let is_last = ended.call_seconds.is_some();
-        let record = |attempts: &AttemptsAt| {
-            let by_status = if is_last { &attempts.last } else { &attempts.retried };
-            if let Some(series) = by_status.of(code, || self.bind_attempts(place, code, is_last)) {
-                series.record(ended);
-            }
-        };
         for slot in &self.first {
-            let (at, attempts) = slot.get_or_init(|| (place, Box::default()));
+            let (at, attempts) = slot.get_or_init(|| AttemptsAt::first_at(place));
             if *at == place {
-                return record(attempts);
+                return self.record_at(attempts, place, code, ended);
             }
         }
         // Not cloned: all threads would write its reference count.
         let others = self.others.load();
         match position(&others, place).ok().and_then(|position| others.get(position)) {
-            Some((_, attempts)) => record(attempts),
-            None => record(&self.add_other(place)),
+            Some((_, attempts)) => self.record_at(attempts, place, code, ended),
+            None => self.record_at(&self.add_other(place), place, code, ended),
         }
     }
 
+    #[inline]
+    fn record_at(&self, attempts: &AttemptsAt, place: PlaceId, code: Code, ended: &EndedAttempt) {
+        let is_last = ended.call_seconds.is_some();
+        let by_status = if is_last { &attempts.last } else { &attempts.retried };
+        if let Some(series) = by_status.of(code, || self.bind_attempts(place, code, is_last)) {
+            series.record(ended);
+        }
+    }
+
+    #[cold]
     fn bind_attempts(&self, place: PlaceId, code: Code, are_last: bool) -> BoundAttempts {
         let mut attempts = BoundAttempts::default();
         for Named { recorders, method } in &self.recorders {
@@ -227,6 +253,7 @@ impl MethodMetrics {
         attempts
     }
 
+    #[cold]
     fn add_other(&self, place: PlaceId) -> Arc<AttemptsAt> {
         let new = Arc::new(AttemptsAt::default());
         self.others.rcu(|others| {
