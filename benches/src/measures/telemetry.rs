@@ -10,8 +10,11 @@ use crate::service::BoxError;
 
 const CONCURRENCIES: [usize; 2] = [1, 128];
 
+/// The time of each variant at one concurrency, in durations of other rate measurements: the differences are small.
+const LONGER: f64 = 4.0;
+
 /// The turns of each variant.
-const TURNS: u32 = 8;
+const TURNS: u32 = 60;
 
 pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
     let backends = Backends::start("backend", 4).await?;
@@ -26,7 +29,7 @@ pub(super) async fn run(round: &mut Round<'_>) -> Result<(), BoxError> {
     }
     for concurrency in CONCURRENCIES {
         let mut sums = vec![(0.0, 0.0); variants.len()];
-        let seconds = round.seconds / f64::from(TURNS);
+        let seconds = LONGER * round.seconds / f64::from(TURNS);
         for turn in 0..TURNS {
             // Neither is always first.
             let mut order: Vec<_> = (0..variants.len()).collect();

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use super::table::number;
 use crate::digest::{Digest, Spread};
-use crate::field::Contestant::{self, BareHyper, CCore, Envoy, GrpcGo, Proxyless, TonicXds, WithMetrics};
+use crate::field::Contestant::{
+    self, BareHyper, CCore, Envoy, GrpcGo, Proxyless, TonicXds, WithMetrics, WithOtel,
+};
 use crate::measures::SCALING;
 
 struct Target {
@@ -40,9 +42,24 @@ const TARGETS: &[Target] = &[
         Ratio("tls/128/cpu", Proxyless, BareHyper),
     ),
     target(
+        "CPU per RPC with /metrics / without, 1 at a time",
+        AtMost(1.03),
+        Ratio("telemetry/001/cpu", WithMetrics, Proxyless),
+    ),
+    target(
         "CPU per RPC with /metrics / without, 128 concurrent",
         AtMost(1.03),
         Ratio("telemetry/128/cpu", WithMetrics, Proxyless),
+    ),
+    target(
+        "CPU per RPC with OpenTelemetry metrics / without, 1 at a time",
+        AtMost(1.03),
+        Ratio("telemetry/001/cpu", WithOtel, Proxyless),
+    ),
+    target(
+        "CPU per RPC with OpenTelemetry metrics / without, 128 concurrent",
+        AtMost(1.03),
+        Ratio("telemetry/128/cpu", WithOtel, Proxyless),
     ),
     target(
         "requests/s / tonic-xds, 128 concurrent",
