@@ -70,6 +70,6 @@ pub struct HistoryMark {
     pub channel: u64,
     /// The kind.
     pub kind: MarkKind,
-    /// A sentence for people.
+    /// A human-readable sentence.
     pub text: String,
 }

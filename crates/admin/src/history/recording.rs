@@ -295,7 +295,7 @@ impl Track {
     }
 }
 
-/// A value with so many digits after the point, which its text is short with.
+/// A value rounded to this many decimal places, which keeps its text short.
 fn rounded(value: f32, digits: i32) -> f64 {
     let factor = 10f64.powi(digits);
     (f64::from(value) * factor).round() / factor

@@ -57,7 +57,7 @@ pub enum PickPurpose {
     /// An RPC follows.
     #[default]
     Call,
-    /// The pick is only shown to people: it takes no permit, and no drop or use of a session is counted. It does take a
+    /// The pick is made for inspection only: it takes no permit, and no drop or use of a session is counted. It does take a
     /// turn of policies that take turns, and makes an IDLE policy connect.
     Explanation,
 }

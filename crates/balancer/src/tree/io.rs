@@ -80,7 +80,7 @@ pub enum LoadEvent {
 /// The loss of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// The reason, for people.
+    /// The reason as text.
     pub text: String,
     /// The reason as the label `grpc.disconnect_error` (gRFC A94).
     pub disconnect_error: Arc<str>,

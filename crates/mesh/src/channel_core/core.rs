@@ -311,7 +311,7 @@ impl ChannelCore {
         self.update_tree(now);
     }
 
-    /// A31, second step: a cluster that no route names is removed when its last RPC has ended.
+    /// A31, second step: a cluster that no route names is removed when its last RPC is committed.
     fn remove_released(&mut self, now: Time) {
         let released = self.claims.take_released();
         for name in &released {

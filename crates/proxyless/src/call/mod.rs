@@ -1,7 +1,7 @@
 //! One RPC on the data path: route, pick, send, and its end.
 //!
-//! Everything here runs in the caller's task. Between the caller and h2 there is no queue; the only lock is that of a
-//! streaming request's replay buffer.
+//! Everything here runs in the caller's task. RPCs queue only while no stream is free; the only lock in this module is
+//! that of a streaming request's replay buffer.
 
 mod attempt;
 mod deadline;

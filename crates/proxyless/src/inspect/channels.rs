@@ -165,7 +165,7 @@ pub struct Event {
     /// The kind of the event.
     #[serde(default)]
     pub kind: EventKind,
-    /// A sentence for people.
+    /// A human-readable sentence.
     pub description: String,
     /// The id of the subchannel concerned, if any.
     #[serde(rename = "connection", default, skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use super::{Label, instruments};
 pub struct Instrument {
     /// The name, with dots.
     pub name: &'static str,
-    /// The description for people.
+    /// A human-readable description.
     pub description: &'static str,
     /// The unit, as OpenTelemetry writes it: `s`, `By`, `{call}`.
     pub unit: &'static str,

@@ -1,6 +1,6 @@
 //! The explanation of one call: each decision that leads to its endpoint, with the alternatives and the reasons.
 //!
-//! [`XdsChannel::explain`](crate::XdsChannel::explain) returns it. `to_string` gives text for people.
+//! [`XdsChannel::explain`](crate::XdsChannel::explain) returns it. `to_string` renders it as text.
 
 mod text;
 mod tree;
