@@ -13,9 +13,9 @@ use crate::receive_window::Burst;
 use crate::stream_permit::StreamPermit;
 use crate::upload::Rest;
 
-/// The number of bytes read before flow control capacity is released, while there is more to read. h2 releases the rest
-/// when the stream ends.
-const RELEASE_AT: usize = 16 << 10;
+/// The part of a stream's window that is read before its flow control capacity is released, while there is more to read:
+/// releasing takes the lock of the connection. h2 releases the rest when the stream ends.
+const RELEASED_PART: u32 = 8;
 
 /// The body of a response. It holds its stream's permit until it ends or is dropped; dropping it early
 /// cancels the stream.
@@ -68,7 +68,8 @@ impl Open {
             match self.stream.poll_data(cx) {
                 Poll::Ready(Some(Ok(data))) => {
                     self.unreleased += data.len();
-                    if self.unreleased >= RELEASE_AT {
+                    let window = self.permit.shared().receive_window.size();
+                    if self.unreleased as u64 >= u64::from(window / RELEASED_PART) {
                         self.release();
                     }
                     return Poll::Ready(Some(Ok(Frame::data(data))));

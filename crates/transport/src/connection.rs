@@ -252,6 +252,8 @@ fn builder(options: &ConnectOptions) -> h2::client::Builder {
         // The first windows; ReceiveWindow enlarges them.
         .initial_window_size(options.initial_stream_window)
         .initial_connection_window_size(options.initial_connection_window)
+        // RFC 9113, section 6.5.2; h2 panics beyond it.
+        .max_frame_size(options.max_frame_size.clamp(1 << 14, (1 << 24) - 1))
         .max_header_list_size(options.max_header_list_size)
         .data_frame_budget(options.data_frame_budget())
         .max_send_buffer_size(1 << 20)

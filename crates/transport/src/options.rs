@@ -29,6 +29,9 @@ pub struct ConnectOptions {
     /// The maximum number of bytes of all responses in flight or unread. It grows with the number of open streams to
     /// the sum of their windows (at most 2 GiB), so that unread responses do not block others.
     pub initial_connection_window: u32,
+    /// The largest frame that the server may send; 128 KiB by default, where HTTP/2 begins with 16 KiB. A server passes each
+    /// frame to its socket by itself, and each is read by itself, so large frames make large messages cheaper on both sides.
+    pub max_frame_size: u32,
     /// The maximum number of frames that the server may send for closed streams during the connection's lifetime before
     /// it is closed with ENHANCE_YOUR_CALM; 1,048,576 by default. Each one makes this side queue a RST_STREAM
     /// (RUSTSEC-2024-0003). Well-behaved servers send some too: frames in flight when a deadline cancels a stream,
@@ -60,6 +63,7 @@ impl Default for ConnectOptions {
             initial_stream_window: 1 << 20,
             max_stream_window: 16 << 20,
             initial_connection_window: 16 << 20,
+            max_frame_size: 128 << 10,
             max_late_frames: 1 << 20,
             max_unread_overhead: None,
             max_header_list_size: 16 << 10,

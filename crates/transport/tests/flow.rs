@@ -47,6 +47,25 @@ async fn a_paused_reader_of_small_messages_leaves_the_connection_alone() {
     assert_eq!(body.collect().await.expect("no error").to_bytes().len(), 5 * frames);
 }
 
+#[tokio::test]
+async fn servers_may_send_large_frames_up_to_the_limit() {
+    let (connection, mut server) = raw(&[]).await;
+    // The stream windows count from then on.
+    server.write(SETTINGS, ACK, 0, &[]).await;
+    let (stream, body) = respond(&connection, &mut server).await;
+    server.write(DATA, 0, stream, &[7; 128 << 10]).await;
+    server.end(stream).await;
+    assert_eq!(body.collect().await.expect("no error").to_bytes().len(), 128 << 10);
+    let (stream, _body) = respond(&connection, &mut server).await;
+    server.write(DATA, 0, stream, &[7; (128 << 10) + 1]).await;
+    let reason = connection.closed().await;
+    assert!(reason.contains("FRAME_SIZE_ERROR"), "{reason}");
+    // HTTP/2 does not allow less than 16 KiB.
+    let options = ConnectOptions { max_frame_size: 0, ..ConnectOptions::default() };
+    let (connection, mut server) = raw_options(&TcpConnector::default(), &options, &[]).await;
+    call(&connection, &mut server).await;
+}
+
 /// RUSTSEC-2024-0003: every frame for a stream that is over makes this side queue a RST_STREAM.
 #[tokio::test]
 async fn a_server_that_goes_on_sending_on_streams_that_are_over_is_given_up() {
