@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 
-/// Rewrites quoted text (`\Q...\E`) as escaped literals. Everything else is unchanged.
+/// Rewrites quoted text (`\Q...\E`) as escaped literals, and octal escapes as hexadecimal ones. Everything else is
+/// unchanged.
 ///
 /// As in RE2, a quotation without `\E` extends to the end, and there are none inside character classes.
-pub(crate) fn unquote(pattern: &str) -> Cow<'_, str> {
-    if !pattern.contains(r"\Q") {
+pub(crate) fn rewrite(pattern: &str) -> Cow<'_, str> {
+    let is_lacking = |pair: &[u8]| matches!(pair, [b'\\', b'Q' | b'0'..=b'7']);
+    if !pattern.as_bytes().windows(2).any(is_lacking) {
         return Cow::Borrowed(pattern);
     }
     let mut out = String::with_capacity(pattern.len());
@@ -18,20 +20,54 @@ pub(crate) fn unquote(pattern: &str) -> Cow<'_, str> {
                 None => (quoted, rest.len()),
             };
             out.push_str(&regex::escape(text));
-            rest = &rest[length..];
-            continue;
+            length
         } else if first == '\\' {
-            // The next character is escaped: `\\Q` is a backslash and a Q.
-            1 + rest[1..].chars().next().map_or(0, char::len_utf8)
+            push_escape(rest, &mut out)
         } else if first == '[' {
-            class_length(rest)
+            let length = class_length(rest);
+            push_class(&rest[..length], &mut out);
+            length
         } else {
+            out.push(first);
             first.len_utf8()
         };
-        out.push_str(&rest[..length]);
         rest = &rest[length..];
     }
     Cow::Owned(out)
+}
+
+/// Writes the escape at the start of the text, and returns its length.
+fn push_escape(text: &str, out: &mut String) -> usize {
+    if let Some((code, length)) = octal(text) {
+        out.push_str(&format!(r"\x{{{code:X}}}"));
+        return length;
+    }
+    // The next character is escaped: `\\Q` is a backslash and a Q.
+    let length = 1 + text[1..].chars().next().map_or(0, char::len_utf8);
+    out.push_str(&text[..length]);
+    length
+}
+
+/// Writes a character class.
+fn push_class(mut class: &str, out: &mut String) {
+    while let Some(escape) = class.find('\\') {
+        out.push_str(&class[..escape]);
+        class = &class[escape..];
+        class = &class[push_escape(class, out)..];
+    }
+    out.push_str(class);
+}
+
+/// The code of the octal escape at the start of the text, and its length: up to three digits. One digit other than 0 is a
+/// backreference, which RE2 rejects, too.
+fn octal(text: &str) -> Option<(u32, usize)> {
+    let digits = text.strip_prefix('\\')?;
+    let count = digits.bytes().take(3).take_while(|digit| matches!(digit, b'0'..=b'7')).count();
+    let digits = &digits[..count];
+    if count == 1 && digits != "0" {
+        return None;
+    }
+    Some((u32::from_str_radix(digits, 8).ok()?, 1 + count))
 }
 
 /// The length of the character class at the start of the text.
@@ -58,6 +94,27 @@ fn class_length(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn octal_escapes_are_hexadecimal() {
+        for (pattern, expected) in [
+            (r"\0", r"\x{0}"),
+            (r"\08", r"\x{0}8"),
+            (r"\12", r"\x{A}"),
+            (r"a\101\1012", r"a\x{41}\x{41}2"),
+            (r"\777", r"\x{1FF}"),
+            (r"[\101-\132\]]\0", r"[\x{41}-\x{5A}\]]\x{0}"),
+            (r"\Q\101\E\60", r"\\101\x{30}"),
+            (r"\\101", r"\\101"),
+            // Backreferences.
+            (r"(a)\1", r"(a)\1"),
+            (r"\18\60", r"\18\x{30}"),
+            (r"[\1]\60", r"[\1]\x{30}"),
+            (r"\0\é\", r"\x{0}\é\"),
+        ] {
+            assert_eq!(rewrite(pattern), expected, "{pattern}");
+        }
+    }
 
     #[test]
     fn quoted_text_is_literal() {
@@ -87,7 +144,7 @@ mod tests {
             (r"\[\Q.\E", r"\[\."),
             (r"\Q.\E\", r"\.\"),
         ] {
-            assert_eq!(unquote(pattern), expected, "{pattern}");
+            assert_eq!(rewrite(pattern), expected, "{pattern}");
         }
     }
 }

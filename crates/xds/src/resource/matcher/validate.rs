@@ -89,7 +89,7 @@ pub(crate) fn string_matcher(at: &Field<'_>, proto: &matcher::StringMatcher) -> 
 
 /// Compiles a regex that must match the whole text.
 fn full_match(at: &Field<'_>, pattern: &str) -> Option<Regex> {
-    let pattern = re2::unquote(pattern);
+    let pattern = re2::rewrite(pattern);
     // Parsed on its own first: a pattern like `a)|(b` is valid only inside the anchoring group.
     if let Err(error) = regex_syntax::Parser::new().parse(&pattern) {
         return at.fail(format!("is not a valid regex: {error}"));
@@ -99,7 +99,7 @@ fn full_match(at: &Field<'_>, pattern: &str) -> Option<Regex> {
 
 /// Compiles a regex that may match any part of the text.
 pub(crate) fn compile(at: &Field<'_>, pattern: &str) -> Option<Regex> {
-    build(at, &re2::unquote(pattern))
+    build(at, &re2::rewrite(pattern))
 }
 
 /// Compiles a regex within the limits. Its size is only known by trying: it is compiled with a small limit first and

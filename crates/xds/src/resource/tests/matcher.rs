@@ -105,10 +105,35 @@ fn a28_quoted_text_of_re2_is_literal() {
 }
 
 #[test]
+fn a28_octal_escapes_of_re2_are_characters() {
+    for (pattern, path, matches) in [
+        (r"/\141\056b", "/a.b", true),
+        (r"/\141\056b", "/axb", false),
+        (r"/[\141-\143]+", "/abc", true),
+        (r"/[^\141-\143]+", "/abc", false),
+    ] {
+        let matcher = path_matcher(PathSpecifier::SafeRegex(regex(pattern)), None);
+        assert_eq!(matcher.matches(path), matches, "{pattern} {path}");
+    }
+}
+
+#[test]
 fn a28_a_bad_regex_is_rejected() {
     let path = "virtual_hosts[0].routes[0].match.safe_regex.regex";
-    for bad in ["(", "a)|(b", "*", r"\1", "(?=a)"] {
+    for bad in ["(", "a)|(b", "*", r"\1", r"(a)\1", r"\8", "(?=a)"] {
         rejects(&routes_with_path(PathSpecifier::SafeRegex(regex(bad)), None), path, "is not a valid regex");
+    }
+}
+
+#[test]
+fn a28_re2_syntax_that_is_not_supported_is_rejected() {
+    let path = "virtual_hosts[0].routes[0].match.safe_regex.regex";
+    for lacking in [r"/\C", "/{id}", "/[[]"] {
+        rejects(
+            &routes_with_path(PathSpecifier::SafeRegex(regex(lacking)), None),
+            path,
+            "is not a valid regex",
+        );
     }
 }
 
