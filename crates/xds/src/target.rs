@@ -153,7 +153,7 @@ enum Kind {
     #[error("a query or fragment has no meaning here; write ? as %3F and # as %23")]
     Query,
     #[error(
-        "the character {0:?} cannot be part of a URI; a name that has it is written with {escape}",
+        "the character {0:?} cannot be part of a URI; write it as {escape}",
         escape = escape(*.0)
     )]
     Character(char),
@@ -268,7 +268,7 @@ mod tests {
             ("xds:", "no listener"),
             ("xds:///", "no listener"),
             ("xds:///svc?x", "query"),
-            ("xds:///gree ter", "' ' cannot be part of a URI; a name that has it is written with %20"),
+            ("xds:///gree ter", "' ' cannot be part of a URI; write it as %20"),
             ("xds:///svc%2", "escape"),
             ("xds:///svc%ff", "UTF-8"),
         ] {

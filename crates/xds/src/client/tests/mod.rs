@@ -347,7 +347,7 @@ fn route(name: &str) -> Any {
     any(&RouteConfiguration { name: name.into(), ..Default::default() })
 }
 
-/// A resource of the type that is no protobuf.
+/// A resource of the type that is not valid protobuf.
 fn garbage(resource_type: ResourceType) -> Any {
     Any { type_url: resource_type.type_url().into(), value: Bytes::from_static(b"\xff\xff\xff\xff") }
 }
