@@ -79,6 +79,11 @@ impl XdsCore {
     /// Counts the resources of a response. A78: unchanged ones, too. A resource that nobody watches, or whose name is
     /// unreadable, counts for all targets that use the server.
     pub(super) fn count_updates(&mut self, server: ServerId, of: ResourceType, verdict: &Verdict) {
+        let good =
+            |judged: &&Judged| matches!(judged.outcome, ResourceOutcome::Valid(_) | ResourceOutcome::Unasked);
+        let counts = self.updates.entry(of).or_default();
+        counts.valid += (verdict.unchanged.len() + verdict.outcomes.values().filter(good).count()) as u64;
+        counts.invalid += verdict.faults.count();
         if !self.metrics.is_enabled() {
             return;
         }

@@ -1,5 +1,6 @@
 //! Applying a response to the cache, and answering it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -78,101 +79,22 @@ impl XdsCore {
     }
 
     fn response(&mut self, now: Time, server: ServerId, resource_type: ResourceType, response: Response) {
-        let (version, nonce, count) = match &response {
-            Response::Whole(response) => {
-                (&response.version_info, &response.nonce, Some(response.resources.len()))
-            }
-            Response::TooLarge(head) => (&head.version_info, &head.nonce, None),
-        };
-        let (version, nonce) = (Arc::<str>::from(version.as_str()), nonce.clone());
-        tracing::debug!(
-            target: targets::XDS_CLIENT, server = %self.uri(server), type_url = resource_type.type_url(),
-            version = &*version, nonce, count, "ADS response"
-        );
+        let (version, nonce) = self.log_response(server, resource_type, &response);
         // A71-13: any response, even one that is rejected, shows that the server can be reached.
         self.fall_forward(now, server);
         let was_unreachable = self.reached(server);
-        let features = self.server(server).map(|server| server.features).unwrap_or_default();
-        let cx = DecodeContext {
-            gates: self.config.gates,
-            trusted_xds_server: features.trusted_xds_server,
-            limits: self.config.limits,
-            certificate_providers: self.config.certificate_providers.clone(),
-            policies: self.config.policies.clone(),
-        };
-        let cached = self.cache.of_type(resource_type);
-        let serves = |authority| self.authorities.is_active(authority, server);
-        // A81: a trusted server may rewrite the authority, so its bytes mean more than those of others.
-        let trusted = features.trusted_xds_server;
-        let decodes_alike = |source| {
-            let is_trusted = |source: &Server| source.features.trusted_xds_server;
-            !cx.gates.authority_rewrite || self.server(source).is_some_and(is_trusted) == trusted
-        };
-        let judge = Judge {
-            resource_type,
-            cached,
-            serves: &serves,
-            decodes_alike: &decodes_alike,
-            cx: &cx,
-            nack_mode: self.config.nack_mode,
-        };
-        let verdict = match response {
-            Response::Whole(response) => judge.judge(response),
-            Response::TooLarge(_) => {
-                let limit = cx.limits.resources_per_response;
-                Verdict::unread(&format!("more than {limit} resources, the limit"))
-            }
-        };
+        let verdict = self.validate(server, resource_type, response);
         self.count_updates(server, resource_type, &verdict);
-        let Verdict { unchanged, outcomes, faults, unnamed, absence_is_deletion } = verdict;
-
-        let good =
-            |judged: &&Judged| matches!(judged.outcome, ResourceOutcome::Valid(_) | ResourceOutcome::Unasked);
-        let counts = self.updates.entry(resource_type).or_default();
-        counts.valid += (unchanged.len() + outcomes.values().filter(good).count()) as u64;
-        counts.invalid += faults.count();
-
-        let deleted: Vec<_> = if absence_is_deletion {
-            let names = self.cache.names(resource_type, |of| self.authorities.is_active(of, server));
-            // Those that are unchanged are among these names, and in the same order.
-            let mut present = unchanged.iter().peekable();
-            let mut is_present =
-                |name: &Arc<str>| present.next_if_eq(&name).is_some() || outcomes.contains_key(name);
-            names.filter(|name| !is_present(name)).cloned().collect()
-        } else {
-            Vec::new()
-        };
+        let deleted = self.deleted(server, resource_type, &verdict);
+        let Verdict { unchanged, outcomes, faults, unnamed, .. } = verdict;
         let from = Received { server, version: &version, time: now };
-        let mut touched = self.cache.confirm(resource_type, unchanged, from);
-        let mut moved = false;
-        for name in &touched {
-            let source = self.cache.get(resource_type, name).and_then(ResourceState::source);
-            moved |= resource_type == ResourceType::Cluster && source != Some(server);
-            self.confirm(resource_type, name, from);
-        }
-        for (name, judged) in outcomes {
-            // A27-64, A27-73, A27-83: resources that were not requested are ignored.
-            // A47-20: as are those of an authority that does not use this server.
-            let Some(state) = self.cache.get_mut(resource_type, &name) else { continue };
-            if !self.authorities.is_active(state.authority, server) {
-                continue;
-            }
-            // A47-25: load is reported to the server that sent the Cluster.
-            moved |= resource_type == ResourceType::Cluster && state.source() != Some(server);
-            self.apply(resource_type, &name, judged, from);
-            touched.push(name);
-        }
-        // Watchers are notified in the order of names.
-        touched.sort_unstable();
+        let mut touched = self.apply_all(resource_type, unchanged, outcomes, from);
         for name in deleted {
             self.delete(resource_type, &name, from);
             touched.push(name);
         }
         if let Some(stream) = self.stream_mut(server) {
             stream.response_seen();
-        }
-        if moved && self.servers.len() > 1 {
-            self.effects.push_back(Effect::MoveLoad);
         }
         let cause = Cause::Response(server);
         if was_unreachable {
@@ -189,6 +111,102 @@ impl XdsCore {
             unnamed,
         });
         self.answer(resource_type, nonce, rejection, from);
+    }
+
+    /// Logs a response. Returns its version and nonce.
+    fn log_response(&self, server: ServerId, of: ResourceType, response: &Response) -> (Arc<str>, String) {
+        let (version, nonce, count) = match response {
+            Response::Whole(response) => {
+                (&response.version_info, &response.nonce, Some(response.resources.len()))
+            }
+            Response::TooLarge(head) => (&head.version_info, &head.nonce, None),
+        };
+        tracing::debug!(
+            target: targets::XDS_CLIENT, server = %self.uri(server), type_url = of.type_url(),
+            version, nonce, count, "ADS response"
+        );
+        (version.as_str().into(), nonce.clone())
+    }
+
+    fn validate(&self, server: ServerId, resource_type: ResourceType, response: Response) -> Verdict {
+        let features = self.server(server).map(|server| server.features).unwrap_or_default();
+        let cx = DecodeContext {
+            gates: self.config.gates,
+            trusted_xds_server: features.trusted_xds_server,
+            limits: self.config.limits,
+            certificate_providers: self.config.certificate_providers.clone(),
+            policies: self.config.policies.clone(),
+        };
+        let serves = |authority| self.authorities.is_active(authority, server);
+        // A81: a trusted server may rewrite the authority, so its bytes mean more than those of others.
+        let trusted = features.trusted_xds_server;
+        let decodes_alike = |source| {
+            let is_trusted = |source: &Server| source.features.trusted_xds_server;
+            !cx.gates.authority_rewrite || self.server(source).is_some_and(is_trusted) == trusted
+        };
+        let judge = Judge {
+            resource_type,
+            cached: self.cache.of_type(resource_type),
+            serves: &serves,
+            decodes_alike: &decodes_alike,
+            cx: &cx,
+            nack_mode: self.config.nack_mode,
+        };
+        match response {
+            Response::Whole(response) => judge.judge(response),
+            Response::TooLarge(_) => {
+                let limit = cx.limits.resources_per_response;
+                Verdict::unread(&format!("more than {limit} resources, the limit"))
+            }
+        }
+    }
+
+    /// The names of the cached resources that the response deletes by their absence.
+    fn deleted(&self, server: ServerId, of: ResourceType, verdict: &Verdict) -> Vec<Arc<str>> {
+        if !verdict.absence_is_deletion {
+            return Vec::new();
+        }
+        let names = self.cache.names(of, |authority| self.authorities.is_active(authority, server));
+        // Those that are unchanged are among these names, and in the same order.
+        let mut present = verdict.unchanged.iter().peekable();
+        let mut is_present =
+            |name: &Arc<str>| present.next_if_eq(&name).is_some() || verdict.outcomes.contains_key(name);
+        names.filter(|name| !is_present(name)).cloned().collect()
+    }
+
+    /// Applies the resources of a response. Returns the names of those that have news, in order.
+    fn apply_all(
+        &mut self,
+        of: ResourceType,
+        unchanged: Vec<Arc<str>>,
+        outcomes: BTreeMap<Arc<str>, Judged>,
+        from: Received<'_>,
+    ) -> Vec<Arc<str>> {
+        let mut touched = self.cache.confirm(of, unchanged, from);
+        let mut moved = false;
+        for name in &touched {
+            let source = self.cache.get(of, name).and_then(ResourceState::source);
+            moved |= of == ResourceType::Cluster && source != Some(from.server);
+            self.confirm(of, name, from);
+        }
+        for (name, judged) in outcomes {
+            // A27-64, A27-73, A27-83: resources that were not requested are ignored.
+            // A47-20: as are those of an authority that does not use this server.
+            let Some(state) = self.cache.get_mut(of, &name) else { continue };
+            if !self.authorities.is_active(state.authority, from.server) {
+                continue;
+            }
+            // A47-25: load is reported to the server that sent the Cluster.
+            moved |= of == ResourceType::Cluster && state.source() != Some(from.server);
+            self.apply(of, &name, judged, from);
+            touched.push(name);
+        }
+        if moved && self.servers.len() > 1 {
+            self.effects.push_back(Effect::MoveLoad);
+        }
+        // Watchers are notified in the order of names.
+        touched.sort_unstable();
+        touched
     }
 
     fn apply(&mut self, of: ResourceType, name: &Arc<str>, judged: Judged, from: Received<'_>) {
