@@ -235,15 +235,21 @@ impl XdsCore {
         if let Some(authority) = self.authorities.get_mut(authority) {
             authority.watches += 1;
         }
-        self.settle_fallback(now, authority);
+        let fell_back = self.settle_fallback(now, authority);
         let unreachable = self.unreachable(authority, resource_type, &name);
         let Some(state) = self.cache.get_mut(resource_type, &name) else { return };
-        // For a new resource the only news is that the server is unreachable; for a known one it is what other watchers
-        // know.
-        let news = state.news(unreachable);
-        let events = if news.is_empty() { state.replay() } else { news };
-        for event in events {
+        // The new watcher gets the current state, the others what they have not been told yet.
+        let mut events = Vec::new();
+        for event in state.news(unreachable) {
+            let others = state.watchers.keys().filter(|&&other| other != watch);
+            events.extend(others.map(|&other| (other, event.clone())));
+        }
+        events.extend(state.replay().into_iter().map(|event| (watch, event)));
+        for (watch, event) in events {
             self.deliver(now, watch, event);
+        }
+        if fell_back {
+            self.tell_all(now, Cause::Other, |of| of == authority);
         }
         self.use_servers(authority);
         if !asked_for {

@@ -71,7 +71,7 @@ impl XdsCore {
     }
 
     /// A71-08, A71-10: takes servers of lower priority into use while the active one is unreachable and a resource is
-    /// missing. Returns whether the active server changed.
+    /// missing. Returns whether the active server changed, which its watchers have not been told.
     pub(super) fn settle_fallback(&mut self, now: Time, authority: AuthorityId) -> bool {
         let before = self.authorities.active(authority);
         loop {
@@ -99,9 +99,6 @@ impl XdsCore {
             self.adopt(now, authority, active);
         }
         self.use_servers(authority);
-        if before.is_some() {
-            self.tell_all(now, Cause::Other, |of| of == authority);
-        }
         true
     }
 
@@ -230,19 +227,21 @@ impl XdsCore {
             tracing::warn!(target: targets::XDS_CLIENT, server = %server.uri, repeated, "{unreachable}");
         }
         let was_healthy = server.unreachable.replace(unreachable).is_none();
-        let affected: Vec<_> = authorities.ids().filter(|&of| authorities.is_active(of, id)).collect();
+        // A71-12: the errors of watchers have the reasons of all servers that are in use.
+        let affected: Vec<_> = authorities.ids().filter(|&of| authorities.uses(of, id)).collect();
         if was_healthy {
             self.count_failure(id);
         }
         for authority in affected {
-            if self.settle_fallback(now, authority) {
-                // Another server replaces its resources, so its versions say nothing about the cache.
-                if let Some(server) = self.server_mut(id) {
-                    server.versions.clear();
-                }
-            } else {
-                self.tell_all(now, Cause::Other, |of| of == authority);
+            let was_active = self.authorities.is_active(authority, id);
+            // Another server replaces its resources, so its versions say nothing about the cache.
+            if was_active
+                && self.settle_fallback(now, authority)
+                && let Some(server) = self.server_mut(id)
+            {
+                server.versions.clear();
             }
+            self.tell_all(now, Cause::Other, |of| of == authority);
         }
     }
 

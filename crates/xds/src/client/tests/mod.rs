@@ -9,6 +9,7 @@ mod limits;
 mod logs;
 mod model;
 mod nacks;
+mod outages;
 mod planes;
 mod planes_model;
 mod streams;

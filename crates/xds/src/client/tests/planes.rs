@@ -129,9 +129,12 @@ impl Planes {
     }
 
     pub(super) fn down(&mut self, server: usize) {
+        self.down_for(server, &format!("UNAVAILABLE: s{server} is away"));
+    }
+
+    pub(super) fn down_for(&mut self, server: usize, reason: &str) {
         let stream = self.ended(server);
-        let reason = format!("UNAVAILABLE: s{server} is away");
-        self.input(Input::StreamDown { stream, code: None, reason });
+        self.input(Input::StreamDown { stream, code: None, reason: reason.into() });
     }
 
     pub(super) fn respond(&mut self, server: usize, kind: ResourceType, version: &str, resources: &[Any]) {
