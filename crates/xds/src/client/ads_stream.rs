@@ -25,6 +25,9 @@ const MAX_REMEMBERED_NACKS: usize = 64;
 /// The interval at which a version of a type is NACKed. Some servers resend a rejected version as soon as they see its
 /// NACK, which without a limit is a loop as fast as the network.
 const NACK_INTERVAL: Duration = Duration::from_secs(1);
+/// The time in which a response that crosses a request arrives: a round trip, and some delay of the server. Servers ignore
+/// such a request, since its nonce is stale.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// The state of one stream. It is dropped with the stream, because nonces are only valid on their own stream.
 #[derive(Debug, Default)]
@@ -49,9 +52,24 @@ pub(super) struct AdsStream {
     pub(super) nacked: VecDeque<(ResourceType, u64, Time)>,
     /// Delayed NACKs of versions that were NACKed recently, and the time at which they are due. At most one per type.
     braked: BTreeMap<ResourceType, (Time, Ack)>,
-    reading: bool,
+    /// The time since which the next message is awaited, if it is.
+    reading_since: Option<Time>,
+    /// The time that was spent awaiting the earlier messages.
+    listened: Duration,
+    /// For each type, the time of [`Self::listened`] at which its latest request was sent. Not while it is being sent, nor
+    /// if a response arrived within [`SETTLE`].
+    settling: BTreeMap<ResourceType, Duration>,
     /// The events of the last message that watchers have not finished handling.
     tokens: BTreeSet<ReadToken>,
+}
+
+/// The reason why the server may not have taken note of the latest request of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// A response that crosses the request may arrive until this time of [`AdsStream::listened`].
+    Settling { until: Duration },
+    /// The request is unsent, or a response may have crossed it.
+    Crossed,
 }
 
 /// A request to send. Its names are filled in when it is sent, so that they are current.
@@ -132,6 +150,28 @@ impl AdsStream {
         self.first_asked.get(&resource_type).is_some_and(|asked| asked.contains(name))
     }
 
+    /// The time that the client has spent awaiting messages. Other time does not count: a response that crosses a request is
+    /// not read then.
+    pub(super) fn listened(&self, now: Time) -> Duration {
+        self.listened + self.reading_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// Whether the server has read the latest request of the type, and not ignored it: no response crossed it.
+    pub(super) fn is_settled(&self, now: Time, resource_type: ResourceType) -> bool {
+        self.settling.get(&resource_type).is_some_and(|sent| self.listened(now) >= *sent + SETTLE)
+    }
+
+    /// The doubt that the server has noticed the unsubscription of a resource that was requested on this stream.
+    pub(super) fn doubt(&self, now: Time, resource_type: ResourceType, name: &Arc<str>) -> Option<Doubt> {
+        match self.settling.get(&resource_type) {
+            // The unsubscription is unsent.
+            _ if self.has_asked_for(resource_type, name) => Some(Doubt::Crossed),
+            _ if !self.has_asked(resource_type) || self.is_settled(now, resource_type) => None,
+            Some(sent) => Some(Doubt::Settling { until: *sent + SETTLE }),
+            None => Some(Doubt::Crossed),
+        }
+    }
+
     /// Whether a request of the type is being sent or waits for its turn.
     pub(super) fn has_unsent(&self, resource_type: ResourceType) -> bool {
         self.sending == Some(resource_type)
@@ -168,6 +208,9 @@ impl AdsStream {
     pub(super) fn answer(&mut self, now: Time, resource_type: ResourceType, ack: Ack) {
         self.nonces.insert(resource_type, ack.nonce.clone());
         self.first_asked.remove(&resource_type);
+        if !self.is_settled(now, resource_type) {
+            self.settling.remove(&resource_type);
+        }
         self.braked.remove(&resource_type);
         let last_nack = ack.rejected.as_ref().and_then(|rejected| {
             let version = hash(&rejected.version);
@@ -248,6 +291,7 @@ impl AdsStream {
             None => (version.to_owned(), self.nonces.get(&resource_type).cloned().unwrap_or_default(), None),
         };
         self.sending = Some(resource_type);
+        self.settling.remove(&resource_type);
         // A27-61: the node is in the first request of a stream, and only there.
         let node = (!self.node_sent).then(|| node.clone());
         self.node_sent = true;
@@ -266,13 +310,19 @@ impl AdsStream {
     }
 
     /// The request has been sent; returns its type.
-    pub(super) fn send_done(&mut self) -> Option<ResourceType> {
-        self.sending.take()
+    pub(super) fn send_done(&mut self, now: Time) -> Option<ResourceType> {
+        let resource_type = self.sending.take()?;
+        let is_answer = |pending: &Pending| pending.resource_type == resource_type && pending.ack.is_some();
+        if !self.braked.contains_key(&resource_type) && !self.queue.iter().any(is_answer) {
+            self.settling.insert(resource_type, self.listened(now));
+        }
+        Some(resource_type)
     }
 
     /// A message has been received.
-    pub(super) fn read_done(&mut self) {
-        self.reading = false;
+    pub(super) fn read_done(&mut self, now: Time) {
+        self.listened = self.listened(now);
+        self.reading_since = None;
     }
 
     /// Tracks an event of the current message until its watcher has handled it.
@@ -286,11 +336,15 @@ impl AdsStream {
     }
 
     /// Whether the next message should be read now; true once per message.
-    pub(super) fn start_reading(&mut self) -> bool {
+    pub(super) fn start_reading(&mut self, now: Time) -> bool {
         let free = self.up_since.is_some()
             && self.tokens.is_empty()
             && self.queue.len() < MAX_UNSENT
             && self.queue.iter().map(Pending::bytes).sum::<usize>() < MAX_UNSENT_BYTES;
-        free && !std::mem::replace(&mut self.reading, true)
+        let starts = free && self.reading_since.is_none();
+        if starts {
+            self.reading_since = Some(now);
+        }
+        starts
     }
 }

@@ -1,5 +1,7 @@
 //! The resource cache: resources by name, timers of missing ones, and an index by bytes.
 
+mod limbo;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use proxyless_sans_io::{SmallMap, Time};
 
-use super::ads_stream::AdsStream;
+use self::limbo::LIMBO;
+use super::ads_stream::{AdsStream, Doubt};
 use super::authorities::AuthorityId;
 use super::ids::{ServerId, WatchKey};
 use super::messages::Any;
 use super::resource_state::{Received, ResourceState, Standing, Wait};
 use crate::resource::{Resource, ResourceType};
-
-/// The time for which an unsubscribed resource is kept and updated. Servers ignore a request that crosses one of their
-/// responses, so they may have missed the unsubscription, and would not resend a resource that is subscribed again
-/// soon. Every ACK repeats the unsubscription, so the server has read one of them by then, unless answers are still
-/// unsent.
-const LIMBO: Duration = Duration::from_secs(30);
 
 /// How an authority uses a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +33,9 @@ pub(super) struct Cache {
     timers: BTreeSet<(Time, ResourceType, Arc<str>)>,
     /// The resources in limbo, by expiry.
     limbo: BTreeSet<(Time, ResourceType, Arc<str>)>,
+    /// The resources that are [`Standing::Resubscribed`], and perhaps some that were. The end of the time of
+    /// [`AdsStream::listened`] in which a response may have crossed the unsubscription.
+    resubscribed: BTreeMap<(ResourceType, Arc<str>), Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -102,20 +102,22 @@ impl Cache {
         self.types.get_mut(&resource_type)?.resources.get_mut(name)
     }
 
-    /// Adds a watcher of a resource, and the resource if it is not known.
+    /// Adds a watcher of a resource, and the resource if it is not known. `doubt` is about its unsubscription, if it is in
+    /// limbo.
     pub(super) fn watch(
         &mut self,
         resource_type: ResourceType,
         name: &Arc<str>,
         authority: AuthorityId,
         watch: WatchKey,
+        doubt: Option<Doubt>,
     ) -> &mut ResourceState {
+        if self.is_in_limbo(resource_type, name) {
+            self.revive(resource_type, name, doubt);
+        }
         let of_type = self.types.entry(resource_type).or_default();
         of_type.revision += 1;
         let state = of_type.resources.get_or_insert_with(name.clone(), || ResourceState::new(authority));
-        if state.watchers.is_empty() && state.limbo.is_some() {
-            state.revive();
-        }
         state.watchers.insert(watch, ());
         state
     }
@@ -145,9 +147,11 @@ impl Cache {
         let Some(of_type) = self.types.get_mut(&resource_type) else { return };
         of_type.revision += 1;
         of_type.forget_bytes(name);
-        if let Some((name, ResourceState { limbo: Some(until), .. })) = of_type.resources.remove_entry(name) {
-            self.limbo.remove(&(until, resource_type, name));
+        let Some((name, state)) = of_type.resources.remove_entry(name) else { return };
+        if let Some(until) = state.limbo {
+            self.limbo.remove(&(until, resource_type, Arc::clone(&name)));
         }
+        self.resubscribed.remove(&(resource_type, name));
     }
 
     /// Removes all resources of an authority.
@@ -249,7 +253,7 @@ impl Cache {
         now: Time,
         use_of: impl Fn(AuthorityId) -> Use,
     ) -> Vec<Arc<str>> {
-        let Self { types, timers, limbo } = self;
+        let Self { types, timers, limbo, .. } = self;
         let Some(of_type) = types.get_mut(&resource_type) else { return Vec::new() };
         let mut names = Vec::new();
         for (name, state) in of_type.resources.iter_mut() {
@@ -281,26 +285,6 @@ impl Cache {
             names.push(name.clone());
         }
         names
-    }
-
-    /// Removes the resources whose limbo has expired. The limbo of a type with unsent answers is extended: the server
-    /// ignores requests with stale nonces, so it may not have seen an unsubscription yet.
-    pub(super) fn end_limbo(&mut self, now: Time, has_unsent: impl Fn(AuthorityId, ResourceType) -> bool) {
-        while let Some((until, ..)) = self.limbo.first() {
-            if *until > now {
-                return;
-            }
-            let Some((_, resource_type, name)) = self.limbo.pop_first() else { return };
-            match self.get_mut(resource_type, &name) {
-                Some(state) if state.watchers.is_empty() && has_unsent(state.authority, resource_type) => {
-                    state.limbo = Some(now + LIMBO);
-                    self.limbo.insert((now + LIMBO, resource_type, name));
-                }
-                Some(state) if state.watchers.is_empty() => self.remove(resource_type, &name),
-                Some(state) => state.limbo = None,
-                None => {}
-            }
-        }
     }
 
     /// the request for a type was sent, so the timers of its uncached resources start.
@@ -406,7 +390,7 @@ impl Cache {
         self.timers.first().map(|(deadline, ..)| *deadline)
     }
 
-    /// The next resource whose timer has expired, and the time at which it was started.
+    /// The next resource that did not come in time, and the time at which its timer was started.
     pub(super) fn expire(&mut self, now: Time) -> Option<(ResourceType, Arc<str>, Time)> {
         while self.next_deadline()? <= now {
             let (_, resource_type, name) = self.timers.pop_first()?;
@@ -416,13 +400,10 @@ impl Cache {
                 _ => now,
             };
             state.wait = Wait::Over;
-            match std::mem::take(&mut state.standing) {
-                // The server sent nothing, so it never noticed the unsubscription: the cached value is current.
-                Standing::Doubtful => continue,
-                Standing::Absent => self.drop_data(resource_type, &name),
-                Standing::Sure => {}
+            // A server that never noticed the unsubscription sends nothing: the cached value is current.
+            if std::mem::take(&mut state.standing) != Standing::Doubtful {
+                return Some((resource_type, name, since));
             }
-            return Some((resource_type, name, since));
         }
         None
     }
@@ -454,7 +435,7 @@ mod tests {
         };
         let indexed = |cache: &Cache| cache.types[&kind].by_bytes.keys().cloned().collect::<Vec<_>>();
         let watch = WatchKey { watcher: WatcherId(0), watch: WatchId(0) };
-        cache.watch(kind, &name, AuthorityId::default(), watch);
+        cache.watch(kind, &name, AuthorityId::default(), watch, None);
         accept(&mut cache, b"one");
         accept(&mut cache, b"two");
         assert_eq!(indexed(&cache), [Bytes::from_static(b"two")]);

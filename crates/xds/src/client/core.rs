@@ -230,7 +230,9 @@ impl XdsCore {
             }
         };
         self.watches.insert(watch, Some((authority, resource_type, name.clone())));
-        let state = self.cache.watch(resource_type, &name, authority, watch);
+        let stream = self.active_server(authority).and_then(|server| server.stream.as_ref());
+        let doubt = stream.and_then(|stream| stream.doubt(now, resource_type, &name));
+        let state = self.cache.watch(resource_type, &name, authority, watch, doubt);
         let asked_for = state.wait != Wait::Unsent && state.watchers.len() > 1;
         if let Some(authority) = self.authorities.get_mut(authority) {
             authority.watches += 1;
@@ -320,6 +322,8 @@ impl XdsCore {
             let kind = if transient {
                 ResourceErrorKind::Timeout(why)
             } else {
+                // If it was subscribed again, it still has its old value.
+                self.cache.drop_data(resource_type, &name);
                 ResourceErrorKind::DoesNotExist(why)
             };
             let server = self.authorities.active(authority).unwrap_or_default();
@@ -442,6 +446,11 @@ impl XdsCore {
             };
             while let Some(pending) = stream.next_pending() {
                 let resource_type = pending.resource_type;
+                if stream.is_settled(now, resource_type) {
+                    cache.forget_unsubscribed(resource_type, |authority, name| {
+                        use_of(authority) == Use::Active && !stream.has_asked_for(resource_type, name)
+                    });
+                }
                 let revision = cache.revision(resource_type) + authorities.revision();
                 let names = stream.asked_at(resource_type, revision).cloned().unwrap_or_else(|| {
                     RequestedNames::new(cache.subscribe(resource_type, now, use_of), revision)
@@ -464,7 +473,7 @@ impl XdsCore {
                     effects.push_back(Effect::Send { stream: stream.id(), request });
                 }
             }
-            if stream.start_reading() {
+            if stream.start_reading(now) {
                 effects.push_back(Effect::ReadNext { stream: stream.id() });
             }
         }

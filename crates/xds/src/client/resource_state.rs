@@ -33,11 +33,13 @@ pub(super) enum Standing {
     /// The server sent it, and knows that we have it.
     #[default]
     Sure,
-    /// It was unsubscribed and subscribed again, and the server has not resent it since; it may have missed the
-    /// unsubscription.
+    /// It was unsubscribed and subscribed again a moment later. The server sends it again if it exists, unless a response
+    /// crossed these requests.
+    Resubscribed,
+    /// A response may have crossed its unsubscription, which the server has then ignored. Or another server sent it.
     Doubtful,
-    /// As `Doubtful`, and a response that lists all resources did not contain it; that response may predate our
-    /// request.
+    /// A response that lists all resources did not contain it, after it was subscribed again; that response may predate
+    /// our request.
     Absent,
 }
 
@@ -128,11 +130,11 @@ impl ResourceState {
         settled
     }
 
-    /// An unsubscribed resource is watched again.
-    pub(super) fn revive(&mut self) {
+    /// An unsubscribed resource is watched again. Without a value it is a new one: its error is obsolete, since it is
+    /// requested again.
+    pub(super) fn revive(&mut self, standing: Standing) {
         match self.data {
-            Some(_) => self.standing = Standing::Doubtful,
-            // Its error is obsolete: the resource is requested again.
+            Some(_) => self.standing = standing,
             None => *self = Self { authority: self.authority, limbo: self.limbo, ..Self::default() },
         }
     }

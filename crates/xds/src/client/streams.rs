@@ -187,7 +187,7 @@ impl XdsCore {
     }
 
     pub(super) fn send_done(&mut self, now: Time, id: ServerId) {
-        let sent = self.stream_mut(id).and_then(AdsStream::send_done);
+        let sent = self.stream_mut(id).and_then(|stream| stream.send_done(now));
         let timeout = self.server(id).map(|server| server.resource_timeout);
         if let (Some(resource_type), Some(timeout)) = (sent, timeout) {
             let authorities = &self.authorities;

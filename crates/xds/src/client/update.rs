@@ -33,7 +33,7 @@ enum Response {
 impl XdsCore {
     pub(super) fn message(&mut self, now: Time, server: ServerId, bytes: Bytes) {
         if let Some(stream) = self.stream_mut(server) {
-            stream.read_done();
+            stream.read_done(now);
         }
         // A40-09: ignores messages that are not a DiscoveryResponse, and responses of unknown types, for which there is
         // no subscription to ACK. The next message may be valid.
@@ -87,6 +87,7 @@ impl XdsCore {
         self.count_updates(server, resource_type, &verdict);
         let deleted = self.deleted(server, resource_type, &verdict);
         let Verdict { unchanged, outcomes, faults, unnamed, .. } = verdict;
+        self.crossed(now, server, resource_type);
         let from = Received { server, version: &version, time: now };
         let mut touched = self.apply_all(resource_type, unchanged, outcomes, from);
         for name in deleted {
@@ -172,6 +173,14 @@ impl XdsCore {
         let mut is_present =
             |name: &Arc<str>| present.next_if_eq(&name).is_some() || verdict.outcomes.contains_key(name);
         names.filter(|name| !is_present(name)).cloned().collect()
+    }
+
+    /// A response has arrived, which may have crossed an unsubscription.
+    fn crossed(&mut self, now: Time, server: ServerId, of: ResourceType) {
+        let stream = self.server(server).and_then(|server| server.stream.as_ref());
+        let Some(listened) = stream.map(|stream| stream.listened(now)) else { return };
+        let authorities = &self.authorities;
+        self.cache.crossed(of, listened, |authority| authorities.is_active(authority, server));
     }
 
     /// Applies the resources of a response. Returns the names of those that have news, in order.

@@ -5,6 +5,7 @@ mod dump;
 mod fallback;
 mod federation;
 mod flow;
+mod limbo;
 mod limits;
 mod logs;
 mod model;
