@@ -16,7 +16,8 @@ pub struct SmallMap<K, V>(Entries<K, V>);
 enum Entries<K, V> {
     /// Sorted by key.
     Few(Vec<(K, V)>),
-    Many(Sorted<K, V>),
+    /// Boxed: most maps are never that large.
+    Many(Box<Sorted<K, V>>),
 }
 
 use Entries::{Few, Many};
@@ -183,7 +184,7 @@ impl<K: Ord, V> SmallMap<K, V> {
             && few.len() == FEW
             && find(few, key).is_err()
         {
-            self.0 = Many(Sorted::of(std::mem::take(few)));
+            self.0 = Many(Box::new(Sorted::of(std::mem::take(few))));
         }
     }
 
