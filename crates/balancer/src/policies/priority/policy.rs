@@ -36,15 +36,13 @@ pub struct Priority {
     shown: Serving,
 }
 
-struct Given {
-    config: PriorityConfig,
-    update: Update,
-}
+/// An update whose configuration is a [`PriorityConfig`].
+struct Given(Update);
 
 impl Policy for Priority {
     fn update(&mut self, update: &Update, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config = match good_config(&update.config) {
-            Ok(config) => config.clone(),
+            Ok(config) => config,
             Err(error) => {
                 if self.published.is_none() {
                     self.fail(&error.to_string(), cx);
@@ -58,11 +56,11 @@ impl Policy for Priority {
         // X-15, A115: children that left the configuration are dropped at once, but only after their successors hold
         // the connections that both use.
         let removed = self.children.retain(|name| config.priorities.contains(name));
-        let given = self.given.insert(Given { config, update: update.clone() });
+        let given = self.given.insert(Given(update.clone()));
         let mut errors = Vec::new();
         // X-14, A56: every existing child is updated before a single choice.
         for (name, entry) in self.children.iter_mut() {
-            let Some(child_config) = given.config.children.get(name) else { continue };
+            let Some(child_config) = config.children.get(name) else { continue };
             entry.child.set_reresolution(reresolution(child_config));
             let child_update = given.update_of(name, &child_config.config);
             let (result, _) = call(entry, &mut self.timers, cx, |child, cx| child.update(&child_update, cx));
@@ -91,11 +89,12 @@ impl Policy for Priority {
     }
 
     fn describe(&self, now: Time) -> PolicyView {
-        let priorities = self.given.iter().flat_map(|given| &given.config.priorities);
+        let priorities = priorities(self.given.as_ref()).iter();
+        let config = self.given.as_ref().and_then(Given::config);
         let child = |name: &Arc<str>| {
-            let label = self.given.as_ref().map(|given| given.config.label(name)).unwrap_or_default();
+            let label = config.map(|config| config.label(name)).unwrap_or_default();
             let Some(ChildEntry { child, data: timers }) = self.children.get(name) else {
-                let config = self.given.as_ref().and_then(|given| given.config.children.get(name));
+                let config = config.and_then(|config| config.children.get(name));
                 let policy = config.map(|child| child.config.policy_name().to_owned()).unwrap_or_default();
                 let node = PolicyView { policy, ..PolicyView::default() };
                 return ChildPolicyView {
@@ -127,7 +126,7 @@ impl Priority {
     /// The failover timer of a child, for inspection, while it is running.
     fn failover_timer(&self, name: &Arc<str>, now: Time) -> Option<Detail> {
         let left = self.children.get(name)?.data.failover_in(now)?;
-        let label = self.given.as_ref()?.config.label(name);
+        let label = self.given.as_ref()?.config()?.label(name);
         Some(Detail::new("failover timer", label).with_seconds("ends_in_seconds", left))
     }
 
@@ -193,7 +192,7 @@ impl Priority {
                 carried_over: self.carried_over.as_ref() == Some(name),
             })
         };
-        self.given.iter().flat_map(|given| &given.config.priorities).map(state).collect()
+        priorities(self.given.as_ref()).iter().map(state).collect()
     }
 
     /// Creates and updates the child of a priority. Returns the error of its update, if any.
@@ -201,8 +200,9 @@ impl Priority {
     /// Always creates one, since a configuration that names an undefined child is rejected; so `choose` terminates.
     fn create(&mut self, priority: usize, cx: &mut dyn Cx) -> Option<String> {
         let given = self.given.as_ref()?;
-        let name = given.config.priorities.get(priority)?;
-        let config = given.config.children.get(name)?;
+        let PriorityConfig { priorities, children, .. } = given.config()?;
+        let name = priorities.get(priority)?;
+        let config = children.get(name)?;
         let update = given.update_of(name, &config.config);
         tracing::debug!(target: targets::PRIORITY_LB, %name, priority, "creating child");
         let failover = self.timers.start(self.timers.failover_timeout, cx);
@@ -215,8 +215,7 @@ impl Priority {
 
     /// X-15, A56: children that the choice reached are kept; those below a usable one are deactivated.
     fn activate(&mut self, reached: usize, lower: Lower, cx: &mut dyn Cx) {
-        let priorities = self.given.iter().flat_map(|given| &given.config.priorities);
-        for (priority, name) in priorities.enumerate() {
+        for (priority, name) in priorities(self.given.as_ref()).iter().enumerate() {
             let Some(entry) = self.children.get_mut(name) else { continue };
             if priority <= reached {
                 entry.data.reactivate();
@@ -227,7 +226,7 @@ impl Priority {
     }
 
     fn set_current(&mut self, priority: usize, serving: usize, cx: &mut dyn Cx) {
-        let name_of = |priority| self.given.as_ref()?.config.priorities.get(priority).cloned();
+        let name_of = |priority: usize| priorities(self.given.as_ref()).get(priority).cloned();
         let (chosen, serving) = (name_of(priority), name_of(serving));
         let state_of =
             |name: &Option<Arc<str>>| Some(self.children.get(name.as_ref()?)?.child.output().state);
@@ -242,8 +241,8 @@ impl Priority {
             .and_then(|name| self.children.get(name))
             .map(|entry| entry.child.output().clone());
         if let (Some(name), Some(ConnectivityState::Ready)) = (&serving, output.as_ref().map(|o| o.state))
-            && let Some(given) = &self.given
-            && let Some(event) = self.shown.by(name, &given.config, cx.now())
+            && let Some(config) = self.given.as_ref().and_then(Given::config)
+            && let Some(event) = self.shown.by(name, config, cx.now())
         {
             cx.record(event);
         }
@@ -295,14 +294,19 @@ fn reresolution(config: &PriorityChild) -> Reresolution {
 }
 
 impl Given {
+    fn config(&self) -> Option<&PriorityConfig> {
+        config_of(NAME, &self.0.config).ok()
+    }
+
     /// The update for the child of this name.
     fn update_of(&self, name: &str, config: &Arc<dyn PolicyConfig>) -> Update {
-        Update {
-            config: Arc::clone(config),
-            endpoints: self.update.endpoints.group(name),
-            ..self.update.clone()
-        }
+        Update { config: Arc::clone(config), endpoints: self.0.endpoints.group(name), ..self.0.clone() }
     }
+}
+
+/// The names of the children, the most preferred first.
+fn priorities(given: Option<&Given>) -> &[Arc<str>] {
+    given.and_then(Given::config).map_or(&[], |config| &config.priorities)
 }
 
 fn good_config(config: &Arc<dyn PolicyConfig>) -> Result<&PriorityConfig, ConfigError> {

@@ -11,7 +11,8 @@ use crate::api::{ConnectivityState, PolicyEvent, StateChange};
 #[derive(Default)]
 pub(super) struct Serving {
     name: Option<Arc<str>>,
-    since: Option<Since>,
+    /// Boxed: few clusters ever change their priority.
+    since: Option<Box<Since>>,
 }
 
 struct Since {
@@ -33,7 +34,7 @@ impl Serving {
         let is_lower = place(&before)? < place(name)?;
         let (cluster, from, to) = (Arc::clone(&config.cluster), config.label(&before), config.label(name));
         let how = if is_lower { "failed over" } else { "moved up" };
-        self.since = Some(Since { at: now, reason: format!("{how} from {from}") });
+        self.since = Some(Box::new(Since { at: now, reason: format!("{how} from {from}") }));
         Some(match is_lower {
             true => PolicyEvent::FailedOver { cluster, from, to },
             false => PolicyEvent::MovedUp { cluster, from, to },
@@ -42,7 +43,7 @@ impl Serving {
 
     /// The change that made it serve, unless it was the first.
     pub(super) fn change(&self, now: Time) -> Option<StateChange> {
-        let Since { at, reason } = self.since.as_ref()?;
+        let Since { at, reason } = self.since.as_deref()?;
         Some(StateChange { age: now.since(*at), from: ConnectivityState::Ready, reason: reason.clone() })
     }
 }
