@@ -26,8 +26,11 @@ impl Spread for Turns {
         children: Vec<Arc<dyn Picker>>,
         cx: &mut dyn Cx,
     ) -> Arc<RoundRobinPicker> {
-        // A random start, so that clients do not all start with the same endpoint.
-        let position = self.0.get_or_insert_with(|| Position::starting_at(cx.rng().next_u64()));
-        RoundRobinPicker::new(children, Arc::clone(position))
+        // One endpoint needs no turns: small localities would pay two cache lines for them.
+        if children.len() > 1 {
+            // A random start, so that clients do not all start with the same endpoint.
+            self.0.get_or_insert_with(|| Position::starting_at(cx.rng().next_u64()));
+        }
+        RoundRobinPicker::new(children, self.0.clone())
     }
 }
