@@ -12,19 +12,16 @@ use proxyless_balancer::api::{
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::OverrideHostStatus;
 
-use super::config::Sessions;
 use super::host_state::HostState;
 use super::picker::{HostTable, Row};
+
+/// Subchannels that the child holds, with their states.
+pub(super) type LentHosts = Lent<ConnectivityState>;
 
 /// All addresses.
 #[derive(Default)]
 pub(super) struct Hosts {
-    sessions: Sessions,
-    /// Empty while there are no sessions.
     by_address: BTreeMap<SocketAddr, Host>,
-    /// Subchannels that the child holds, with their states; always tracked, so that sessions can be enabled without
-    /// affecting the child.
-    lent: Lent<ConnectivityState>,
     /// Subchannels that only sessions hold.
     owned: BTreeMap<HandleId, SocketAddr>,
     idle_timeout: Duration,
@@ -44,26 +41,16 @@ struct Host {
 }
 
 impl Hosts {
-    pub(super) fn sessions(&self) -> Sessions {
-        self.sessions
-    }
-
-    /// Enables or disables sessions; returns false if nothing changes. Subchannels that only sessions held are dropped.
-    pub(super) fn set_sessions(&mut self, sessions: Sessions) -> bool {
-        if std::mem::replace(&mut self.sessions, sessions) == sessions {
-            return false;
+    /// The addresses of the subchannels that the child holds already.
+    pub(super) fn new(lent: &LentHosts) -> Self {
+        let mut hosts = Self::default();
+        for (subchannel, state) in lent.iter() {
+            let host = hosts.by_address.entry(subchannel.target().address).or_default();
+            host.lent.push(subchannel.id());
+            host.shared.set_target(Some(subchannel.target()));
+            host.shared.set_state(Some(*state));
         }
-        self.by_address.clear();
-        self.owned.clear();
-        if sessions == Sessions::Used {
-            for (subchannel, state) in self.lent.iter() {
-                let host = self.by_address.entry(subchannel.target().address).or_default();
-                host.lent.push(subchannel.id());
-                host.shared.set_target(Some(subchannel.target()));
-                host.shared.set_state(Some(*state));
-            }
-        }
-        true
+        hosts
     }
 
     /// A75-34: applies from now on.
@@ -116,12 +103,8 @@ impl Hosts {
         HostTable { rows, failures: Arc::clone(&self.failures) }
     }
 
-    /// Handles an event; returns whether the subchannel is one that the child holds.
-    pub(super) fn on_event(&mut self, event: &SubchannelEvent, cx: &mut dyn Cx) -> bool {
-        let lent = self.lent.get_mut(event.subchannel).map(|(subchannel, state)| {
-            *state = event.state;
-            subchannel.target().address
-        });
+    /// Handles an event; `lent` is the address of the subchannel if the child holds it.
+    pub(super) fn on_event(&mut self, event: &SubchannelEvent, lent: Option<SocketAddr>, cx: &mut dyn Cx) {
         let owned = self.owned.get(&event.subchannel).copied();
         if let Some(host) = lent.or(owned).and_then(|address| self.by_address.get(&address)) {
             if event.state == ConnectivityState::TransientFailure {
@@ -130,27 +113,21 @@ impl Hosts {
             // Connectivity, not health: a session survives an ejection.
             host.set_state(event.state, cx);
         }
-        lent.is_some()
     }
 
-    /// Creates a subchannel that the child requested.
-    pub(super) fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
-        let address = spec.address;
-        let subchannel = cx.create_subchannel(spec);
-        if self.sessions == Sessions::Used {
-            let host = self.by_address.entry(address).or_default();
-            host.lent.push(subchannel.id());
-            host.set_target(Some(subchannel.target()), cx);
-            // The child has a subchannel now: the policy's own is not needed.
-            if let Some(own) = host.own.take() {
-                self.owned.remove(&own.id());
-            }
+    /// The child gets this subchannel.
+    pub(super) fn lend(&mut self, subchannel: &SubchannelHandle, cx: &mut dyn Cx) {
+        let host = self.by_address.entry(subchannel.target().address).or_default();
+        host.lent.push(subchannel.id());
+        host.set_target(Some(subchannel.target()), cx);
+        // The child has a subchannel now: the policy's own is not needed.
+        if let Some(own) = host.own.take() {
+            self.owned.remove(&own.id());
         }
-        self.lent.lend(subchannel, ConnectivityState::Idle)
     }
 
     /// A75-49, A75-51: a pick waits for this address.
-    pub(super) fn connect(&mut self, address: SocketAddr, cx: &mut dyn Cx) {
+    pub(super) fn connect(&mut self, address: SocketAddr, lent: &LentHosts, cx: &mut dyn Cx) {
         let Some(host) = self.by_address.get(&address) else { return };
         host.shared.take_request();
         match host.shared.state() {
@@ -164,21 +141,21 @@ impl Hosts {
             _ => return,
         }
         let Some(host) = self.by_address.get(&address) else { return };
-        let lent = host.lent.last().and_then(|&id| self.lent.get(id)).map(|(subchannel, _)| subchannel);
+        let lent = host.lent.last().and_then(|&id| lent.get(id)).map(|(subchannel, _)| subchannel);
         if let Some(subchannel) = lent.or(host.own.as_ref()) {
             cx.connect(subchannel);
         }
     }
 
     /// Handles subchannels that the child dropped; returns true if the policy took one over.
-    pub(super) fn take_returned(&mut self, cx: &mut dyn Cx) -> bool {
+    pub(super) fn take_returned(&mut self, lent: &mut LentHosts, cx: &mut dyn Cx) -> bool {
         let (mut taken_over, now) = (false, cx.now());
-        for (subchannel, _) in self.lent.take_returned() {
+        for (subchannel, _) in lent.take_returned() {
             let (id, address) = (subchannel.id(), subchannel.target().address);
             let Some(host) = self.by_address.get_mut(&address) else { continue };
             host.lent.retain(|&lent| lent != id);
             // Others may have been dropped as well.
-            let newest = host.lent.iter().rev().find_map(|&id| self.lent.get(id));
+            let newest = host.lent.iter().rev().find_map(|&id| lent.get(id));
             if let Some((newest, _)) = newest {
                 host.set_target(Some(newest.target()), cx);
             } else if host.own.is_none() && host.endpoint.is_some() && is_live(host, self.idle_timeout, now) {

@@ -185,7 +185,7 @@ impl Row {
 impl ConnectRequests {
     /// Sends a request to the policy, unless one is pending.
     pub(super) fn send(&self, row: &Row) {
-        // The receiver is dropped only with the policy, and then this picker is superseded.
+        // The receiver is dropped only when sessions end, and then this picker is superseded.
         if row.shared.request() && self.queue.send(row.address).is_ok() {
             // Pairs with the fence in the policy: either the policy finds the request in the queue, or the signal is
             // raised.

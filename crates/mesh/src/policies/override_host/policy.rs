@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::api::{
-    Below, ChildOutput, ConfigError, Cx, Detail, Endpoints, Layer, PolicyView, Signal, SubchannelEvent,
-    SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update, config_of,
+    Below, ChildOutput, ConfigError, ConnectivityState, Cx, Detail, Endpoints, Layer, PolicyView, Signal,
+    SubchannelEvent, SubchannelHandle, SubchannelSpec, Timer, TreeEvent, TreePathBuf, Update, config_of,
 };
 use proxyless_sans_io::Time;
 use proxyless_sans_io::sync::atomic::{Ordering, fence};
@@ -17,7 +17,7 @@ use proxyless_xds::resource::OverrideHostStatus;
 
 use super::config::{NAME, OverrideHostConfig, Sessions};
 use super::draining::WithoutDraining;
-use super::hosts::Hosts;
+use super::hosts::{Hosts, LentHosts};
 use super::picker::{ConnectRequests, HostTable, OverrideHostPicker};
 
 use crate::targets;
@@ -29,13 +29,21 @@ const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct OverrideHostPolicy {
     without_draining: WithoutDraining,
+    /// Always tracked, so that sessions can be enabled without affecting the child.
+    lent: LentHosts,
+    /// Exists while RPCs can have sessions, which most channels do without.
+    sessions: Option<Box<SessionHosts>>,
+}
+
+/// The part of the policy that serves sessions.
+struct SessionHosts {
     hosts: Hosts,
     table: Arc<HostTable>,
     /// The input of `table`.
     listed: Option<(Endpoints, OverrideHostStatus)>,
-    control: Option<Control>,
+    control: Control,
     sweep: Option<Sweep>,
-    /// The time of the last sweep, or of the policy's creation.
+    /// The time of the last sweep, or of the beginning.
     last_sweep: Time,
 }
 
@@ -65,42 +73,42 @@ impl Layer for OverrideHostPolicy {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
         let config: &OverrideHostConfig = config_of(NAME, &update.config)?;
         tracing::trace!(target: targets::XDS_OVERRIDE_HOST_LB, idle_timeout = ?config.idle_timeout, "update");
-        let toggled = self.hosts.set_sessions(config.sessions);
-        if toggled {
-            (self.table, self.listed) = Default::default();
-        }
-        let changed = config.sessions == Sessions::Used && self.list(config, &update.endpoints, cx);
+        let toggled = self.set_sessions(config.sessions, cx);
+        let sessions = self.sessions.as_mut();
+        let changed = sessions.is_some_and(|sessions| sessions.list(config, &update.endpoints, cx));
         let endpoints = self.without_draining.of(&update.endpoints);
         let update = Update { config: Arc::clone(&config.child), endpoints, ..update.clone() };
         let result = below.update(&update, self, cx);
-        self.hosts.take_returned(cx);
-        if changed {
-            self.hosts.renew_owned(cx);
-            self.table = Arc::new(self.hosts.table());
+        self.take_returned(cx);
+        if let Some(sessions) = &mut self.sessions {
+            if changed {
+                sessions.hosts.renew_owned(cx);
+                sessions.table = Arc::new(sessions.hosts.table());
+            }
+            sessions.arm(cx);
         }
         if changed || toggled {
             below.republish();
         }
-        self.arm(cx);
         result
     }
 
     fn on_event(&mut self, event: TreeEvent<'_>, _: &mut Below, cx: &mut dyn Cx) {
+        let Some(sessions) = &mut self.sessions else { return };
         match event {
             TreeEvent::Timer(_) => {
-                self.sweep = None;
-                self.last_sweep = cx.now();
-                self.hosts.sweep(cx);
+                sessions.sweep = None;
+                sessions.last_sweep = cx.now();
+                sessions.hosts.sweep(cx);
             }
             // A75-55: here, not in the pick.
             _ => {
-                let Some(control) = &self.control else { return };
-                for address in control.take_requests() {
-                    self.hosts.connect(address, cx);
+                for address in sessions.control.take_requests() {
+                    sessions.hosts.connect(address, &self.lent, cx);
                 }
             }
         }
-        self.arm(cx);
+        sessions.arm(cx);
     }
 
     fn on_subchannel<'a>(
@@ -108,46 +116,96 @@ impl Layer for OverrideHostPolicy {
         event: &'a SubchannelEvent,
         cx: &mut dyn Cx,
     ) -> Option<Cow<'a, SubchannelEvent>> {
-        self.hosts.on_event(event, cx).then_some(Cow::Borrowed(event))
+        let lent = self.lent.get_mut(event.subchannel).map(|(subchannel, state)| {
+            *state = event.state;
+            subchannel.target().address
+        });
+        if let Some(sessions) = &mut self.sessions {
+            sessions.hosts.on_event(event, lent, cx);
+        }
+        // Those that only sessions hold are none of the child's.
+        lent.map(|_| Cow::Borrowed(event))
     }
 
     fn create_subchannel(&mut self, spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
-        self.hosts.create_subchannel(spec, cx)
+        let subchannel = cx.create_subchannel(spec);
+        if let Some(sessions) = &mut self.sessions {
+            sessions.hosts.lend(&subchannel, cx);
+        }
+        self.lent.lend(subchannel, ConnectivityState::Idle)
     }
 
     /// Handles the subchannels that the child has dropped.
     fn finish(&mut self, cx: &mut dyn Cx) {
-        if self.hosts.take_returned(cx) {
-            self.arm(cx);
+        let taken_over = self.take_returned(cx);
+        if let Some(sessions) = self.sessions.as_mut().filter(|_| taken_over) {
+            sessions.arm(cx);
         }
     }
 
     fn publish(&mut self, output: &ChildOutput, cx: &mut dyn Cx) {
-        let control = match (self.hosts.sessions(), &self.control) {
-            (Sessions::Used, Some(control)) => control,
-            _ => return cx.publish(output.state, Arc::clone(&output.picker)),
+        let Some(sessions) = &self.sessions else {
+            return cx.publish(output.state, Arc::clone(&output.picker));
         };
         let picker = OverrideHostPicker {
-            hosts: Arc::clone(&self.table),
-            requests: Arc::clone(&control.requests),
+            hosts: Arc::clone(&sessions.table),
+            requests: Arc::clone(&sessions.control.requests),
             child: Arc::clone(&output.picker),
         };
         cx.publish(output.state, Arc::new(picker));
     }
 
     fn describe(&self, now: Time, node: &mut PolicyView) {
-        node.counters.insert("kept_for_sessions".to_owned(), self.hosts.kept() as u64);
-        node.details = self.hosts.describe(now);
-        if let Some(sweep) = &self.sweep {
+        let kept = self.sessions.as_ref().map_or(0, |sessions| sessions.hosts.kept());
+        node.counters.insert("kept_for_sessions".to_owned(), kept as u64);
+        let Some(sessions) = &self.sessions else { return };
+        node.details = sessions.hosts.describe(now);
+        if let Some(sweep) = &sessions.sweep {
             node.details.push(Detail::new("sweep", "").with_seconds("next_in_seconds", sweep.at.since(now)));
         }
     }
 }
 
 impl OverrideHostPolicy {
+    /// Enables or disables sessions; returns false if nothing changes. Subchannels that only sessions held are dropped.
+    fn set_sessions(&mut self, sessions: Sessions, cx: &mut dyn Cx) -> bool {
+        match (sessions, &self.sessions) {
+            (Sessions::Used, None) => self.sessions = Some(Box::new(SessionHosts::new(&self.lent, cx))),
+            (Sessions::Unused, Some(_)) => self.sessions = None,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Handles subchannels that the child dropped; returns true if the sessions took one over.
+    fn take_returned(&mut self, cx: &mut dyn Cx) -> bool {
+        match &mut self.sessions {
+            Some(sessions) => sessions.hosts.take_returned(&mut self.lent, cx),
+            None => {
+                drop(self.lent.take_returned());
+                false
+            }
+        }
+    }
+}
+
+impl SessionHosts {
+    fn new(lent: &LentHosts, cx: &mut dyn Cx) -> Self {
+        let signal = cx.create_signal(TreePathBuf::default(), 0);
+        let (sender, queue) = channel();
+        let requests = Arc::new(ConnectRequests { raiser: signal.raiser(), queue: sender });
+        Self {
+            hosts: Hosts::new(lent),
+            table: Arc::default(),
+            listed: None,
+            control: Control { signal, queue, requests },
+            sweep: None,
+            last_sweep: cx.now(),
+        }
+    }
+
     /// Sets the known endpoints; returns false if they are unchanged.
     fn list(&mut self, config: &OverrideHostConfig, endpoints: &Endpoints, cx: &mut dyn Cx) -> bool {
-        self.start(cx);
         self.hosts.set_idle_timeout(config.idle_timeout);
         let listed = (endpoints.clone(), config.override_host_status);
         let changed = self.listed.as_ref() != Some(&listed);
@@ -156,16 +214,6 @@ impl OverrideHostPolicy {
             self.listed = Some(listed);
         }
         changed
-    }
-
-    fn start(&mut self, cx: &mut dyn Cx) {
-        if self.control.is_none() {
-            let signal = cx.create_signal(TreePathBuf::default(), 0);
-            let (sender, queue) = channel();
-            let requests = Arc::new(ConnectRequests { raiser: signal.raiser(), queue: sender });
-            self.control = Some(Control { signal, queue, requests });
-            self.last_sweep = cx.now();
-        }
     }
 
     /// A75-38, A75-39: sweeps when the next subchannel may expire, idle_timeout after its last use; never while there
