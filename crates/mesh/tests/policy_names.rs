@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proxyless_balancer::api::{Endpoints, PolicyConfig, Update};
 use proxyless_balancer::policies::least_request::LeastRequestConfig;
-use proxyless_balancer::policies::outlier_detection::{EjectionSettings, OutlierDetectionConfig};
+use proxyless_balancer::policies::outlier_detection::OutlierDetectionConfig;
 use proxyless_balancer::policies::priority::PriorityConfig;
 use proxyless_balancer::policies::random_subsetting::RandomSubsettingConfig;
 use proxyless_balancer::policies::ring_hash::RingHashConfig;
@@ -50,7 +50,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
     let priority = PriorityConfig::new([]);
     let subset = RandomSubsettingConfig { subset_size: 1, child: Arc::clone(&child) };
     let outlier_detection =
-        OutlierDetectionConfig { detection: EjectionSettings::default(), child: Arc::clone(&child) };
+        OutlierDetectionConfig { detection: Arc::default(), child: Arc::clone(&child) };
     let override_host = OverrideHostConfig {
         override_host_status: OverrideHostStatus::default(),
         idle_timeout: Duration::from_secs(3600),

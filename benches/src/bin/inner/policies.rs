@@ -20,7 +20,6 @@ use proxyless_balancer::policies::weighted_round_robin::WeightedRoundRobinConfig
 use proxyless_balancer::policies::weighted_target::{Target, WeightedTargetConfig};
 use proxyless_balancer::testing::{Bench, address, endpoint, endpoints};
 use proxyless_mesh::policies::override_host::{OverrideHostConfig, Sessions};
-use proxyless_sans_io::values::EjectionSettings;
 use proxyless_sans_io::{Rng, Time};
 use proxyless_xds::resource::OverrideHostStatus;
 
@@ -87,7 +86,7 @@ fn policies() -> Vec<(&'static str, Arc<dyn PolicyConfig>, Endpoints)> {
         ("weighted_target", Arc::new(WeightedTargetConfig { targets: targets.collect() }), groups()),
         (
             "outlier_detection",
-            Arc::new(OutlierDetectionConfig { detection: EjectionSettings::default(), child: child() }),
+            Arc::new(OutlierDetectionConfig { detection: Arc::default(), child: child() }),
             list(),
         ),
         ("override_host", Arc::new(override_host), list()),

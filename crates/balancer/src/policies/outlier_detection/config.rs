@@ -16,7 +16,7 @@ pub(super) const NAME: &str = "outlier_detection_experimental";
 #[derive(Clone, Debug)]
 pub struct OutlierDetectionConfig {
     /// The detection settings.
-    pub detection: EjectionSettings,
+    pub detection: Arc<EjectionSettings>,
     /// The child policy.
     pub child: Arc<dyn PolicyConfig>,
 }

@@ -19,14 +19,18 @@ use crate::api::{
 /// The policy `outlier_detection`.
 #[derive(Default)]
 pub struct OutlierDetection {
-    subchannels: Subchannels,
-    /// Whether the child's subchannels are tracked: true once detection has been enabled.
-    follows: bool,
-    detection: EjectionSettings,
-    endpoints: Option<Endpoints>,
-    sweep: Option<Sweep>,
+    /// Exists once detection has been enabled; most clusters never enable it.
+    tracking: Option<Box<Tracking>>,
     /// The cluster, for metrics.
     place: PlaceId,
+}
+
+/// The state of detection: the child's subchannels are tracked.
+struct Tracking {
+    detection: Arc<EjectionSettings>,
+    subchannels: Subchannels,
+    endpoints: Option<Endpoints>,
+    sweep: Option<Sweep>,
 }
 
 /// The timer of the next sweep, and the start of the interval.
@@ -55,17 +59,18 @@ struct Seen {
 
 impl Layer for OutlierDetection {
     fn update(&mut self, update: &Update, below: &mut Below, cx: &mut dyn Cx) -> Result<(), ConfigError> {
-        let config: &OutlierDetectionConfig = config_of(NAME, &update.config)?;
+        let OutlierDetectionConfig { detection, child } = config_of(NAME, &update.config)?;
         self.place = update.place;
-        self.watch(&config.detection, &update.endpoints);
-        self.detection.clone_from(&config.detection);
-        self.schedule(cx);
         // Without detection, subchannels cost nothing here. To track them the child is rebuilt, and takes over the
         // connections before the old one drops them.
-        if self.detection.is_enabled() && !std::mem::replace(&mut self.follows, true) {
+        if self.tracking.is_none() && detection.is_enabled() {
+            self.tracking = Some(Box::new(Tracking::new(detection)));
             below.replace();
         }
-        let update = Update { config: Arc::clone(&config.child), ..update.clone() };
+        if let Some(tracking) = &mut self.tracking {
+            tracking.configure(detection, &update.endpoints, cx);
+        }
+        let update = Update { config: Arc::clone(child), ..update.clone() };
         let result = below.update(&update, self, cx);
         self.tell_child(below, cx);
         result
@@ -73,12 +78,9 @@ impl Layer for OutlierDetection {
 
     /// The sweep timer.
     fn on_event(&mut self, _: TreeEvent<'_>, below: &mut Below, cx: &mut dyn Cx) {
-        let now = cx.now();
-        let (events, detected) = self.subchannels.watched.sweep(&self.detection, now, cx.rng());
-        events.into_iter().for_each(|event| cx.record(event));
-        metrics::record(&detected, self.place, cx.meter());
-        // A50: the next interval starts when the timer fires.
-        self.sweep = Some(self.timer(now, cx));
+        if let Some(tracking) = &mut self.tracking {
+            tracking.sweep(self.place, cx);
+        }
         self.tell_child(below, cx);
     }
 
@@ -87,15 +89,16 @@ impl Layer for OutlierDetection {
         event: &'a SubchannelEvent,
         _: &mut dyn Cx,
     ) -> Option<Cow<'a, SubchannelEvent>> {
-        Some(self.subchannels.seen_by_child(event))
+        Some(match &mut self.tracking {
+            Some(tracking) => tracking.subchannels.seen_by_child(event),
+            None => Cow::Borrowed(event),
+        })
     }
 
     fn create_subchannel(&mut self, mut spec: SubchannelSpec, cx: &mut dyn Cx) -> SubchannelHandle {
-        if !self.follows {
-            return cx.create_subchannel(spec);
-        }
-        let Subchannels { watched, lent, .. } = &mut self.subchannels;
-        // The tracker is added even while nothing is counted: detection may be enabled later.
+        let Some(tracking) = &mut self.tracking else { return cx.create_subchannel(spec) };
+        let Subchannels { watched, lent, .. } = &mut tracking.subchannels;
+        // The tracker is added even while nothing is counted: detection may be enabled again.
         spec.trackers.add(watched.subchannel_made(spec.address));
         let seen = Seen { path: spec.path.share(None), event: None, ejected: false };
         lent.lend(cx.create_subchannel(spec), seen)
@@ -103,29 +106,55 @@ impl Layer for OutlierDetection {
 
     /// Releases the subchannels that the child has dropped.
     fn finish(&mut self, _: &mut dyn Cx) {
-        for (subchannel, seen) in self.subchannels.lent.take_returned() {
-            self.subchannels.seen_ejected -= usize::from(seen.ejected);
-            self.subchannels.watched.subchannel_gone(subchannel.target().address);
+        let Some(Tracking { subchannels, .. }) = self.tracking.as_deref_mut() else { return };
+        for (subchannel, seen) in subchannels.lent.take_returned() {
+            subchannels.seen_ejected -= usize::from(seen.ejected);
+            subchannels.watched.subchannel_gone(subchannel.target().address);
         }
     }
 
     fn describe(&self, now: Time, node: &mut PolicyView) {
-        if self.detection.is_enabled() {
-            let watched = &self.subchannels.watched;
+        let Some(Tracking { detection, subchannels, sweep, .. }) = self.tracking.as_deref() else { return };
+        if detection.is_enabled() {
+            let watched = &subchannels.watched;
             node.counters.insert("endpoints_ejected".to_owned(), watched.ejected() as u64);
             node.counters.insert("ejections".to_owned(), watched.ejections());
-            node.details = watched.describe(&self.detection, now);
+            node.details = watched.describe(detection, now);
         }
-        if let Some(sweep) = &self.sweep {
-            let next = (sweep.started + self.detection.interval).since(now);
+        if let Some(sweep) = sweep {
+            let next = (sweep.started + detection.interval).since(now);
             node.details.push(Detail::new("sweep", "").with_seconds("next_in_seconds", next));
         }
     }
 }
 
 impl OutlierDetection {
-    fn watch(&mut self, detection: &EjectionSettings, endpoints: &Endpoints) {
-        if !detection.is_enabled() {
+    /// Repeats the last event of each subchannel whose ejection has changed.
+    fn tell_child(&mut self, below: &mut Below, cx: &mut dyn Cx) {
+        let changed = self.tracking.as_ref().map(|tracking| tracking.subchannels.changed());
+        for (path, event) in changed.into_iter().flatten() {
+            let Some(tracking) = &mut self.tracking else { return };
+            let event = tracking.subchannels.seen_by_child(&event);
+            below.on_event(path.path(), TreeEvent::Subchannel(&event), self, cx);
+        }
+    }
+}
+
+impl Tracking {
+    fn new(detection: &Arc<EjectionSettings>) -> Self {
+        let detection = Arc::clone(detection);
+        Self { detection, subchannels: Subchannels::default(), endpoints: None, sweep: None }
+    }
+
+    /// Applies an update.
+    fn configure(&mut self, detection: &Arc<EjectionSettings>, endpoints: &Endpoints, cx: &mut dyn Cx) {
+        self.detection = Arc::clone(detection);
+        self.watch(endpoints);
+        self.schedule(cx);
+    }
+
+    fn watch(&mut self, endpoints: &Endpoints) {
+        if !self.detection.is_enabled() {
             if self.endpoints.take().is_some() {
                 self.subchannels.watched.clear();
             }
@@ -133,6 +162,15 @@ impl OutlierDetection {
             let last = self.endpoints.replace(endpoints.clone());
             self.subchannels.watched.watch(endpoints, last.as_ref());
         }
+    }
+
+    fn sweep(&mut self, place: PlaceId, cx: &mut dyn Cx) {
+        let now = cx.now();
+        let (events, detected) = self.subchannels.watched.sweep(&self.detection, now, cx.rng());
+        events.into_iter().for_each(|event| cx.record(event));
+        metrics::record(&detected, place, cx.meter());
+        // A50: the next interval starts when the timer fires.
+        self.sweep = Some(self.timer(now, cx));
     }
 
     /// A50: sweeps run only while an algorithm is enabled. A changed interval applies from the start of the current
@@ -147,14 +185,6 @@ impl OutlierDetection {
     fn timer(&self, started: Time, cx: &mut dyn Cx) -> Sweep {
         let delay = self.detection.interval.saturating_sub(cx.now().since(started));
         Sweep { started, _timer: cx.set_timer(TreePathBuf::default(), delay, 0) }
-    }
-
-    /// Repeats the last event of each subchannel whose ejection has changed.
-    fn tell_child(&mut self, below: &mut Below, cx: &mut dyn Cx) {
-        for (path, event) in self.subchannels.changed() {
-            let event = self.subchannels.seen_by_child(&event);
-            below.on_event(path.path(), TreeEvent::Subchannel(&event), self, cx);
-        }
     }
 }
 

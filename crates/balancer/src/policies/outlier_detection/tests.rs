@@ -35,7 +35,7 @@ fn detection() -> EjectionSettings {
 }
 
 fn over(detection: EjectionSettings, child: Arc<dyn PolicyConfig>) -> Arc<OutlierDetectionConfig> {
-    Arc::new(OutlierDetectionConfig { detection, child })
+    Arc::new(OutlierDetectionConfig { detection: Arc::new(detection), child })
 }
 
 fn round_robin(detection: EjectionSettings) -> Arc<OutlierDetectionConfig> {

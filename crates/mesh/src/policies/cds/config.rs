@@ -20,7 +20,7 @@ pub struct CdsConfig {
     /// The cluster.
     pub cluster: Arc<str>,
     /// The policy to use instead of the cluster's own: that of the aggregate above, if the gate of A75-14 is open.
-    pub lb_policy: Option<LbPolicy>,
+    pub lb_policy: Option<Arc<LbPolicy>>,
     /// The settings shared by all clusters of a channel.
     pub settings: Arc<CdsSettings>,
 }

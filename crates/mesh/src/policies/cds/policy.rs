@@ -10,7 +10,7 @@ use proxyless_balancer::policies::outlier_detection::OutlierDetectionConfig;
 use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConfig};
 use proxyless_sans_io::Time;
 use proxyless_xds::resource::{
-    Cluster, ClusterKind, ClusterLoadAssignment, DropCategory, LbPolicy, LrsServer,
+    Cluster, ClusterKind, ClusterLoadAssignment, DropCategory, EjectionSettings, LbPolicy, LrsServer,
 };
 
 use super::config::{CdsConfig, NAME};
@@ -122,7 +122,7 @@ impl Cds {
         }
         let (priorities, drops) = priorities_and_drops(endpoints);
         // A75-10: each leaf uses its own policy, unless the gate passes down the aggregate's.
-        let policy = leaf.config.lb_policy.as_ref().or(leaf.cluster().lb_policy.as_ref());
+        let policy = leaf.config.lb_policy.as_deref().or(leaf.cluster().lb_policy.as_ref());
         // A validated leaf always has a policy; the default is that of the proto field, ROUND_ROBIN.
         let default_policy = LbPolicy::WrrLocality(Box::new(LbPolicy::RoundRobin));
         let policy = policy.unwrap_or(&default_policy);
@@ -189,8 +189,7 @@ fn leaf_tree(
 ) -> Arc<dyn PolicyConfig> {
     let (cluster, settings) = (leaf.cluster(), &leaf.config.settings);
     Arc::new(OutlierDetectionConfig {
-        // A50: a cluster without the field has the policy too, without effect.
-        detection: cluster.outlier_detection.clone().unwrap_or_default(),
+        detection: outlier_detection(cluster),
         child: Arc::new(ClusterImplConfig {
             cluster: Arc::clone(&leaf.config.cluster),
             eds_service_name: match &cluster.kind {
@@ -217,6 +216,12 @@ fn leaf_tree(
     })
 }
 
+/// A50: a cluster without the field has the policy too, without effect.
+fn outlier_detection(cluster: &Cluster) -> Arc<EjectionSettings> {
+    static DISABLED: LazyLock<Arc<EjectionSettings>> = LazyLock::new(Arc::default);
+    Arc::clone(cluster.outlier_detection.as_ref().unwrap_or(&DISABLED))
+}
+
 fn priority_config(leaf: &Leaf, names: &[Arc<str>], child: &Arc<dyn PolicyConfig>) -> PriorityConfig {
     // A37-59, A37-60, A37-61: only DNS leaves can be re-resolved.
     let ignore_reresolution_requests = !matches!(leaf.cluster().kind, ClusterKind::LogicalDns { .. });
@@ -235,7 +240,7 @@ fn priority_config(leaf: &Leaf, names: &[Arc<str>], child: &Arc<dyn PolicyConfig
 fn aggregate_config(config: &CdsConfig, cluster: &Cluster, leaves: &[Arc<str>]) -> Arc<dyn PolicyConfig> {
     let settings = &config.settings;
     // A75-14: if the gate is open, the aggregate's policy applies to all leaves. A75-11: otherwise it is ignored.
-    let lb_policy = cluster.lb_policy.clone().filter(|_| settings.aggregate_backward_compat);
+    let lb_policy = cluster.lb_policy.clone().filter(|_| settings.aggregate_backward_compat).map(Arc::new);
     let child = |leaf: &Arc<str>| {
         let (cluster, lb_policy, settings) = (Arc::clone(leaf), lb_policy.clone(), Arc::clone(settings));
         let config = Arc::new(CdsConfig { cluster, lb_policy, settings });

@@ -385,7 +385,7 @@ fn detecting(minimum_hosts: u32) -> Cluster {
         success_rate_ejection: None,
         failure_percentage_ejection: Some(failure_percentage_ejection),
     };
-    Cluster { outlier_detection: Some(detection), ..eds_cluster() }
+    Cluster { outlier_detection: Some(detection.into()), ..eds_cluster() }
 }
 
 fn two_priorities(cluster: Cluster) -> Arc<ClusterConfig> {

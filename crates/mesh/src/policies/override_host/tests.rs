@@ -536,7 +536,8 @@ fn an_ejected_endpoint_still_serves_its_sessions() {
         failure_percentage_ejection: Some(always),
         ..EjectionSettings::default()
     };
-    let config = OutlierDetectionConfig { detection, child: Arc::new(sessions.config.clone()) };
+    let config =
+        OutlierDetectionConfig { detection: detection.into(), child: Arc::new(sessions.config.clone()) };
     sessions.bench = Bench::new();
     sessions.bench.update(Arc::new(config), sessions.endpoints.clone());
     sessions.bench.ready_all();

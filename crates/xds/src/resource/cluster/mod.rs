@@ -36,7 +36,7 @@ pub struct Cluster {
     /// The time for which the connection of an unused session is kept (A75-26 to A75-34); one hour by default.
     pub idle_timeout: Duration,
     /// The outlier detection settings (gRFC A50), if enabled.
-    pub outlier_detection: Option<EjectionSettings>,
+    pub outlier_detection: Option<Arc<EjectionSettings>>,
     /// The health statuses in which an endpoint serves its sessions (gRFC A55).
     pub override_host_status: OverrideHostStatus,
     /// The TLS settings of connections to its endpoints (gRFC A29), if it has any. They apply to channels with xDS

@@ -57,7 +57,7 @@ impl NamedResource for wire::Cluster {
             lrs_report_endpoint_metrics: metric_selection(at, self),
             circuit_breakers: circuit_breakers(at, self),
             idle_timeout: idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT),
-            outlier_detection,
+            outlier_detection: outlier_detection.map(Arc::new),
             override_host_status: OverrideHostStatus::of(self),
             tls: tls.map(Arc::new),
             http_connect,

@@ -12,7 +12,7 @@ fn with(detection: Wire) -> Cluster {
 }
 
 fn parsed(detection: Wire) -> EjectionSettings {
-    as_cluster(accepts(&with(detection))).outlier_detection.clone().expect("outlier detection")
+    as_cluster(accepts(&with(detection))).outlier_detection.as_deref().cloned().expect("outlier detection")
 }
 
 fn number(value: u32) -> Option<UInt32Value> {
