@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{Endpoint, Endpoints, Group, Locality};
-use proxyless_sans_io::Nearby;
+use proxyless_sans_io::{Interner, Nearby};
 use proxyless_xds::resource::{ClusterLoadAssignment, LbEndpoint, LocalityEndpoints};
 
 use crate::security::ClusterSecurity;
@@ -31,13 +31,15 @@ impl Grouping {
     }
 }
 
-/// How the endpoints of a cluster are connected to.
+/// The settings of a cluster that apply to its endpoints.
 #[derive(Clone, Copy)]
-pub struct ConnectionSettings<'a> {
+pub struct EndpointSettings<'a> {
     /// The TLS settings.
     pub security: &'a ClusterSecurity,
     /// Whether endpoints with a proxy are connected to through it (gRFC A86).
     pub http_connect: bool,
+    /// The names of localities, which are the same in many clusters.
+    pub names: &'a Interner<str>,
 }
 
 /// Builds [`Endpoints`], and keeps the last ones for reuse.
@@ -59,7 +61,7 @@ impl EndpointTable {
         assignment: &ClusterLoadAssignment,
         names: &[Arc<str>],
         grouping: Grouping,
-        settings: ConnectionSettings<'_>,
+        settings: EndpointSettings<'_>,
     ) -> Endpoints {
         let known = Known::new(&self.last, settings);
         let priorities = names.iter().zip(&assignment.priorities).map(|(name, localities)| {
@@ -82,11 +84,11 @@ struct Known<'a> {
     priorities: BTreeMap<&'a str, &'a Group>,
     localities: BTreeMap<&'a str, Vec<&'a Group>>,
     /// Those of the new endpoints.
-    settings: ConnectionSettings<'a>,
+    settings: EndpointSettings<'a>,
 }
 
 impl<'a> Known<'a> {
-    fn new(last: &'a Endpoints, settings: ConnectionSettings<'a>) -> Self {
+    fn new(last: &'a Endpoints, settings: EndpointSettings<'a>) -> Self {
         let mut known = Self { priorities: BTreeMap::new(), localities: BTreeMap::new(), settings };
         for priority in last.groups() {
             known.priorities.insert(&priority.name, priority);
@@ -132,7 +134,7 @@ impl<'a> Known<'a> {
             }
         };
         Group {
-            name: first.map_or_else(|| name.as_str().into(), |first| Arc::clone(&first.name)),
+            name: first.map_or_else(|| self.settings.names.share(name), |first| Arc::clone(&first.name)),
             weight: new.weight,
             locality: Some(Arc::clone(locality)),
             endpoints,

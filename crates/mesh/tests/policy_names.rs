@@ -29,6 +29,7 @@ fn cds(cluster: &str) -> CdsConfig {
         sessions: Sessions::Used,
         loads: LoadRegistry::default(),
         security: Default::default(),
+        names: Default::default(),
         circuits: CircuitRegistry::default(),
     };
     CdsConfig { cluster: cluster.into(), lb_policy: None, settings: Arc::new(settings) }
@@ -49,8 +50,7 @@ fn a27_08_policies_that_xds_brings_are_named_experimental() {
     };
     let priority = PriorityConfig::new([]);
     let subset = RandomSubsettingConfig { subset_size: 1, child: Arc::clone(&child) };
-    let outlier_detection =
-        OutlierDetectionConfig { detection: Arc::default(), child: Arc::clone(&child) };
+    let outlier_detection = OutlierDetectionConfig { detection: Arc::default(), child: Arc::clone(&child) };
     let override_host = OverrideHostConfig {
         override_host_status: OverrideHostStatus::default(),
         idle_timeout: Duration::from_secs(3600),

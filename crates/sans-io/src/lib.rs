@@ -1,6 +1,6 @@
 //! The types that the sans-IO cores of proxyless share: plain [`values`], virtual [`Time`], seeded randomness
 //! ([`Rng`]), gRPC's [`Backoff`], a cursor for lists that change little ([`Nearby`]), lists whose copies share chunks
-//! ([`Chunks`]), a compact map ([`SmallMap`]), log lines that repeat ([`Repeats`]), gRPC's [`metrics`], the types by
+//! ([`Chunks`]), a compact map ([`SmallMap`]), equal values that share an allocation ([`Interner`]), log lines that repeat ([`Repeats`]), gRPC's [`metrics`], the types by
 //! which threads share memory ([`sync`]) and avoid to ([`stripes`]), and containment of [`panics`].
 //!
 //! Nothing here reads a clock or gathers entropy. Drivers and the simulator pass both in, so that a core fed the same
@@ -21,6 +21,7 @@ pub mod values;
 
 mod backoff;
 mod chunks;
+mod interner;
 mod nearby;
 mod repeats;
 mod rng;
@@ -30,6 +31,7 @@ mod time;
 
 pub use backoff::{Backoff, BackoffConfig};
 pub use chunks::Chunks;
+pub use interner::Interner;
 pub use nearby::Nearby;
 pub use repeats::Repeats;
 pub use rng::Rng;

@@ -7,7 +7,7 @@ use proxyless_balancer::api::{
     ConnectivityState, Endpoints, FailPicker, PickError, PolicyEvent, Update, Wake,
 };
 use proxyless_balancer::tree::{SubchannelNode, Tree, TreeStats};
-use proxyless_sans_io::{Repeats, Time};
+use proxyless_sans_io::{Interner, Repeats, Time};
 use proxyless_xds::resource::{HttpFilter, HttpFilterConfig};
 
 use super::cluster_claims::ClusterClaims;
@@ -77,6 +77,7 @@ impl ChannelCore {
             circuits: config.circuits,
             loads: LoadRegistry::default(),
             security: SecurityRegistry::new(config.cluster_tls),
+            names: Interner::default(),
         };
         Self {
             listener_name: Arc::clone(&config.listener_name),

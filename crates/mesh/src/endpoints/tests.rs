@@ -17,7 +17,8 @@ fn plaintext() -> ClusterSecurity {
 
 /// The endpoints of an assignment without TLS settings and proxies.
 fn update(table: &mut EndpointTable, assignment: &ClusterLoadAssignment, grouping: Grouping) -> Endpoints {
-    let settings = ConnectionSettings { security: &plaintext(), http_connect: false };
+    let shared = Interner::default();
+    let settings = EndpointSettings { security: &plaintext(), http_connect: false, names: &shared };
     table.update(assignment, &names(assignment.priorities.len()), grouping, settings)
 }
 
@@ -175,7 +176,8 @@ fn a86_12_a86_13_proxies_count_if_the_cluster_enables_them() {
     for grouping in [Grouping::Localities, Grouping::Flat] {
         let (mut table, security) = (EndpointTable::default(), plaintext());
         let mut endpoints = |assignment: &ClusterLoadAssignment, http_connect| {
-            let settings = ConnectionSettings { security: &security, http_connect };
+            let shared = Interner::default();
+            let settings = EndpointSettings { security: &security, http_connect, names: &shared };
             let mut endpoints = Vec::new();
             table
                 .update(assignment, &names(1), grouping, settings)

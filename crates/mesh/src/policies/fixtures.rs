@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proxyless_balancer::testing::address;
+use proxyless_sans_io::Interner;
 use proxyless_xds::resource::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment, DropCategory,
     EndpointHealth, FilterOverrides, HttpConnectionManager, LbEndpoint, LbPolicy, Listener, ListenerKind,
@@ -134,5 +135,6 @@ pub(crate) fn settings() -> CdsSettings {
         circuits: CircuitRegistry::default(),
         loads: LoadRegistry::default(),
         security: SecurityRegistry::default(),
+        names: Interner::default(),
     }
 }

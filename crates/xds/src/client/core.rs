@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use prost::Message as _;
-use proxyless_sans_io::{Rng, SmallMap, Time};
+use proxyless_sans_io::{Interner, Rng, SmallMap, Time};
 
 use super::ads_stream::AdsStream;
 use super::api::{
@@ -20,7 +20,7 @@ use super::resource_state::{DataError, Received, ResourceState, Wait};
 use super::server::Server;
 use super::telemetry::ClientMetrics;
 use crate::StreamId;
-use crate::resource::{ResourceType, cut};
+use crate::resource::{Locality, ResourceType, cut};
 use crate::resource_name::ResourceName;
 use crate::targets;
 
@@ -36,6 +36,8 @@ pub struct XdsCore {
     pub(super) authorities: Authorities,
     /// By [`ServerId`].
     pub(super) servers: Vec<Server>,
+    /// The localities of all resources.
+    pub(super) localities: Interner<Locality>,
     pub(super) watches: SmallMap<WatchKey, Watched>,
     pub(super) last_stream_id: StreamId,
     pub(super) rng: Rng,
@@ -90,6 +92,7 @@ impl XdsCore {
             servers: config.servers.iter().map(|server| Server::new(server, &config)).collect(),
             config,
             cache: Cache::default(),
+            localities: Interner::default(),
             watches: SmallMap::new(),
             last_stream_id: StreamId::default(),
             delivery: Delivery::default(),

@@ -137,6 +137,7 @@ impl XdsCore {
             limits: self.config.limits,
             certificate_providers: self.config.certificate_providers.clone(),
             policies: self.config.policies.clone(),
+            localities: self.localities.clone(),
         };
         let serves = |authority| self.authorities.is_active(authority, server);
         // A81: a trusted server may rewrite the authority, so its bytes mean more than those of others.

@@ -7,12 +7,13 @@ use envoy_types::pb::envoy::config;
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
 use envoy_types::pb::envoy::service::discovery::v3::Resource as Wrapper;
 use prost::{Message, Name};
+use proxyless_sans_io::Interner;
 
 use super::extension::message_name;
 use super::field;
 use super::lb_custom::CustomPolicies;
 use super::named::decode_named;
-use super::{Resource, ResourceType, Violations, cluster, elements, endpoint};
+use super::{Locality, Resource, ResourceType, Violations, cluster, elements, endpoint};
 use crate::{Gates, Limits};
 
 /// The parameters of validation other than the bytes.
@@ -30,6 +31,8 @@ pub struct DecodeContext {
     pub certificate_providers: Option<Arc<BTreeSet<String>>>,
     /// The load balancing policies of the application (gRFC A52), if it has any.
     pub policies: Option<Arc<dyn CustomPolicies>>,
+    /// The localities of all resources, which are few.
+    pub localities: Interner<Locality>,
 }
 
 /// The result of decoding one resource of a response.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proxyless_balancer::api::{Fields, Layered};
 use proxyless_balancer::policy_config;
+use proxyless_sans_io::Interner;
 use proxyless_xds::resource::LbPolicy;
 
 use super::policy::Cds;
@@ -40,6 +41,8 @@ pub struct CdsSettings {
     pub loads: LoadRegistry,
     /// The TLS settings in use.
     pub security: SecurityRegistry,
+    /// The names of localities and priorities, which are the same in many clusters.
+    pub names: Interner<str>,
 }
 
 policy_config!(CdsConfig, NAME, Layered::<Cds>::default(), |config| {

@@ -16,7 +16,7 @@ use proxyless_xds::resource::{
 use super::config::{CdsConfig, NAME};
 use super::priority_names::PriorityNames;
 use crate::dependency_manager::join_notes;
-use crate::endpoints::{ConnectionSettings, EndpointTable};
+use crate::endpoints::{EndpointSettings, EndpointTable};
 use crate::policies::cluster_impl::{ClusterImplConfig, LoadReporting};
 use crate::policies::lb_policy;
 use crate::policies::override_host::OverrideHostConfig;
@@ -135,12 +135,13 @@ impl Cds {
                 return Err(error);
             }
         };
-        let names = self.names.update(&priorities.priorities);
+        let shared = &leaf.config.settings.names;
+        let names = self.names.update(&priorities.priorities, shared);
         // A29-09: each leaf has its own TLS settings.
         let security = leaf.config.settings.security.of_cluster(leaf.cluster().tls.as_ref());
         // A86-07: proxies do not depend on the channel's credentials.
         let http_connect = leaf.cluster().http_connect;
-        let settings = ConnectionSettings { security: &security, http_connect };
+        let settings = EndpointSettings { security: &security, http_connect, names: shared };
         let update = Update {
             config: leaf_tree(&leaf, drops, &names, &policy_config),
             endpoints: self.endpoints.update(priorities, &names, lb_policy::grouping(policy), settings),

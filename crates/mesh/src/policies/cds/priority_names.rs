@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use proxyless_sans_io::Interner;
 use proxyless_xds::resource::{Locality, LocalityEndpoints};
 
 /// The names assigned by the last update.
@@ -21,14 +22,18 @@ struct Named {
 impl PriorityNames {
     /// One name per priority. A priority takes the name of the first of its localities that had one, unless a higher
     /// priority took it; otherwise it gets a new one.
-    pub(super) fn update(&mut self, priorities: &[Vec<LocalityEndpoints>]) -> Vec<Arc<str>> {
+    pub(super) fn update(
+        &mut self,
+        priorities: &[Vec<LocalityEndpoints>],
+        names: &Interner<str>,
+    ) -> Vec<Arc<str>> {
         let mut free = Free::new(&self.given);
         let given: Vec<Named> = priorities
             .iter()
             .map(|localities| {
                 let localities: Vec<_> =
                     localities.iter().map(|locality| Arc::clone(&locality.locality)).collect();
-                let name = free.take(&localities).unwrap_or_else(|| new_name(&mut self.next));
+                let name = free.take(&localities).unwrap_or_else(|| new_name(&mut self.next, names));
                 Named { name, localities }
             })
             .collect();
@@ -37,9 +42,9 @@ impl PriorityNames {
     }
 }
 
-fn new_name(next: &mut u64) -> Arc<str> {
+fn new_name(next: &mut u64, names: &Interner<str>) -> Arc<str> {
     *next += 1;
-    format!("priority-child-{}", *next - 1).into()
+    names.share(format!("priority-child-{}", *next - 1))
 }
 
 /// The names of the last update that are still free.

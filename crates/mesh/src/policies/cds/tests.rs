@@ -9,7 +9,7 @@ use proxyless_balancer::api::{
     Update,
 };
 use proxyless_balancer::testing::{Bench, Picked, address};
-use proxyless_sans_io::Rng;
+use proxyless_sans_io::{Interner, Rng};
 use proxyless_xds::resource::{
     CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment, EjectionSettings, EndpointHealth,
     FailurePercentageEjection, LbPolicy, LocalityEndpoints, OverrideHostStatus,
@@ -340,7 +340,7 @@ fn names(state: &mut PriorityNames, priorities: &[&[&str]]) -> Vec<String> {
     };
     let priorities: Vec<_> = priorities.iter().map(make).collect();
     state
-        .update(&priorities)
+        .update(&priorities, &Interner::default())
         .iter()
         .map(|name| name.strip_prefix("priority-child-").expect("prefix").into())
         .collect()

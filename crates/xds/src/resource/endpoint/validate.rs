@@ -56,8 +56,7 @@ fn priorities(
 ) -> Vec<Vec<LocalityEndpoints>> {
     let count = protos.iter().map(|proto| proto.lb_endpoints.len()).sum();
     let addresses = AddressSet::with_capacity(count);
-    let mut localities =
-        Localities { shared: BTreeSet::new(), seen: BTreeSet::new(), addresses, known, proxy: None };
+    let mut localities = Localities { seen: BTreeSet::new(), addresses, known, proxy: None };
     // A map, not a list: a priority may be any number up to four billion.
     let mut priorities = BTreeMap::<u32, Vec<LocalityEndpoints>>::new();
     for (i, proto) in protos.iter().enumerate() {
@@ -91,8 +90,6 @@ fn check_gaps(at: &Field<'_>, priorities: impl Iterator<Item = u32>) {
 
 /// Uniqueness checks across the localities of an assignment.
 struct Localities<'a> {
-    /// Each locality once, shared by its priorities.
-    shared: BTreeSet<Arc<Locality>>,
     seen: BTreeSet<(u32, Arc<Locality>)>,
     addresses: AddressSet,
     known: Known<'a>,
@@ -110,7 +107,7 @@ impl Localities<'_> {
         // A27-96: localities without weight are ignored.
         let weight = proto.load_balancing_weight.map(|weight| weight.value).filter(|&weight| weight != 0)?;
         let at_locality = at.field("locality");
-        let locality = at_locality.require(proto.locality.as_ref()).map(|locality| self.share(locality));
+        let locality = at_locality.require(proto.locality.as_ref()).map(|locality| share(at, locality));
         if let Some(locality) = &locality
             && !self.seen.insert((proto.priority, Arc::clone(locality)))
         {
@@ -131,20 +128,6 @@ impl Localities<'_> {
             at_endpoints.reject("the weights of the endpoints add up beyond uint32");
         }
         Some(LocalityEndpoints { locality: locality?, weight, endpoints })
-    }
-
-    fn share(&mut self, proto: &core::Locality) -> Arc<Locality> {
-        let locality = Locality {
-            region: proto.region.clone(),
-            zone: proto.zone.clone(),
-            sub_zone: proto.sub_zone.clone(),
-        };
-        if let Some(shared) = self.shared.get(&locality) {
-            return Arc::clone(shared);
-        }
-        let locality = Arc::new(locality);
-        self.shared.insert(Arc::clone(&locality));
-        locality
     }
 
     /// The proxy that metadata names.
@@ -214,6 +197,15 @@ impl Localities<'_> {
         }
         Some(address)
     }
+}
+
+/// The locality, shared by all resources that have it.
+fn share(at: &Field<'_>, proto: &core::Locality) -> Arc<Locality> {
+    at.context().localities.share(Locality {
+        region: proto.region.clone(),
+        zone: proto.zone.clone(),
+        sub_zone: proto.sub_zone.clone(),
+    })
 }
 
 /// An address that must be an IP literal and a port (A27-102 to A27-105).
