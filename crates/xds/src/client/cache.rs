@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use proxyless_sans_io::{SmallMap, Time};
 
 use self::limbo::LIMBO;
 use super::ads_stream::{AdsStream, Doubt};
 use super::authorities::AuthorityId;
 use super::ids::{ServerId, WatchKey};
-use super::messages::Any;
+use super::messages::{Any, DetachedAny};
 use super::resource_state::{Received, ResourceState, Standing, Wait};
 use crate::resource::{Resource, ResourceType};
 
@@ -43,7 +42,7 @@ pub(super) struct TypeCache {
     resources: SmallMap<Arc<str>, ResourceState>,
     /// The names of cached resources by their bytes, to recognise an unchanged resource without decoding it. The bytes
     /// include the name, so different resources have different bytes.
-    by_bytes: SmallMap<Bytes, Arc<str>>,
+    by_bytes: SmallMap<Arc<[u8]>, Arc<str>>,
     /// Greater after each change that may affect the names in a request.
     revision: u64,
     /// Whether a resource may be [`Wait::Sending`].
@@ -53,10 +52,10 @@ pub(super) struct TypeCache {
 impl TypeCache {
     /// The name of the cached resource with exactly these bytes, if it fits.
     pub(super) fn name_of(&self, any: &Any, fits: impl Fn(&ResourceState) -> bool) -> Option<Arc<str>> {
-        let name = self.by_bytes.get(&any.value)?;
+        let name = self.by_bytes.get(&*any.value)?;
         // The key is the value in use, so only the type remains to be compared.
         let data = self.resources.get(name).filter(|state| fits(state))?.data.as_ref()?;
-        (data.raw.type_url == any.type_url).then(|| name.clone())
+        (data.raw.type_url == any.type_url()).then(|| name.clone())
     }
 
     /// The resource, if it is watched or in limbo.
@@ -179,8 +178,8 @@ impl Cache {
             return;
         };
         let Some(state) = of_type.resources.get_mut(&name) else { return };
-        let raw = raw.detached(kind);
-        of_type.by_bytes.insert(raw.value.clone(), name);
+        let raw = DetachedAny::new(&raw, kind);
+        of_type.by_bytes.insert(Arc::clone(&raw.value), name);
         state.replace_data(resource, raw, from);
     }
 
@@ -418,6 +417,8 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::super::ids::{ServerId, WatchId, WatcherId};
     use super::*;
     use crate::resource::ClusterLoadAssignment;
@@ -438,7 +439,7 @@ mod tests {
         cache.watch(kind, &name, AuthorityId::default(), watch, None);
         accept(&mut cache, b"one");
         accept(&mut cache, b"two");
-        assert_eq!(indexed(&cache), [Bytes::from_static(b"two")]);
+        assert_eq!(indexed(&cache), [Arc::from(*b"two")]);
         cache.drop_data(kind, &name);
         assert!(indexed(&cache).is_empty());
         accept(&mut cache, b"three");

@@ -348,8 +348,11 @@ impl XdsCore {
         let error = self.error(authority, of, name, kind);
         let Some(state) = self.cache.get_mut(of, name) else { return };
         let before = state.status();
-        state.error =
-            Some(DataError { version: Arc::clone(from.version), time: from.time, error: error.clone() });
+        state.error = Some(Box::new(DataError {
+            version: Arc::clone(from.version),
+            time: from.time,
+            error: error.clone(),
+        }));
         // Once per change, not once per response. The log of the response lists the rejected resources.
         let status = state.status();
         if status != before && status != ResourceStatus::Nacked {

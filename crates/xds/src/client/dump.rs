@@ -8,7 +8,7 @@ use prost::{Message as _, Name as _};
 use proxyless_sans_io::Time;
 
 use super::ids::WatcherId;
-use super::messages::Any;
+use super::messages::DetachedAny;
 use super::resource_state::{Data, ResourceState};
 use super::server::Server;
 use crate::resource::ResourceType;
@@ -115,12 +115,15 @@ impl ResourceDump {
 }
 
 /// The resource itself, if it was wrapped in a discovery `Resource`.
-fn unwrapped(raw: &Any) -> RawResource {
-    let wrapped = raw.type_url().rsplit('/').next() == Some(&discovery::Resource::full_name());
-    let inner = wrapped.then(|| discovery::Resource::decode(raw.value.clone()).ok()?.resource);
+fn unwrapped(raw: &DetachedAny) -> RawResource {
+    let wrapped = raw.type_url.rsplit('/').next() == Some(&discovery::Resource::full_name());
+    let inner = wrapped.then(|| discovery::Resource::decode(&*raw.value).ok()?.resource);
     match inner.flatten() {
         Some(inner) => RawResource { type_url: inner.type_url, value: inner.value.into() },
-        None => RawResource { type_url: raw.type_url().to_owned(), value: raw.value.clone() },
+        None => RawResource {
+            type_url: raw.type_url.clone().into_owned(),
+            value: Bytes::from_owner(Arc::clone(&raw.value)),
+        },
     }
 }
 

@@ -4,6 +4,9 @@
 //! type URLs are slices of the message that contains them, so that an unchanged one costs a comparison and no copy; and
 //! the node is bytes, sent as given (bytes, text and messages have the same encoding).
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use envoy_types::pb::google::rpc::Status;
 use prost::Message as _;
@@ -82,16 +85,24 @@ impl Any {
         // The default never applies: a response with such a resource is not read.
         std::str::from_utf8(&self.type_url).unwrap_or_default()
     }
+}
 
-    /// A copy that does not keep the response in memory.
-    pub(super) fn detached(&self, usual: ResourceType) -> Self {
-        let usual = usual.type_url().as_bytes();
-        let type_url = if self.type_url == usual {
-            Bytes::from_static(usual)
-        } else {
-            Bytes::copy_from_slice(&self.type_url)
+/// A copy of an [`Any`] that does not keep the response in memory.
+#[derive(Clone, Debug)]
+pub(super) struct DetachedAny {
+    pub(super) type_url: Cow<'static, str>,
+    pub(super) value: Arc<[u8]>,
+}
+
+impl DetachedAny {
+    /// A copy of a resource whose type URL usually is that of `usual`.
+    pub(super) fn new(any: &Any, usual: ResourceType) -> Self {
+        let usual = usual.type_url();
+        let type_url = match any.type_url() {
+            same if same == usual => Cow::Borrowed(usual),
+            other => Cow::Owned(other.to_owned()),
         };
-        Self { type_url, value: Bytes::copy_from_slice(&self.value) }
+        Self { type_url, value: Arc::from(&*any.value) }
     }
 }
 

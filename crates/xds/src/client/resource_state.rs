@@ -8,7 +8,7 @@ use super::api::{ResourceError, ResourceErrorKind, WatchEvent};
 use super::authorities::AuthorityId;
 use super::dump::ResourceStatus;
 use super::ids::{ServerId, WatchKey};
-use super::messages::Any;
+use super::messages::DetachedAny;
 use crate::resource::Resource;
 
 #[derive(Debug, Default)]
@@ -18,8 +18,8 @@ pub(super) struct ResourceState {
     /// the server would see no change and not resend it.
     pub(super) watchers: SmallMap<WatchKey, ()>,
     pub(super) data: Option<Data>,
-    /// The latest error of the resource.
-    pub(super) error: Option<DataError>,
+    /// The latest error of the resource. Boxed, because few have one.
+    pub(super) error: Option<Box<DataError>>,
     pub(super) wait: Wait,
     /// The end of its limbo, if it is unwatched and the unsubscription was sent.
     pub(super) limbo: Option<Time>,
@@ -48,7 +48,7 @@ pub(super) enum Standing {
 pub(super) struct Data {
     pub(super) resource: Resource,
     /// As received, wrapper included.
-    pub(super) raw: Any,
+    pub(super) raw: DetachedAny,
     /// The server that sent it.
     pub(super) server: ServerId,
     pub(super) version: Arc<str>,
@@ -99,7 +99,7 @@ impl ResourceState {
     }
 
     /// Stores a valid resource. A value equal to the previous one is not reported to watchers.
-    pub(super) fn replace_data(&mut self, resource: Resource, raw: Any, from: Received<'_>) {
+    pub(super) fn replace_data(&mut self, resource: Resource, raw: DetachedAny, from: Received<'_>) {
         let (resource, generation) = match self.data.take() {
             Some(old) if old.resource == resource => (old.resource, old.generation),
             Some(old) => (resource, old.generation + 1),
