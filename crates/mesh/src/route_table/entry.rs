@@ -35,7 +35,7 @@ impl RouteEntry {
                 .or(max_stream_duration)
                 .filter(|limit| !limit.is_zero()),
             // A44: without its own policy the virtual host's applies; the two are not merged.
-            retry_policy: retry_policy.cloned().map(Arc::new),
+            retry_policy: retry_policy.cloned(),
             auto_host_rewrite: action.auto_host_rewrite,
             hash_policies: action.hash_policies.iter().map(CompiledHashPolicy::new).collect(),
         }

@@ -147,9 +147,9 @@ fn a44_route_without_retry_policy_takes_the_virtual_hosts() {
         [(None, None, None), (None, Some(1), Some(1)), (Some(2), Some(1), Some(2)), (Some(2), None, Some(2))]
     {
         let mut only = to("c");
-        only.action.as_mut().expect("it forwards").retry_policy = route.map(retry);
+        only.action.as_mut().expect("it forwards").retry_policy = route.map(retry).map(Arc::new);
         let mut host = host(vec![only]);
-        host.retry_policy = host_policy.map(retry);
+        host.retry_policy = host_policy.map(retry).map(Arc::new);
         let table = table_of(&host, None);
         let selection = table.select("/", &HeaderMap::new(), &mut Rng::new(1)).expect("a route");
         assert_eq!(selection.route.retry_policy.as_ref().map(|policy| policy.num_retries), expected);

@@ -1,5 +1,6 @@
 //! Route actions (gRFC A28, A31, A42, A81).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::route::v3 as wire;
@@ -46,7 +47,7 @@ pub(super) fn route_action(at: &Field<'_>, proto: &wire::RouteAction) -> Option<
         cluster,
         max_stream_duration,
         hash_policies,
-        retry_policy,
+        retry_policy: retry_policy.map(Arc::new),
         auto_host_rewrite,
     }))
 }

@@ -31,7 +31,7 @@ pub struct VirtualHost {
     /// The routes, in order, without those that gRFC A28 says to ignore.
     pub routes: Vec<Route>,
     /// The retry policy of routes without their own (gRFC A44).
-    pub retry_policy: Option<RetryPolicy>,
+    pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Filter overrides (gRFC A39).
     pub filter_overrides: FilterOverrides,
 }
@@ -71,7 +71,7 @@ pub struct RouteAction {
     /// The hash policies for ring_hash (gRFC A42).
     pub hash_policies: Vec<HashPolicy>,
     /// The route's retry policy (gRFC A44). If set, it replaces the virtual host's, even if it has no codes.
-    pub retry_policy: Option<RetryPolicy>,
+    pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Whether `:authority` is rewritten to the endpoint's host name (gRFC A81); only ever true from a trusted server.
     pub auto_host_rewrite: bool,
 }

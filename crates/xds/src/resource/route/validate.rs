@@ -48,7 +48,7 @@ fn virtual_host(at: &Field<'_>, proto: &wire::VirtualHost) -> VirtualHost {
         name: proto.name.clone(),
         domains: proto.domains.clone(),
         routes,
-        retry_policy,
+        retry_policy: retry_policy.map(Arc::new),
         filter_overrides,
     }
 }

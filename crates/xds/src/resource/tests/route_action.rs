@@ -228,7 +228,11 @@ fn back_off(base: Option<protobuf::Duration>, max: Option<protobuf::Duration>) -
 }
 
 fn accepted_retry(policy: wire::RetryPolicy) -> RetryPolicy {
-    accepted(|action| action.retry_policy = Some(policy)).retry_policy.expect("a retry policy")
+    accepted(|action| action.retry_policy = Some(policy))
+        .retry_policy
+        .as_deref()
+        .cloned()
+        .expect("a retry policy")
 }
 
 #[test]
