@@ -15,7 +15,8 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use prost::Message;
 use proxyless_xds::Gates;
 use proxyless_xds::resource::{
-    ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,
+    ClusterLoadAssignment, DropCategory, EndpointExtras, EndpointHealth, LbEndpoint, Locality,
+    LocalityEndpoints,
 };
 use wire::lb_endpoint::HostIdentifier;
 
@@ -40,7 +41,9 @@ pub(crate) fn validated(
         for proto in &proto.lb_endpoints {
             if let Some(health) = health(proto) {
                 let mut endpoint = endpoint(proto, health, gates, &mut addresses)?;
-                endpoint.proxy = endpoint.proxy.or(proxy.clone());
+                let extras = endpoint.extras.as_deref().cloned().unwrap_or_default();
+                let proxy = extras.proxy.clone().or(proxy.clone());
+                endpoint.extras = EndpointExtras { proxy, ..extras }.shared();
                 endpoints.push(endpoint);
             }
         }
@@ -97,7 +100,8 @@ fn endpoint(
         _ => None,
     };
     let hostname = (!host.hostname.is_empty()).then(|| host.hostname.as_str().into());
-    let endpoint = LbEndpoint { addresses: addresses.into(), weight, health, hostname, hash_key, proxy };
+    let extras = EndpointExtras { hostname, hash_key, proxy }.shared();
+    let endpoint = LbEndpoint { addresses: addresses.into(), weight, health, extras };
     (weight > 0 && unique).then_some(endpoint)
 }
 

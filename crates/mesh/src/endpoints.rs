@@ -4,11 +4,12 @@
 //! keep their allocation, so that the levels below recognise them by pointer. DRAINING endpoints are included:
 //! xds_override_host needs them, and removes them before it passes the rest to the policies that pick (A75-20).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proxyless_balancer::api::{Endpoint, Endpoints, Group, Locality};
+use proxyless_sans_io::values::EndpointExtras;
 use proxyless_sans_io::{Interner, Nearby};
 use proxyless_xds::resource::{ClusterLoadAssignment, LbEndpoint, LocalityEndpoints};
 
@@ -172,10 +173,8 @@ impl<'a> Known<'a> {
         known.addresses == endpoint.addresses
             && known.weight == weight
             && known.health == endpoint.health
-            && known.hostname == endpoint.hostname
-            && known.hash_key == endpoint.hash_key
-            && known.security == self.settings.security.of(endpoint.hostname.as_ref())
-            && known.proxy.as_ref() == self.proxy(endpoint)
+            && known.extras.as_ref() == self.extras(endpoint).as_deref()
+            && known.security == self.settings.security.of(endpoint.hostname())
     }
 
     fn convert(&self, endpoint: &LbEndpoint, weight: u32, locality: &Arc<Locality>) -> Endpoint {
@@ -183,17 +182,19 @@ impl<'a> Known<'a> {
             addresses: Arc::clone(&endpoint.addresses),
             weight,
             health: endpoint.health,
-            hostname: endpoint.hostname.clone(),
-            hash_key: endpoint.hash_key.clone(),
             locality: Some(Arc::clone(locality)),
-            security: self.settings.security.of(endpoint.hostname.as_ref()),
-            proxy: self.proxy(endpoint).cloned(),
+            security: self.settings.security.of(endpoint.hostname()),
+            extras: self.extras(endpoint).map(Cow::into_owned),
         }
     }
 
-    /// A86-12, A86-13: the proxy of an endpoint, if the cluster enables proxies.
-    fn proxy<'e>(&self, endpoint: &'e LbEndpoint) -> Option<&'e Arc<SocketAddr>> {
-        endpoint.proxy.as_ref().filter(|_| self.settings.http_connect)
+    /// The extras of an endpoint. A86-12, A86-13: with its proxy, if the cluster enables proxies.
+    fn extras<'e>(&self, endpoint: &'e LbEndpoint) -> Option<Cow<'e, Arc<EndpointExtras>>> {
+        let extras = endpoint.extras.as_ref()?;
+        if extras.proxy.is_none() || self.settings.http_connect {
+            return Some(Cow::Borrowed(extras));
+        }
+        EndpointExtras { proxy: None, ..(**extras).clone() }.shared().map(Cow::Owned)
     }
 }
 

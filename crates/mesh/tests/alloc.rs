@@ -23,10 +23,10 @@ use proxyless_xds::client::WatchEvent;
 use proxyless_xds::lrs::LoadStore;
 use proxyless_xds::resource::{
     AggregateClusterConfig, CircuitBreakers, Cluster, ClusterKind, ClusterLoadAssignment, ClusterSpecifier,
-    DropCategory, EndpointHealth, FilterOverrides, HttpConnectionManager, HttpFilter, HttpFilterConfig,
-    LbEndpoint, LbPolicy, Listener, ListenerKind, Locality, LocalityEndpoints, LrsServer, MetricSelection,
-    OverrideHostStatus, PathMatcher, Resource, ResourceType, Route, RouteAction, RouteConfiguration,
-    RouteMatch, RouteSource, VirtualHost,
+    DropCategory, EndpointExtras, EndpointHealth, FilterOverrides, HttpConnectionManager, HttpFilter,
+    HttpFilterConfig, LbEndpoint, LbPolicy, Listener, ListenerKind, Locality, LocalityEndpoints, LrsServer,
+    MetricSelection, OverrideHostStatus, PathMatcher, Resource, ResourceType, Route, RouteAction,
+    RouteConfiguration, RouteMatch, RouteSource, VirtualHost,
 };
 
 struct Counting;
@@ -124,9 +124,7 @@ fn assignment() -> ClusterLoadAssignment {
         addresses: Arc::new([SocketAddr::from((Ipv4Addr::new(10, 0, 0, n), 80))]),
         weight: 1,
         health: EndpointHealth::Healthy,
-        hostname: Some(format!("host-{n}").into()),
-        hash_key: None,
-        proxy: None,
+        extras: EndpointExtras::named(format!("host-{n}")),
     };
     let locality = |region: &str, numbers: std::ops::Range<u8>| LocalityEndpoints {
         locality: Arc::new(Locality { region: region.into(), ..Locality::default() }),

@@ -136,9 +136,9 @@
 pub use proxyless_balancer::api::{
     ActualHost, BackendMetrics, Balance, Balanced, Below, CallAttributes, CallCounter, CallOutcome,
     CallTracker, Child, ChildCx, ChildEntry, ChildIndex, ChildOutput, Children, ClusterId, Code, ConfigError,
-    ConnectionSlot, ConnectivityState, Cx, Deferred, Endpoint, EndpointHealth, Endpoints, FailPicker,
-    Failures, Group, HandleId, HostWait, Layer, Layered, Locality, OverrideHost, PermitSource, Pick,
-    PickArgs, PickError, PickPermit, PickResult, PickTarget, Picker, Policy, PolicyConfig, PolicyEvent,
+    ConnectionSlot, ConnectivityState, Cx, Deferred, Endpoint, EndpointExtras, EndpointHealth, Endpoints,
+    FailPicker, Failures, Group, HandleId, HostWait, Layer, Layered, Locality, OverrideHost, PermitSource,
+    Pick, PickArgs, PickError, PickPermit, PickResult, PickTarget, Picker, Policy, PolicyConfig, PolicyEvent,
     QueuePicker, ReadyEndpoint, Reresolution, Security, Signal, SignalRaiser, StripedTarget, StripedTracker,
     SubchannelEvent, SubchannelHandle, SubchannelSpec, TargetRef, Timer, TrackerSlot, Trackers, TreeEvent,
     TreePath, TreePathBuf, Update, config_of,

@@ -192,8 +192,8 @@ impl EndpointView {
                 EndpointHealth::Unknown => None,
                 known => Some(known.to_string()),
             },
-            hostname: endpoint.hostname.as_deref().map(str::to_owned),
-            proxy: endpoint.proxy.as_deref().copied(),
+            hostname: endpoint.hostname().map(ToString::to_string),
+            proxy: endpoint.proxy().map(|proxy| **proxy),
             security_id: endpoint.security.as_deref().map_or(0, Security::id),
             ..Self::default()
         }

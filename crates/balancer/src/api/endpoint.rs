@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 
-use proxyless_sans_io::values::{EndpointHealth, Locality};
+use proxyless_sans_io::values::{EndpointExtras, EndpointHealth, Locality};
 
 use super::Security;
 
@@ -20,16 +20,12 @@ pub struct Endpoint {
     pub weight: u32,
     /// The health. Endpoints that are not healthy, unknown or draining are removed earlier.
     pub health: EndpointHealth,
-    /// The host name, for gRFC A81.
-    pub hostname: Option<Arc<str>>,
-    /// The hash key, for gRFC A76; ring_hash uses the first address if there is none.
-    pub hash_key: Option<Arc<str>>,
     /// The locality, for load reports.
     pub locality: Option<Arc<Locality>>,
     /// How its connections are secured (gRFC A29), if the configuration says so.
     pub security: Option<Arc<Security>>,
-    /// The proxy that its connections go through (gRFC A86), if any.
-    pub proxy: Option<Arc<SocketAddr>>,
+    /// The host name, the hash key and the proxy, if it has any of them.
+    pub extras: Option<Arc<EndpointExtras>>,
 }
 
 impl Endpoint {
@@ -40,12 +36,28 @@ impl Endpoint {
             addresses: Arc::new([address]),
             weight: 1,
             health: EndpointHealth::Unknown,
-            hostname: None,
-            hash_key: None,
             locality: None,
             security: None,
-            proxy: None,
+            extras: None,
         }
+    }
+
+    /// The host name, if it has one (gRFC A81).
+    #[must_use]
+    pub fn hostname(&self) -> Option<&Arc<str>> {
+        self.extras.as_ref()?.hostname.as_ref()
+    }
+
+    /// The hash key, if it has one (gRFC A76).
+    #[must_use]
+    pub fn hash_key(&self) -> Option<&Arc<str>> {
+        self.extras.as_ref()?.hash_key.as_ref()
+    }
+
+    /// The proxy that its connections go through, if it has one (gRFC A86).
+    #[must_use]
+    pub fn proxy(&self) -> Option<&Arc<SocketAddr>> {
+        self.extras.as_ref()?.proxy.as_ref()
     }
 }
 

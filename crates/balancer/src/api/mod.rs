@@ -70,7 +70,7 @@ pub use policy::{Policy, SubchannelEvent, TreeEvent, Update};
 #[cfg(proxyless_loom)]
 pub use proxyless_sans_io::stripes::use_stripe;
 pub use proxyless_sans_io::stripes::{LazyStriped, Padded, Striped};
-pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointHealth, Locality};
+pub use proxyless_sans_io::values::{BackendMetrics, Code, EndpointExtras, EndpointHealth, Locality};
 pub use security::Security;
 pub use signal::{Signal, SignalQueue, SignalRaiser, Wake};
 pub use state::ConnectivityState;

@@ -124,12 +124,10 @@ impl Member {
 
 /// Weights concern only the petiole policy: a new weight does not update the child.
 fn equivalent_for_child(a: &Endpoint, b: &Endpoint) -> bool {
-    let Endpoint { addresses, weight: _, health, hostname, hash_key, locality, security, proxy } = a;
+    let Endpoint { addresses, weight: _, health, locality, security, extras } = a;
     *addresses == b.addresses
         && *health == b.health
-        && *hostname == b.hostname
-        && *hash_key == b.hash_key
         && *locality == b.locality
         && *security == b.security
-        && *proxy == b.proxy
+        && *extras == b.extras
 }

@@ -207,7 +207,7 @@ impl Cx for Core {
     fn create_subchannel(&mut self, spec: SubchannelSpec) -> SubchannelHandle {
         let SubchannelSpec { address, endpoint, trackers, connection_limit, place, path } = spec;
         let id = self.new_id();
-        let key = PoolKey { address, security: endpoint.security.clone(), proxy: endpoint.proxy.clone() };
+        let key = PoolKey { address, security: endpoint.security.clone(), proxy: endpoint.proxy().cloned() };
         let (subchannel, slot) = self.pool.acquire(key, id, connection_limit);
         if self.meter.is_enabled() {
             self.pool.locate(subchannel, place);

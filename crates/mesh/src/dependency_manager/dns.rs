@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proxyless_xds::resource::{
-    ClusterLoadAssignment, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,
+    ClusterLoadAssignment, EndpointExtras, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,
 };
 
 use super::resources::ResourceResult;
@@ -116,9 +116,7 @@ fn assignment(name: &DnsName, addresses: Vec<SocketAddr>) -> ClusterLoadAssignme
         addresses: addresses.into(),
         weight: 1,
         health: EndpointHealth::Unknown,
-        hostname: Some(name.to_string().into()),
-        hash_key: None,
-        proxy: None,
+        extras: EndpointExtras::named(name.to_string()),
     };
     let locality =
         LocalityEndpoints { locality: Arc::new(Locality::default()), weight: 1, endpoints: vec![endpoint] };

@@ -1,5 +1,7 @@
 //! Tests of the endpoint table.
 
+use std::net::SocketAddr;
+
 use proxyless_balancer::api::EndpointHealth;
 
 use super::*;
@@ -170,7 +172,7 @@ fn a86_12_a86_13_proxies_count_if_the_cluster_enables_them() {
     let proxy: Arc<SocketAddr> = Arc::new(([10, 0, 0, 9], 3128).into());
     let with_proxy = |proxy| {
         let mut locality = locality("a", 1, [1, 2]);
-        locality.endpoints[0].proxy = proxy;
+        locality.endpoints[0].extras = EndpointExtras { proxy, ..Default::default() }.shared();
         assignment(vec![vec![locality]])
     };
     for grouping in [Grouping::Localities, Grouping::Flat] {
@@ -186,12 +188,12 @@ fn a86_12_a86_13_proxies_count_if_the_cluster_enables_them() {
         };
         let assignment = with_proxy(Some(Arc::clone(&proxy)));
         let disabled = endpoints(&assignment, false);
-        assert_eq!(disabled[0].proxy, None);
+        assert_eq!(disabled[0].proxy(), None);
         let enabled = endpoints(&assignment, true);
-        assert_eq!([&enabled[0].proxy, &enabled[1].proxy], [&Some(Arc::clone(&proxy)), &None]);
+        assert_eq!([enabled[0].proxy(), enabled[1].proxy()], [Some(&proxy), None]);
         // Only the endpoint whose proxy changes is a new one.
         let without = endpoints(&with_proxy(None), true);
-        assert_eq!(without[0].proxy, None);
+        assert_eq!(without[0].proxy(), None);
         for endpoints in [&enabled, &without] {
             assert!(Arc::ptr_eq(&endpoints[1], &disabled[1]));
         }

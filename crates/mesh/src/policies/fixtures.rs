@@ -20,14 +20,7 @@ use crate::security::SecurityRegistry;
 use crate::xds_config::{ClusterConfig, ClusterState, EndpointsState, XdsConfig};
 
 pub(crate) fn lb_endpoint(n: u16) -> LbEndpoint {
-    LbEndpoint {
-        addresses: Arc::new([address(n)]),
-        weight: 1,
-        health: EndpointHealth::Healthy,
-        hostname: None,
-        hash_key: None,
-        proxy: None,
-    }
+    LbEndpoint { addresses: Arc::new([address(n)]), weight: 1, health: EndpointHealth::Healthy, extras: None }
 }
 
 /// A locality with this name and one endpoint per number.

@@ -7,6 +7,7 @@ mod backend_metrics;
 mod code;
 mod dns_answer;
 mod ejection;
+mod endpoint_extras;
 mod health;
 mod locality;
 
@@ -14,5 +15,6 @@ pub use backend_metrics::BackendMetrics;
 pub use code::Code;
 pub use dns_answer::DnsAnswer;
 pub use ejection::{EjectionSettings, FailurePercentageEjection, SuccessRateEjection};
+pub use endpoint_extras::EndpointExtras;
 pub use health::EndpointHealth;
 pub use locality::Locality;

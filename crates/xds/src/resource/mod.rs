@@ -37,7 +37,8 @@ pub use cluster::{
 pub use common::MILLION;
 pub(crate) use elements::{has_more_reported_clusters, has_more_resources};
 pub use endpoint::{
-    ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints,
+    ClusterLoadAssignment, DropCategory, EndpointExtras, EndpointHealth, LbEndpoint, Locality,
+    LocalityEndpoints,
 };
 pub(crate) use error::cut;
 pub use error::{Violation, Violations};

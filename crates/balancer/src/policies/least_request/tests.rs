@@ -11,6 +11,7 @@ use super::LeastRequestConfig;
 use crate::api::ConnectivityState::{Connecting, Ready, TransientFailure};
 use crate::api::{CallAttributes, CallTicket, Code, Endpoint, Endpoints, PickArgs, PickResult, WaitingCall};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
+use proxyless_sans_io::values::EndpointExtras;
 
 fn config(choice_count: u32) -> Arc<LeastRequestConfig> {
     Arc::new(LeastRequestConfig { choice_count })
@@ -112,7 +113,7 @@ fn a48_10_counters_live_as_long_as_their_endpoints() {
     let before = in_flight(&mut bench);
     assert_eq!(before.len(), 2);
     // Other attributes give calls a new target, but not the endpoint a new counter.
-    let named = |n| Endpoint { hostname: Some("h".into()), ..endpoint(n) };
+    let named = |n| Endpoint { extras: EndpointExtras::named("h"), ..endpoint(n) };
     bench.update(config(10), Endpoints::of([named(1), named(2)]));
     assert_eq!(in_flight(&mut bench), before);
     bench.update(config(10), endpoints([1]));

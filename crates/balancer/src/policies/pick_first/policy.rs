@@ -337,7 +337,7 @@ fn same_connection(subchannel: &SubchannelHandle, address: &Address) -> bool {
     let target = subchannel.target();
     target.address == address.address
         && target.endpoint.security == address.endpoint.security
-        && target.endpoint.proxy == address.endpoint.proxy
+        && target.endpoint.proxy() == address.endpoint.proxy()
 }
 
 /// The same subchannel, or one with a new target if the parts of the endpoint that calls use changed. The connection
@@ -352,5 +352,8 @@ fn renew(subchannel: SubchannelHandle, address: &Address, cx: &mut dyn Cx) -> Su
 
 /// Weights and the order of addresses concern policies, not calls: changing them keeps the target.
 fn equivalent_for_calls(a: &Endpoint, b: &Endpoint) -> bool {
-    a.hostname == b.hostname && a.hash_key == b.hash_key && a.health == b.health && a.locality == b.locality
+    a.hostname() == b.hostname()
+        && a.hash_key() == b.hash_key()
+        && a.health == b.health
+        && a.locality == b.locality
 }

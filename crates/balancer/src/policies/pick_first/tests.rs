@@ -9,6 +9,7 @@ use crate::api::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crate::api::{Endpoint, Endpoints, Security, Update};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
 use crate::tree::{Publication, TreeEffect};
+use proxyless_sans_io::values::EndpointExtras;
 
 const DELAY: Duration = Duration::from_millis(250);
 
@@ -256,7 +257,7 @@ fn update_of_the_host_name_reaches_calls_and_keeps_the_connection() {
     bench.ready(address(1));
     bench.take_effects();
     bench.take_published();
-    let named = Endpoint { hostname: Some("b.example".into()), ..endpoint(1) };
+    let named = Endpoint { extras: EndpointExtras::named("b.example"), ..endpoint(1) };
     bench.update(config(), Endpoints::of([named]));
     assert_eq!(bench.take_effects(), []);
     assert_eq!(bench.take_published(), [(Publication::Changed, Ready)]);
@@ -296,7 +297,10 @@ fn a86_13_another_proxy_means_another_connection_and_calls_wait_for_it() {
     let mut bench = bench([1]);
     bench.ready(address(1));
     bench.take_effects();
-    let proxied = |n| Endpoint { proxy: Some(Arc::new(address(n))), ..endpoint(1) };
+    let proxied = |n| Endpoint {
+        extras: EndpointExtras { proxy: Some(Arc::new(address(n))), ..Default::default() }.shared(),
+        ..endpoint(1)
+    };
     bench.update(config(), Endpoints::of([proxied(8)]));
     assert_eq!(bench.pick(), Picked::Queue, "the direct connection takes no more calls");
     bench.exit_idle();
@@ -408,7 +412,7 @@ fn a74_empty_list_fails_with_the_resolution_note_and_resolves_again() {
 fn a61_renewed_subchannel_in_backoff_does_not_count_as_a_new_failure() {
     let mut bench = bench(1..=3);
     (1..=3).for_each(|n| bench.fail(address(n)));
-    let named = Endpoint { hostname: Some("a.example".into()), ..endpoint(1) };
+    let named = Endpoint { extras: EndpointExtras::named("a.example"), ..endpoint(1) };
     bench.update(config(), Endpoints::of([named, endpoint(2), endpoint(3)]));
     bench.take_reresolutions();
     bench.advance(Duration::from_secs(10));

@@ -17,6 +17,7 @@ use crate::api::{CallAttributes, Endpoint, Endpoints, Group, Update};
 use crate::petiole::StateCounts;
 use crate::policies::priority::{PriorityChild, PriorityConfig};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
+use proxyless_sans_io::values::EndpointExtras;
 
 fn sized(min_ring_size: u64, max_ring_size: u64) -> RingHashConfig {
     RingHashConfig { min_ring_size, max_ring_size, request_hash_header: None }
@@ -347,7 +348,10 @@ fn a42_repeated_endpoint_has_the_sum_of_the_weights() {
 
 #[test]
 fn a76_07_the_hash_key_takes_the_place_of_the_address() {
-    let with_key = |key: &str| Endpoint { hash_key: Some(key.into()), ..endpoint(1) };
+    let with_key = |key: &str| Endpoint {
+        extras: EndpointExtras { hash_key: Some(key.into()), ..Default::default() }.shared(),
+        ..endpoint(1)
+    };
     let key_of = |endpoint: Endpoint| Weights::of(&Endpoints::none()).member(&endpoint).key;
     assert_eq!(key_of(with_key("pod-0")), "pod-0");
     assert_eq!(key_of(with_key("")), "10.0.0.1:80");

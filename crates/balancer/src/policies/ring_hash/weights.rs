@@ -20,7 +20,7 @@ impl Weights {
     /// The endpoint's member on the ring.
     pub(super) fn member(&self, endpoint: &Endpoint) -> Member {
         // A76: a non-empty hash key is used instead of the first address.
-        let hash_key = endpoint.hash_key.as_deref().filter(|key| !key.is_empty());
+        let hash_key = endpoint.hash_key().map(|key| &**key).filter(|key| !key.is_empty());
         let first_address = || endpoint.addresses.first().map_or_else(String::new, SocketAddr::to_string);
         Member {
             key: hash_key.map_or_else(first_address, str::to_owned),

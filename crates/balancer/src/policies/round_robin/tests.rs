@@ -10,6 +10,7 @@ use crate::api::ConnectivityState::{Connecting, Ready, TransientFailure};
 use crate::api::{Endpoint, Endpoints, Update};
 use crate::testing::{Bench, Picked, address, endpoint, endpoint_at, endpoints};
 use crate::tree::TreeEffect;
+use proxyless_sans_io::values::EndpointExtras;
 
 fn config() -> Arc<RoundRobinConfig> {
     Arc::new(RoundRobinConfig)
@@ -242,7 +243,7 @@ fn change_of_an_endpoints_attributes_rebuilds_only_the_picker() {
     bench.ready_all();
     bench.take_effects();
     bench.take_published();
-    let named = Endpoint { hostname: Some("b".into()), ..endpoint(2) };
+    let named = Endpoint { extras: EndpointExtras::named("b"), ..endpoint(2) };
     bench.update(config(), Endpoints::of([endpoint(1), named, endpoint(3)]));
     assert_eq!(bench.take_effects(), []);
     assert_eq!(bench.take_states(), [Ready]);

@@ -14,6 +14,7 @@ use crate::api::{
 };
 use crate::testing::{Bench, address, endpoint, endpoints};
 use crate::tree::{AttemptId, ConnectionEvent, LoadEvent, LoadStreamId, SubchannelId, TreeEffect};
+use proxyless_sans_io::values::EndpointExtras;
 
 fn quick() -> WeightedRoundRobinConfig {
     WeightedRoundRobinConfig { blackout_period: Duration::ZERO, ..Default::default() }
@@ -204,7 +205,7 @@ fn weights_outlive_updates_that_keep_the_endpoint() {
     let mut bench = bench(quick(), 1..=2);
     report(&mut bench, &[(1, 0.8), (2, 0.2)]);
     seconds(&mut bench, 1);
-    let named = |n| Endpoint { hostname: Some("h".into()), ..endpoint(n) };
+    let named = |n| Endpoint { extras: EndpointExtras::named("h"), ..endpoint(n) };
     bench.update(Arc::new(quick()), Endpoints::of([named(2), named(1)]));
     assert_eq!(share(&mut bench, 2), 80);
 }

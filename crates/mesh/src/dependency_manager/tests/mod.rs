@@ -284,5 +284,5 @@ fn assignment(ports: &[u16]) -> Resource {
 
 fn endpoint(port: u16, health: EndpointHealth) -> LbEndpoint {
     let addresses = Arc::new([SocketAddr::from(([127, 0, 0, 1], port))]);
-    LbEndpoint { addresses, weight: 1, health, hostname: None, hash_key: None, proxy: None }
+    LbEndpoint { addresses, weight: 1, health, extras: None }
 }

@@ -14,7 +14,7 @@ impl Authorities {
     pub(super) fn new(endpoints: &Endpoints) -> Self {
         let mut found = Vec::new();
         endpoints.flatten(&mut |endpoint| {
-            let name = endpoint.hostname.as_deref().filter(|name| !name.is_empty());
+            let name = endpoint.hostname().filter(|name| !name.is_empty());
             if let Some(value) = name.and_then(|name| HeaderValue::from_str(name).ok()) {
                 // A value that was cloned once is reference counted: later clones do not allocate.
                 found.extend(endpoint.addresses.iter().map(|&address| (address, value.clone())));
@@ -44,7 +44,7 @@ fn has_names(endpoints: &Endpoints, nameless: Option<&Endpoints>) -> bool {
         return false;
     }
     match endpoints {
-        Endpoints::List(list) => list.iter().any(|endpoint| endpoint.hostname.is_some()),
+        Endpoints::List(list) => list.iter().any(|endpoint| endpoint.hostname().is_some()),
         Endpoints::Groups(groups) => groups.iter().enumerate().any(|(place, group)| {
             let nameless = nameless.and_then(|nameless| nameless.groups().get(place));
             has_names(&group.endpoints, nameless.map(|group| &group.endpoints))

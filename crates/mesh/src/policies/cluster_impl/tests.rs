@@ -10,6 +10,7 @@ use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoints};
 use proxyless_sans_io::Rng;
 use proxyless_sans_io::metrics::PlaceId;
+use proxyless_sans_io::values::EndpointExtras;
 use proxyless_xds::resource::DropCategory;
 
 use super::picker::{ClusterImplPicker, Rules};
@@ -332,7 +333,7 @@ fn new_drops_take_effect_without_touching_connections() {
 }
 
 fn with_hostname(hostname: &str) -> Endpoints {
-    Endpoints::of([Endpoint { hostname: Some(hostname.into()), ..Endpoint::new(address(1)) }])
+    Endpoints::of([Endpoint { extras: EndpointExtras::named(hostname), ..Endpoint::new(address(1)) }])
 }
 
 fn authority(bench: &mut Bench, auto_host_rewrite: bool) -> Option<String> {

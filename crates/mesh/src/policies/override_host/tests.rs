@@ -11,6 +11,7 @@ use proxyless_balancer::policies::priority::{Labels, PriorityChild, PriorityConf
 use proxyless_balancer::policies::round_robin::RoundRobinConfig;
 use proxyless_balancer::testing::{Bench, Picked, address, endpoint, endpoint_at};
 use proxyless_balancer::tree::{Publication, TreeStats};
+use proxyless_sans_io::values::EndpointExtras;
 use proxyless_xds::resource::OverrideHostStatus;
 
 use super::OverrideHostConfig;
@@ -566,7 +567,7 @@ fn nothing_is_left_after_shutdown() {
 #[test]
 fn a_subchannel_that_the_child_recreates_stays_its_own() {
     // A new host name makes pick_first renew its subchannel: for a moment there are two.
-    let named = |name: &str| Endpoint { hostname: Some(name.into()), ..endpoint(2) };
+    let named = |name: &str| Endpoint { extras: EndpointExtras::named(name), ..endpoint(2) };
     let mut sessions = Sessions::new(&[&[endpoint(1), named("old")]]);
     assert_eq!(sessions.pick(&[2]), to(2));
     sessions.bench.take_effects();

@@ -11,7 +11,7 @@ mod validate;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-pub use proxyless_sans_io::values::{EndpointHealth, Locality};
+pub use proxyless_sans_io::values::{EndpointExtras, EndpointHealth, Locality};
 
 /// A validated ClusterLoadAssignment.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -43,13 +43,30 @@ pub struct LbEndpoint {
     pub weight: u32,
     /// The health. Endpoints with any other health are left out (A27-100).
     pub health: EndpointHealth,
-    /// `endpoint.hostname`, if set (gRFC A81).
-    pub hostname: Option<Arc<str>>,
-    /// `metadata["envoy.lb"]["hash_key"]`, if set (gRFC A76).
-    pub hash_key: Option<Arc<str>>,
-    /// The proxy in its metadata, or else in that of its locality (gRFC A86). It is used if the Cluster enables
+    /// `endpoint.hostname` (gRFC A81), `metadata["envoy.lb"]["hash_key"]` (gRFC A76) and the proxy in its metadata, or
+    /// else in that of its locality (gRFC A86), as far as they are set. The proxy is used if the Cluster enables
     /// [`http_connect`](super::Cluster::http_connect).
-    pub proxy: Option<Arc<SocketAddr>>,
+    pub extras: Option<Arc<EndpointExtras>>,
+}
+
+impl LbEndpoint {
+    /// The host name, if it has one (gRFC A81).
+    #[must_use]
+    pub fn hostname(&self) -> Option<&Arc<str>> {
+        self.extras.as_ref()?.hostname.as_ref()
+    }
+
+    /// The hash key, if it has one (gRFC A76).
+    #[must_use]
+    pub fn hash_key(&self) -> Option<&Arc<str>> {
+        self.extras.as_ref()?.hash_key.as_ref()
+    }
+
+    /// The proxy, if it has one (gRFC A86).
+    #[must_use]
+    pub fn proxy(&self) -> Option<&Arc<SocketAddr>> {
+        self.extras.as_ref()?.proxy.as_ref()
+    }
 }
 
 /// A fraction of RPCs to drop.

@@ -14,7 +14,8 @@ use super::known::Known;
 use super::metadata::{LB_KEY, Metadata};
 use super::proxy::proxy_address;
 use super::{
-    ClusterLoadAssignment, DropCategory, EndpointHealth, LbEndpoint, Locality, LocalityEndpoints, in_place,
+    ClusterLoadAssignment, DropCategory, EndpointExtras, EndpointHealth, LbEndpoint, Locality,
+    LocalityEndpoints, in_place,
 };
 use crate::resource::Resource;
 use crate::resource::common::{per_million, port_value};
@@ -170,7 +171,8 @@ impl Localities<'_> {
         let proto = at.require(proto.endpoint.as_ref())?;
         let addresses = self.addresses(&at, proto)?;
         let hostname = Some(proto.hostname).filter(|hostname| !hostname.is_empty()).map(Arc::from);
-        Some(LbEndpoint { addresses, weight, health, hostname, hash_key, proxy })
+        let extras = EndpointExtras { hostname, hash_key, proxy }.shared();
+        Some(LbEndpoint { addresses, weight, health, extras })
     }
 
     fn addresses(&mut self, at: &Field<'_>, proto: &in_place::Endpoint<'_>) -> Option<Arc<[SocketAddr]>> {

@@ -374,8 +374,8 @@ fn a61_additional_addresses_are_held_to_the_same_rules() {
 #[test]
 fn a81_the_hostname_is_read() {
     let endpoint = accepted_endpoint(|endpoint| inner(endpoint).hostname = "a.example".into());
-    assert_eq!(endpoint.hostname.as_deref(), Some("a.example"));
-    assert_eq!(accepted_endpoint(|_| {}).hostname, None);
+    assert_eq!(endpoint.hostname().map(|name| &**name), Some("a.example"));
+    assert_eq!(accepted_endpoint(|_| {}).extras, None);
 }
 
 fn with_hash_key(kind: Kind) -> wire::ClusterLoadAssignment {
@@ -388,7 +388,7 @@ fn with_hash_key(kind: Kind) -> wire::ClusterLoadAssignment {
 #[test]
 fn a76_08_a76_10_the_hash_key_is_read_unless_the_opt_out_is_set() {
     let hash_key = |assignment: &ClusterLoadAssignment| {
-        assignment.priorities[0][0].endpoints[0].hash_key.as_deref().map(str::to_owned)
+        assignment.priorities[0][0].endpoints[0].hash_key().map(ToString::to_string)
     };
     let message = with_hash_key(Kind::StringValue("key".into()));
     assert_eq!(hash_key(&accepted(&message)).as_deref(), Some("key"));

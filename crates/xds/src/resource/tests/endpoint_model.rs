@@ -18,7 +18,7 @@ use crate::resource::common::{per_million, port, socket_address};
 use crate::resource::field::Field;
 use crate::resource::named::{NamedResource, decode_named};
 use crate::resource::{
-    ClusterLoadAssignment, DecodeContext, DropCategory, EndpointHealth, LbEndpoint, Locality,
+    ClusterLoadAssignment, DecodeContext, DropCategory, EndpointExtras, EndpointHealth, LbEndpoint, Locality,
     LocalityEndpoints, Resource,
 };
 
@@ -158,7 +158,8 @@ impl Localities {
         };
         let addresses = self.addresses(&at, proto)?;
         let hostname = Some(proto.hostname.as_str()).filter(|hostname| !hostname.is_empty()).map(Arc::from);
-        Some(LbEndpoint { addresses, weight, health, hostname, hash_key, proxy })
+        let extras = EndpointExtras { hostname, hash_key, proxy }.shared();
+        Some(LbEndpoint { addresses, weight, health, extras })
     }
 
     fn addresses(&mut self, at: &Field<'_>, proto: &wire::Endpoint) -> Option<Arc<[SocketAddr]>> {

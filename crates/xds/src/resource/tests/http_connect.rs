@@ -142,7 +142,7 @@ fn proxy(host: &str, port: u32) -> Metadata {
 
 fn proxies(assignment: &ClusterLoadAssignment) -> Vec<Option<SocketAddr>> {
     let endpoints = assignment.priorities.iter().flatten().flat_map(|locality| &locality.endpoints);
-    endpoints.map(|endpoint| endpoint.proxy.as_deref().copied()).collect()
+    endpoints.map(|endpoint| endpoint.proxy().map(|proxy| **proxy)).collect()
 }
 
 #[track_caller]
@@ -239,7 +239,7 @@ fn a86_09_a_registered_value_hides_the_untyped_one_with_its_key() {
         let filter_metadata = [("envoy.lb".to_owned(), filter.clone())].into();
         let metadata = Metadata { filter_metadata, ..typed_metadata([("envoy.lb", typed)]) };
         let assignment = as_assignment(decode_message_with(&with(None, Some(metadata)), cx).expect("valid"));
-        assignment.priorities[0][0].endpoints[0].hash_key.clone()
+        assignment.priorities[0][0].endpoints[0].hash_key().cloned()
     };
     let registered = any(&address("10.0.0.1", 1));
     assert_eq!(hash_key(registered.clone(), &cx()), None);
