@@ -61,13 +61,15 @@ impl<K, V> Sorted<K, V> {
     pub(crate) fn insert_at(&mut self, place: Place, key: K, value: V) -> Place {
         self.len += 1;
         let (mut number, mut at) = place;
-        let last = self.chunks.len().saturating_sub(1);
+        let next = self.chunks.get(number + 1).map_or(FULL, Vec::len);
         match self.chunks.get_mut(number) {
-            // Keys in order fill their chunks.
-            Some(chunk) if at == FULL && number == last => {
+            // Keys in order fill their chunks, even if there are greater keys: the next key belongs behind this one.
+            Some(chunk) if at == FULL => {
                 debug_assert_eq!(chunk.len(), FULL);
-                self.chunks.push(Vec::with_capacity(FULL / 4));
                 (number, at) = (number + 1, 0);
+                if next > FULL / 2 {
+                    self.chunks.insert(number, Vec::with_capacity(FULL / 4));
+                }
             }
             Some(chunk) if chunk.len() >= FULL => {
                 let upper = chunk.split_off(FULL / 2);
@@ -202,6 +204,11 @@ mod tests {
         (0..1000).for_each(|key| insert(&mut sorted, key));
         let room: usize = sorted.chunks.iter().map(Vec::capacity).sum();
         assert!(room < 1000 + FULL, "{room}");
+        // Below the keys that are there, as well.
+        let mut below = Sorted::of((0..64).map(|key| (key + 10_000, 0)).collect());
+        (0..1000).for_each(|key| insert(&mut below, key));
+        let room: usize = below.chunks.iter().map(Vec::capacity).sum();
+        assert!(room < 1064 + FULL, "{room}");
         for key in 0..990 {
             let place = sorted.find(&key).ok();
             assert!(place.and_then(|place| sorted.remove_at(place)).is_some());
