@@ -100,6 +100,9 @@ enum Stage {
     Settled,
 }
 
+/// The number of effects for which an empty queue has room.
+const FEW_EFFECTS: usize = 32;
+
 impl DependencyManager {
     /// Creates a manager for the Listener `listener_name` (A27-36) and the virtual host of `authority`.
     #[must_use]
@@ -189,7 +192,12 @@ impl DependencyManager {
     /// Returns the next effect.
     pub fn poll_effect(&mut self) -> Option<DependencyEffect> {
         self.settle();
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() {
+            // The watches of very many clusters leave a long queue behind.
+            self.effects.shrink_to(FEW_EFFECTS);
+        }
+        effect
     }
 
     fn touch(&mut self) {

@@ -82,6 +82,9 @@ pub(super) enum Cause {
     Other,
 }
 
+/// The number of effects for which an empty queue has room.
+const FEW_EFFECTS: usize = 32;
+
 impl XdsCore {
     /// Creates a core that does nothing until the first watch (A27-35).
     #[must_use]
@@ -156,7 +159,12 @@ impl XdsCore {
 
     /// Returns the next effect.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() {
+            // A response with very many resources leaves a long queue behind.
+            self.effects.shrink_to(FEW_EFFECTS);
+        }
+        effect
     }
 
     /// The time at which [`Input::Tick`] is due.
