@@ -1,6 +1,6 @@
 //! Converts the load balancing policy of a Cluster resource to the configuration of the policy (gRFC A52).
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use proxyless_balancer::api::{ConfigError, PolicyConfig};
 use proxyless_balancer::policies::least_request::LeastRequestConfig;
@@ -24,7 +24,11 @@ pub fn policy_config(policy: &LbPolicy) -> Result<Arc<dyn PolicyConfig>, ConfigE
         LbPolicy::WrrLocality(child) => {
             Arc::new(WrrLocalityConfig { child: policy_config(child)?, grouping: grouping(child) })
         }
-        LbPolicy::RoundRobin => Arc::new(RoundRobinConfig),
+        LbPolicy::RoundRobin => {
+            // That of nearly all clusters.
+            static CONFIG: LazyLock<Arc<RoundRobinConfig>> = LazyLock::new(Arc::default);
+            Arc::clone(&CONFIG) as Arc<dyn PolicyConfig>
+        }
         LbPolicy::RingHash { min_ring_size, max_ring_size, request_hash_header } => {
             let request_hash_header = request_hash_header.as_ref().and_then(|name| name.parse().ok());
             Arc::new(RingHashConfig {

@@ -75,7 +75,12 @@ fn priorities(
             at.reject(format!("the weights of the localities of priority {priority} add up beyond uint32"));
         }
     }
-    priorities.into_values().collect()
+    // Most priorities have fewer localities than a list has room for after its first entry.
+    let exact = priorities.into_values().map(|mut localities| {
+        localities.shrink_to_fit();
+        localities
+    });
+    exact.collect()
 }
 
 /// priorities must not have gaps.
