@@ -202,11 +202,10 @@ fn calls_beyond_the_limit_of_streams_get_one_in_turn_or_pick_again() -> Result {
     world.act(Action::StreamLimit(backend(2), None))?;
     world.run_secs(2.0)?;
     assert_eq!(world.calls().running(), 0);
-    assert_eq!(
-        (world.calls().succeeded, world.calls().failed),
-        (9, 1),
-        "one was on the connection that is gone"
-    );
+    let failed = world.calls().failed;
+    // One was on the connection that is gone, and another may have got its stream before the channel noticed.
+    assert!((1..=2).contains(&failed), "{failed} failed: {:?}", world.calls().last_failure);
+    assert_eq!(world.calls().succeeded + failed, 10);
     world.shut_down()
 }
 
