@@ -80,6 +80,10 @@ fn seeds_that_once_failed() {
     check(5_749..5_750);
     // An unsubscribed Cluster that is absent from a response, returns, and is subscribed again.
     check(169_854_586_850..169_854_586_851);
+    // A further connection beside a live one that had replaced one lost early (A105): one attempt was fruitless, not two.
+    for seed in [14_012_154_959, 14_012_153_315, 77_012_171_461] {
+        check(seed..seed + 1);
+    }
 }
 
 #[test]

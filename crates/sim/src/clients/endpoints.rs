@@ -86,7 +86,8 @@ pub(crate) enum Happening {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     live: BTreeMap<u64, Connection>,
-    /// The start of each attempt to an address since a connection last settled or carried a call.
+    /// The start of each attempt to an address since a connection last settled or carried a call, unless its connection
+    /// is live: that attempt has succeeded, and counts only when the connection is lost early.
     fruitless: BTreeMap<SocketAddr, Vec<Time>>,
     /// The number of consecutive attempts that failed or led to a short-lived connection.
     failures: BTreeMap<SocketAddr, u32>,
@@ -127,8 +128,8 @@ pub(crate) struct Connection {
     began: Time,
     /// The number of consecutive failures before it was READY.
     failures_before: u32,
-    /// Whether there was another connection of the subchannel when it became READY (gRFC A105).
-    further: bool,
+    /// Whether its early loss makes the attempt a fruitless one: not after a call or a reset of backoffs.
+    may_be_fruitless: bool,
     /// Whether it is broken, although the core does not know yet.
     broken: bool,
 }
@@ -186,7 +187,7 @@ impl Connections {
             longest,
             began: now,
             failures_before: 0,
-            further: false,
+            may_be_fruitless: true,
             broken: false,
         };
         match self.live.insert(attempt, dialing) {
@@ -211,11 +212,13 @@ impl Connections {
     pub(crate) fn reset_backoff(&mut self) {
         self.fruitless.clear();
         self.failures.clear();
+        self.live.values_mut().for_each(|found| found.may_be_fruitless = false);
     }
 
     /// A call was sent on a connection.
     pub(crate) fn used(&mut self, attempt: u64) {
-        if let Some(found) = self.live.get(&attempt) {
+        if let Some(found) = self.live.get_mut(&attempt) {
+            found.may_be_fruitless = false;
             self.fruitless.remove(&found.address);
         }
     }
@@ -228,7 +231,7 @@ impl Connections {
         let cancelled = self.end(id, attempt, &[Phase::Dialing], "only live attempts are cancelled")?;
         // A cancelled attempt is not a failure, and does not reset the count.
         if let Some(attempts) = self.fruitless.get_mut(&cancelled.address) {
-            attempts.pop();
+            attempts.retain(|&at| at != cancelled.began);
         }
         Ok(cancelled)
     }
@@ -270,7 +273,7 @@ impl Connections {
             longest: Duration::ZERO,
             began: Time::ZERO,
             failures_before: 0,
-            further: false,
+            may_be_fruitless: true,
             broken: false,
         };
         self.live.insert(attempt, crossed);
@@ -278,17 +281,17 @@ impl Connections {
 
     /// The core is told that an attempt succeeded.
     pub(crate) fn ready(&mut self, now: Time, attempt: u64) {
-        let Some(&Connection { id, address, began, .. }) = self.live.get(&attempt) else { return };
-        let further = self.live.values().any(|found| found.id == id && found.phase == Phase::Ready);
-        if further && let Some(attempts) = self.fruitless.get_mut(&address) {
-            // Not fruitless, unless it is lost early.
+        let Some(&Connection { address, began, .. }) = self.live.get(&attempt) else { return };
+        // A105-12: a successful attempt resets the backoff, so while its connection lives, calls that wait for a stream
+        // get a further one at once, also if it replaces one that was lost early.
+        if let Some(attempts) = self.fruitless.get_mut(&address) {
             attempts.retain(|&at| at != began);
         }
         let failures_before = self.failures.get(&address).copied().unwrap_or_default();
         if let Some(found) = self.live.get_mut(&attempt) {
             found.phase = Phase::Ready;
             found.ready_since = Some(now);
-            (found.further, found.failures_before) = (further, failures_before);
+            found.failures_before = failures_before;
         }
     }
 
@@ -324,7 +327,8 @@ impl Connections {
         let Some(found) = self.live.remove(&attempt) else { return };
         if !found.is_settled(now) {
             *self.failures.entry(found.address).or_default() += 1;
-            if found.further {
+            // One that never was READY is among them already.
+            if found.may_be_fruitless && found.ready_since.is_some() {
                 let attempts = self.fruitless.entry(found.address).or_default();
                 attempts.push(found.began);
                 attempts.sort_unstable();
@@ -401,6 +405,66 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The connections to one backend, with up to four at once, in milliseconds.
+    #[derive(Default)]
+    struct Rig(Connections);
+
+    impl Rig {
+        fn connect(&mut self, millis: u64, attempt: u64) -> Result<(), Violation> {
+            self.0.connect(at(millis), SubchannelId(0), attempt, "10.0.0.1:80".parse().expect("address"), 4)
+        }
+
+        /// An attempt that succeeds at once.
+        fn ready(&mut self, millis: u64, attempt: u64) -> Result<(), Violation> {
+            self.connect(millis, attempt)?;
+            self.0.ready(at(millis), attempt);
+            Ok(())
+        }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    /// Three attempts in a few milliseconds, of which one was fruitless.
+    #[test]
+    fn a_live_connection_is_no_fruitless_attempt() -> Result<(), Violation> {
+        let mut rig = Rig::default();
+        rig.ready(0, 1)?;
+        // Calls wait for a stream, so there is a further attempt; then the first connection is lost.
+        rig.connect(1, 2)?;
+        rig.0.over(at(2), 1);
+        rig.0.ready(at(3), 2);
+        rig.ready(4, 3)?;
+        // Now all of them were fruitless.
+        rig.0.over(at(5), 2);
+        rig.0.over(at(5), 3);
+        assert!(rig.connect(700, 4).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_backend_that_hangs_up_gets_one_attempt_per_backoff_and_one_more() -> Result<(), Violation> {
+        let mut rig = Rig::default();
+        for attempt in [1, 2] {
+            rig.ready(attempt, attempt)?;
+            rig.0.over(at(attempt), attempt);
+        }
+        assert!(rig.connect(3, 3).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_connection_that_carried_a_call_is_no_fruitless_attempt() -> Result<(), Violation> {
+        let mut rig = Rig::default();
+        for attempt in 1..=5 {
+            rig.ready(attempt, attempt)?;
+            rig.0.used(attempt);
+            rig.0.over(at(attempt), attempt);
+        }
+        Ok(())
+    }
 
     #[test]
     fn backoff_is_at_most_the_nominal_delay_and_its_jitter() {
