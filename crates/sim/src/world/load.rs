@@ -19,7 +19,8 @@ use crate::world::queue::{Event, Lane};
 /// Longer than the backoff and the longest interval: all remaining load is reported within this time.
 const LAST_REPORTS: Duration = Duration::from_secs(200);
 
-/// The time for which load is kept for a server that cannot be reached, after the last store has gone.
+/// The time for which load is kept for a server that does not ask for reports, since the last store has gone or the last
+/// report was sent.
 const GIVEN_UP: Duration = Duration::from_secs(300);
 
 /// The LRS core, its stream and the server.
@@ -35,6 +36,8 @@ pub(crate) struct LoadReports {
     cut_next: bool,
     reading: bool,
     inbox: VecDeque<Bytes>,
+    /// The time without a request for reports since the last report was sent, up to `silent_since`.
+    silent: Duration,
     /// The end of the last stream on which the server requested reports.
     silent_since: Time,
 }
@@ -64,6 +67,7 @@ impl LoadReports {
             cut_next: false,
             reading: false,
             inbox: VecDeque::new(),
+            silent: Duration::ZERO,
             silent_since: Time::ZERO,
         }
     }
@@ -91,6 +95,9 @@ impl World {
             }
             Input::SendDone { stream } if *stream == self.loads.stream => self.pulled()?,
             Input::Message { stream, bytes } if *stream == self.loads.stream => {
+                if !self.loads.server.has_told() {
+                    self.loads.silent += self.now.since(self.loads.silent_since);
+                }
                 self.loads.server.told(self.now, bytes.clone());
             }
             Input::StreamDown { stream, .. } if *stream == self.loads.stream => {
@@ -151,7 +158,7 @@ impl World {
 
     /// Without stores, load that could not be reported for long is dropped.
     fn load_may_be_given_up(&mut self) {
-        let is_long = self.now.since(self.loads.silent_since) >= GIVEN_UP;
+        let is_long = self.loads.silent + self.now.since(self.loads.silent_since) >= GIVEN_UP;
         let server = &self.loads.server;
         if is_long && self.calls.ledger.balance(|cluster| server.always_wanted(cluster)).is_err() {
             self.log.line(self.now, format_args!("load: unreported load is dropped"));
@@ -210,6 +217,7 @@ impl World {
             self.send_load_request();
             return Ok(());
         }
+        self.loads.silent = Duration::ZERO;
         self.loads.server.pulled(written, request, &mut self.calls.ledger)
     }
 

@@ -18,8 +18,9 @@ use crate::resource::has_more_reported_clusters;
 use crate::targets;
 use crate::{Limits, StreamId};
 
-/// The time for which load is kept for a server after its last store has gone, unless a stream reports it. A server
-/// that is away for longer, or does not ask for reports, never learns of it: otherwise it would be dialled forever.
+/// The time for which load is kept for a server after its last store has gone, or after the last report since then, not
+/// counting the time in which a stream asked for reports. A server that is away for longer, or does not ask for reports,
+/// never learns of it: otherwise it would be dialled forever.
 const LAST_ATTEMPTS: Duration = Duration::from_secs(300);
 
 /// Reports the load of registered stores to one management server (A27-57).
@@ -34,7 +35,8 @@ pub struct LrsCore {
     stream: Option<LrsStream>,
     last_stream_id: StreamId,
     retry_at: Option<Time>,
-    /// The time since which no store gets new calls.
+    /// The time since which no store gets new calls, moved on by the time in which streams asked for reports, and to
+    /// each report that was sent.
     unused_since: Option<Time>,
     backoff: Backoff,
     rng: Rng,
@@ -106,8 +108,9 @@ impl LrsCore {
                 }
             }
             Input::SendDone { stream } => {
-                if let Some(stream) = self.current(stream) {
-                    stream.sending = None;
+                let sent = self.current(stream).and_then(|stream| stream.sending.take());
+                if matches!(sent, Some(Sending::Report(_))) {
+                    self.unused_since = None;
                 }
             }
             Input::Message { stream, bytes } => self.message(now, stream, bytes),
@@ -172,6 +175,10 @@ impl LrsCore {
         if let Some(repeated) = self.ended.note(reason) {
             let server = &self.config.server_uri;
             tracing::info!(target: targets::XDS_CLIENT, %server, reason, repeated, "the LRS stream ended");
+        }
+        // A stream that ends long after the last store has gone must not take the load along.
+        if let (Some(unused), Some(asked)) = (&mut self.unused_since, ended.asked_since) {
+            *unused = *unused + now.since(asked.max(*unused));
         }
         // A report that HTTP/2 has not taken is sent on the next stream, together with the load counted until then.
         if let Some(Sending::Report(taken)) = ended.sending {

@@ -23,6 +23,8 @@ pub(super) struct LrsStream {
     pub(super) sending: Option<Sending>,
     /// The server's request; nothing is reported before it.
     pub(super) requested: Option<LoadReportRequest>,
+    /// The time of the first request.
+    pub(super) asked_since: Option<Time>,
     pub(super) next_report: Option<Time>,
     /// Whether a report was sent in this interval: the stream is not closed right behind it.
     pub(super) reported: bool,
@@ -54,6 +56,7 @@ impl LrsStream {
             self.next_report = Some(now + request.interval);
         }
         self.requested = Some(request);
+        self.asked_since.get_or_insert(now);
     }
 
     /// The time at which the next report is due. A report waits until the previous request was taken.

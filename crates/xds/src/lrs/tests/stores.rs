@@ -101,6 +101,69 @@ fn a_server_that_never_asks_for_reports_does_not_keep_an_unused_stream() {
     assert_eq!((harness.closed, harness.disconnects, harness.core.next_deadline()), (1, 1, None));
 }
 
+/// Its last report was to be sent after an hour: a server that is back within the time allowed for it gets it.
+#[test]
+fn the_time_for_the_last_report_counts_only_while_no_stream_reports() {
+    let store = store("c");
+    let mut harness = Harness::new();
+    harness.register(&store);
+    harness.up();
+    harness.message(load_request(None, SECOND * 3600));
+    load_of(&store).started();
+    load_of(&store).succeeded();
+    harness.input(Input::Unregister { store });
+    for _ in 0..2 {
+        harness.advance(SECOND * 1000);
+        harness.down();
+        harness.advance(SECOND * 100);
+        harness.up();
+        harness.message(load_request(None, SECOND * 3600));
+    }
+    assert_eq!(harness.disconnects, 0, "it was away for 200 seconds");
+    harness.message(load_request(None, SECOND));
+    assert_eq!(harness.next_only(), [1, 1, 0, 0]);
+}
+
+/// The call of a store that has gone lasts for long, and streams are cut now and then.
+#[test]
+fn each_report_that_is_sent_gives_the_next_its_full_time() {
+    let store = store("c");
+    let load = load_of(&store);
+    let mut harness = Harness::reporting(&[&store]);
+    load.started();
+    harness.input(Input::Unregister { store });
+    for _ in 0..5 {
+        harness.advance(SECOND * 2);
+        harness.down();
+        harness.advance(SECOND * 200);
+        harness.up();
+        harness.message(load_request(None, SECOND));
+    }
+    load.failed();
+    drop(load);
+    assert_eq!(harness.next_only(), [0, 0, 1, 0]);
+}
+
+#[test]
+fn a_server_that_asks_and_closes_each_stream_is_not_dialled_forever() {
+    let store = store("c");
+    let mut harness = Harness::reporting(&[&store]);
+    load_of(&store).started();
+    harness.input(Input::Unregister { store });
+    harness.down();
+    for _ in 0..1000 {
+        harness.advance(SECOND * 2);
+        if harness.core.next_deadline().is_some() {
+            harness.up();
+            harness.message(load_request(None, SECOND * 10));
+            harness.advance(SECOND);
+            harness.down();
+        }
+    }
+    assert_eq!((harness.core.next_deadline(), harness.disconnects), (None, 1));
+    assert!(harness.opened > 100, "it was given {} chances", harness.opened);
+}
+
 #[test]
 fn a_removed_store_leaves_its_last_numbers() {
     let store = store("c");
