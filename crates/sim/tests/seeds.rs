@@ -80,6 +80,10 @@ fn seeds_that_once_failed() {
     check(5_749..5_750);
     // An unsubscribed Cluster that is absent from a response, returns, and is subscribed again.
     check(169_854_586_850..169_854_586_851);
+    // A resource that was subscribed again and absent from a response, of a server whose timer is transient (A88).
+    for seed in [231_527_909_801, 231_527_914_604] {
+        check(seed..seed + 1);
+    }
     // A load stream that ended after the last store had gone: its server had less time to return.
     check(14_012_150_890..14_012_150_891);
     // A further connection beside a live one that had replaced one lost early (A105): one attempt was fruitless, not two.

@@ -399,10 +399,14 @@ impl Cache {
                 _ => now,
             };
             state.wait = Wait::Over;
-            // A server that never noticed the unsubscription sends nothing: the cached value is current.
-            if std::mem::take(&mut state.standing) != Standing::Doubtful {
-                return Some((resource_type, name, since));
+            match std::mem::take(&mut state.standing) {
+                // A server that never noticed the unsubscription sends nothing: the cached value is current.
+                Standing::Doubtful => continue,
+                // The server has said so, however slow it is.
+                Standing::Absent => self.drop_data(resource_type, &name),
+                Standing::Resubscribed | Standing::Sure => {}
             }
+            return Some((resource_type, name, since));
         }
         None
     }
